@@ -1,21 +1,21 @@
 """What a plan costs, phase by phase, against sorting the queue and against one EASY rollout of it in the same process.
 
-    python -m bench.plan_rate [--times 3] [--windows none|some|all] [--gpu-types 0] [--limited]
+    python -m bench.plan_rate [--times 3] [--windows none|some|all] [--gpu-types 0] [--limited none|cpus|time]
 
 Made-up queues on one core, in seconds of CPU time, the least of several runs: 10,000 records on 1,000 nodes, and 1,000
 on 100. A quarter are arrays, a quarter need several nodes; each node runs four jobs; limits are two to a hundred times
 the run. With `--windows some` a tenth of the nodes is to be down, and pools overlap; with `all` each node is reserved
 a day from now, as for maintenance. With `--gpu-types` nodes have four GPUs and all ask for some, two of three by type;
-where there are several types, each node is of one. With `--limited` half of the users may have no more CPUs at a time
-than they have now, and all are counted. The queue without us is simulated again from an hour ago, of
-which nothing is certain. The goal is for that and the plan together.
+where there are several types, each node is of one. With `--limited cpus` half of the users may have no more CPUs at a
+time than they have now, and all are counted; with `time` no more CPU time that runs may still use, as Slurm counts it
+every five minutes. The queue without us is simulated again from an hour ago, of which nothing is certain. The goal is
+for that and the plan together.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -26,7 +26,7 @@ from bench.figures import goal
 from models.planning.candidates import glimpse
 from models.planning.cells import cells_of, slurm_order
 from models.planning.futures import likely_future
-from models.planning.ledger import Due
+from models.planning.ledger import Clock, Due, Dues, Ledger
 from models.planning.orders import columns_of, smallest_area
 from models.planning.planning import MOST_STARTS, SHARE_OF_ONE, plan
 from models.planning.problem import Bounds, Holding, Machine, Pending, Problem
@@ -45,6 +45,8 @@ USERS = 50
 HOUR_S = 3600.0
 WHOLE = "both"
 WINDOWS = ("none", "some", "all")
+LIMITED = ("none", "cpus", "time")
+COUNTED_EACH_S = 300.0
 Found = TypeVar("Found")
 Row = dict[str, object]
 
@@ -57,14 +59,19 @@ def main() -> None:
         "--windows", choices=WINDOWS, default=WINDOWS[0], help="which nodes are to be down or reserved"
     )
     parser.add_argument("--gpu-types", type=int, default=0, help="of how many types the GPUs are; 0: no GPUs")
-    parser.add_argument("--limited", action="store_true", help="half of the users are at a limit of CPUs")
+    parser.add_argument(
+        "--limited",
+        choices=LIMITED,
+        default=LIMITED[0],
+        help="of what half of the users have as much as they may: CPUs, or CPU time that runs may still use",
+    )
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     rows = [
         row
         for size in SIZES
         for row in measure(
-            made_up_queue(*size, arguments.windows, arguments.gpu_types, limited=arguments.limited),
+            made_up_queue(*size, arguments.windows, arguments.gpu_types, arguments.limited),
             arguments.times,
         )
     ]
@@ -115,7 +122,13 @@ def measure(problem: Problem, times: int) -> list[Row]:
 def timed_shadow(problem: Problem, horizon_s: float, times: int) -> float:
     """Return what it costs to pass the queue without us on by an hour, and to measure a problem against it."""
     nodes = tuple(str(node) for node in range(len(problem.machines)))
-    site = Site(machines=problem.machines, nodes=nodes, windows=problem.windows, limits=problem.limits)
+    site = Site(
+        machines=problem.machines,
+        nodes=nodes,
+        windows=problem.windows,
+        limits=problem.limits,
+        clock=problem.clock,
+    )
     seen = [_seen(job) for job in problem.pending]
     shadow = begun_anew(site, 0.0, seen, problem.running)
     tasks = {job.job_id: job.tasks for job in problem.pending}
@@ -160,31 +173,35 @@ def goals(rows: list[Row]) -> list[Row]:
 
 
 def made_up_queue(
-    records: int, nodes: int, windows: str, gpu_types: int = 0, *, limited: bool = False
+    records: int, nodes: int, windows: str, gpu_types: int = 0, limited: str = LIMITED[0]
 ) -> Problem:
     """Return a queue on a busy cluster."""
     plain = _plain_queue(records, nodes, windows)
     found = _with_gpus(plain, gpu_types) if gpu_types else plain
-    return _with_limits(found) if limited else found
+    return found if limited == LIMITED[0] else _with_limits(found, limited)
 
 
-def _with_limits(problem: Problem) -> Problem:
-    """Return a queue of which each second user may have no more CPUs at a time than he has."""
-    replace, names = msgspec.structs.replace, [f"user {number}: cpu" for number in range(USERS)]
+def _with_limits(problem: Problem, of: str) -> Problem:
+    """Return a queue of which each second user may have no more CPUs, or CPU time, than he has."""
+    replace, names = msgspec.structs.replace, [f"user {number}: {of}" for number in range(USERS)]
+
+    def dues(user: int, amounts: Amounts, limit_s: float) -> Dues:
+        cpus = amounts[0] // 1000
+        if of == LIMITED[1]:
+            return (Due(names[user % USERS], cpus),)
+        return (Due(names[user % USERS], round(cpus * limit_s), falls=cpus),)
+
     running = tuple(
-        replace(one, dues=(Due(names[at % USERS], one.parts[0][1][0] // 1000),))
+        replace(one, dues=dues(at, one.parts[0][1], one.ran_s + one.limit_left_s))
         for at, one in enumerate(problem.running)
     )
-    has = Counter[str]()
-    for one in running:
-        has[one.dues[0].limit] += one.dues[0].amount
+    in_use = Ledger({}, ((one.dues, one.ran_s) for one in running))
     return replace(
         problem,
-        pending=tuple(
-            replace(one, dues=(Due(names[one.user], one.demand[0] // 1000),)) for one in problem.pending
-        ),
+        pending=tuple(replace(one, dues=dues(one.user, one.demand, one.limit_s)) for one in problem.pending),
         running=running,
-        limits={name: has[name] for name in names[::2]},
+        limits={name: round(in_use.in_use(name)) for name in names[::2]},
+        clock=Clock(at_s=-77.0, every_s=COUNTED_EACH_S),
     )
 
 

@@ -16,7 +16,7 @@ import numpy
 
 from models.planning.beginning import Beginning, beginning_of
 from models.planning.cell_windows import Held, lasting, windows_beside
-from models.planning.ledger import Dues, Elsewhere, Ledger, Limits, elsewhere_of, of_limits
+from models.planning.ledger import CONTINUOUS, Clock, Dues, Elsewhere, Ledger, Limits, elsewhere_of, of_limits
 from models.planning.problem import Coming, Holding, Pending, Problem, Yields
 from models.scheduling.availability import Window
 from models.scheduling.placement import part_of
@@ -62,7 +62,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     them in columns. `in_line` are the active ones and, of the stuck, who keeps its place though it is not out: machines
     are known only so well, and Slurm may start it. `preempts` says that some that wait, or come, may preempt some.
     `bounds` is as of a Problem. `limits` are those that bind anybody who waits, here or in other cells, and what is
-    `elsewhere` counts for them; jobs here count for some of them (`counts_for`).
+    `elsewhere` counts for them; jobs here count for some of them (`counts_for`). `clock` is as of a Problem.
     """
 
     capacity: Ints
@@ -83,6 +83,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = {}
     counts_for: frozenset[str] = frozenset()
     elsewhere: tuple[Elsewhere, ...] = ()
+    clock: Clock = CONTINUOUS
 
     @property
     def total(self) -> Amounts:
@@ -134,7 +135,7 @@ def _elsewhere(problem: Problem, machines: Container[int], limits: Limits) -> tu
     if not limits:
         return ()
     others = [
-        Elsewhere(dues=one.dues, left_s=max(SHORTEST_S, one.likely_left_s))
+        Elsewhere(dues=one.dues, left_s=max(SHORTEST_S, one.likely_left_s), ran_s=one.ran_s)
         for one in problem.running
         if one.dues and not any(machine in machines for machine, _ in one.parts)
     ]
@@ -149,8 +150,9 @@ def total_of(capacity: Ints, bounds: int) -> Amounts:
 
 def ledger_of(cells: Sequence[Cell]) -> Ledger:
     """Return how much is in use now of the limits of cells that share some, or of all."""
-    in_use = [held.dues for cell in cells for held in cell.running]
-    return Ledger(cells[0].limits, [*in_use, *(one.dues for one in cells[0].elsewhere)])
+    running = ((held.dues, held.ran_s) for cell in cells for held in cell.running)
+    elsewhere = ((one.dues, one.ran_s) for one in cells[0].elsewhere)
+    return Ledger(cells[0].limits, chain(running, elsewhere), cells[0].clock)
 
 
 def at_limits(cells: Sequence[Cell], records: int) -> Mask:
@@ -213,7 +215,7 @@ def _cell(
         only_for = ()
     total = total_of(capacity, problem.bounds)
     never_fit = _misfits(problem.pending, members, lasting(capacity, windows), pools)
-    ledger = Ledger(limits, ())
+    ledger = Ledger(limits)
     stuck = never_fit | frozenset(
         number
         for number in members
@@ -254,6 +256,7 @@ def _cell(
             due.limit for one in (*may_start, *running) for due in one.dues if due.limit in limits
         ),
         elsewhere=elsewhere,
+        clock=problem.clock,
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy
 
 from models.planning.cells import Cell, Need
-from models.planning.ledger import Dues, Elsewhere, Ledger
+from models.planning.ledger import Due, Dues, Elsewhere, Ledger, Parked
 from models.planning.preempting import Yielding
 from models.scheduling.ordering import FIFO, Waiting
 from models.scheduling.placement import WHOLE
@@ -115,11 +115,11 @@ class Rollout:
         self.awaited = set(course.until.must)
         self.yielding = yielding_of(cell) if cell.preempts else None
         self.ledger = ledger
-        # What each task that runs counts for limits, what runs elsewhere in the order of its ends (the next one last),
-        # and the records that wait for a limit, by their places.
-        self.dues = {task: held.dues for task, held in enumerate(cell.running) if held.dues}
+        # What each task that runs counts for limits, and since when, what runs elsewhere in the order of its ends (the
+        # next one last), and the records that wait for a limit.
+        self.dues = {task: (held.dues, -held.ran_s) for task, held in enumerate(cell.running) if held.dues}
         self.elsewhere = [*reversed(elsewhere)]
-        self.parked: dict[str, list[tuple[float, int]]] = {}
+        self.parked = Parked(ledger)
         # Those with whom it shares limits, itself too, and whether what ended there may let somebody here start.
         self.peers: Sequence[Rollout] = (self,)
         self.woken = False
@@ -179,17 +179,23 @@ class Rollout:
         arrival_s = -self.arrivals[-1][0] if self.arrivals else math.inf
         promotion_s = -self.promotions[-1][0] if self.promotions else math.inf
         exempt_s = self.yielding.changes_at_s if self.yielding else math.inf
-        return self._on_grid_s(min(arrival_s, promotion_s, self._end_s(), exempt_s, self.state.changes_at_s))
+        falls_s = self.parked.next_s if self.parked else math.inf
+        return self._on_grid_s(
+            min(arrival_s, promotion_s, self._end_s(), exempt_s, falls_s, self.state.changes_at_s)
+        )
 
     def pass_to(self, now_s: float) -> None:
         """Let happen what does until a moment."""
-        self.now_s = now_s
+        self.now_s = self.ledger.now_s = now_s
         while self.ends and self.ends[0][0] <= now_s:
             task = heapq.heappop(self.ends)[1]
             if task in self.state.running:
                 self._end(task)
         while self.elsewhere and self.elsewhere[-1].left_s <= now_s:
-            self._give_back(self.elsewhere.pop().dues)
+            ended = self.elsewhere.pop()
+            self._give_back(ended.dues, -ended.ran_s)
+        for limit in self.parked.fallen(now_s) if self.parked else ():
+            self._release(limit, AT_ONCE)
         if self.yielding and self.yielding.pass_to(now_s):
             self.state.stale = True
         if self.state.changes_at_s <= now_s:
@@ -203,22 +209,23 @@ class Rollout:
         self.state.end(task, 0, (0, 0, 0), self.now_s)
         if self.yielding:
             self.yielding.ended(task)
-        self._give_back(self.dues.pop(task, ()))
+        if task in self.dues:
+            self._give_back(*self.dues.pop(task))
 
-    def _give_back(self, dues: Dues) -> None:
-        self.ledger.give(dues)
-        for peer in self.peers if dues else ():
+    def _give_back(self, dues: Dues, begun_s: float) -> None:
+        self.ledger.give(dues, begun_s)
+        for peer in self.peers:
             peer.wake(dues, AT_ONCE)
 
     def wake(self, dues: Dues, most: int) -> None:
         """Let the first of those that wait for these limits be looked at again."""
-        for due in dues:
-            parked = self.parked.get(due.limit, [])
-            for _ in range(min(most, len(parked))):
-                heapq.heappush(self.ahead, heapq.heappop(parked))
-                self.woken = True
-            if not parked:
-                self.parked.pop(due.limit, None)
+        for due in dues if self.parked else ():
+            self._release(due.limit, most)
+
+    def _release(self, limit: str, most: int) -> None:
+        for released in self.parked.released(limit, most):
+            heapq.heappush(self.ahead, released)
+            self.woken = True
 
     def _promote(self) -> None:
         """Let those come first whose time for that is now, in Slurm's own order among each other."""
@@ -273,26 +280,26 @@ class Rollout:
             place, number = heapq.heappop(ahead)
             if place != self.places[number] or self.let_in.get(number):
                 continue
-            if limit := self.ledger.barring(self.entries[number].need.dues):
-                self._park(number, limit)
+            if due := self.ledger.barring(self.entries[number].need.dues):
+                self._park(number, due)
                 continue
             self.frontier = max(self.frontier, place)
             tasks = self.let_in[number] = min(self.left[number], AT_ONCE)
             self._enqueue(self.entries[number], place, tasks)
 
-    def _park(self, number: int, limit: str) -> None:
-        heapq.heappush(self.parked.setdefault(limit, []), (self.places[number], number))
+    def _park(self, number: int, due: Due) -> None:
+        self.parked.add(due, self.places[number], number)
 
     def _passed_over(self, task: int) -> bool:
         """Whether a task that waits is at a limit; then it waits for that."""
         number = self.record_of[task]
-        limit = self.ledger.barring(self.entries[number].need.dues)
-        if limit is None:
+        due = self.ledger.barring(self.entries[number].need.dues)
+        if due is None:
             return False
         del self.state.waiting[task], self.record_of[task]
         self.let_in[number] -= 1
         if not self.let_in[number]:
-            self._park(number, limit)
+            self._park(number, due)
         return True
 
     def _enqueue(self, entry: Entry, place: float, tasks: int) -> None:
@@ -325,8 +332,8 @@ class Rollout:
         if self.yielding:
             self.yielding.started(task, entry.need.yields, parts, now_s, now_s)
         if dues := entry.need.dues:
-            self.dues[task] = dues
-            self.ledger.take(dues)
+            self.dues[task] = (dues, now_s)
+            self.ledger.take(dues, now_s)
             if self.parked and self.ledger.barring(dues) is None:
                 self.wake(dues, 1)
         self.numbers.append(number)

@@ -6,12 +6,13 @@ Seconds count from the moment of the plan; amounts are in the units of schedulin
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Literal
 
 import msgspec
 
 from accounting.errors import ModelError
-from models.planning.ledger import Dues, Elsewhere, Ledger, Limits
+from models.planning.ledger import CONTINUOUS, Clock, Dues, Elsewhere, Ledger, Limits
 from models.scheduling.availability import Window
 from models.scheduling.room import Amounts, Parts
 
@@ -139,7 +140,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     `windows` are what machines lack for a time, for all who are not named by a reservation. `longest_wait_s` is the
     longest that anybody waits where nothing is moved; 0: not known. So many of the last amounts are `bounds`: how much
     of a machine those have together that are under each, and nothing to have (models/scheduling/room.py). `limits` has
-    how much may count for each, by name (ledger.py); `elsewhere` counts, too, and is none of `running`.
+    how much may count for each, by name (ledger.py); `elsewhere` counts, too, and is none of `running`. What of it
+    falls Slurm counts anew by `clock`.
     """
 
     machines: tuple[Machine, ...]
@@ -151,13 +153,14 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     bounds: int = 0
     limits: Limits = {}
     elsewhere: tuple[Elsewhere, ...] = ()
+    clock: Clock = CONTINUOUS
 
     @property
     def ledger(self) -> Ledger:
         """How much of each limit is in use now."""
-        return Ledger(
-            self.limits, (*(held.dues for held in self.running), *(one.dues for one in self.elsewhere))
-        )
+        running = ((one.dues, one.ran_s) for one in self.running)
+        elsewhere = ((one.dues, one.ran_s) for one in self.elsewhere)
+        return Ledger(self.limits, chain(running, elsewhere), self.clock)
 
     def shares(self) -> list[float]:
         """Return the largest share of any resource of all machines that a task of each pending record takes."""

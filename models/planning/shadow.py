@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 import numpy
 
-from models.planning.ledger import Dues, Elsewhere, Limits
+from models.planning.ledger import CONTINUOUS, Clock, Dues, Elsewhere, Limits
 from models.planning.problem import Holding, Machine
 from models.scheduling.availability import Window
 from models.scheduling.room import Amounts, Parts
@@ -100,7 +100,7 @@ class Shadow(msgspec.Struct, frozen=True, kw_only=True):
 class Site(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster now: machines by name, what they lack for a time (from now), and what the numbers of pools mean.
 
-    `bounds`, `limits` and `elsewhere` are as of a Problem.
+    `bounds`, `limits`, `elsewhere` and `clock` are as of a Problem.
     """
 
     machines: tuple[Machine, ...]
@@ -110,6 +110,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     bounds: int = 0
     limits: Limits = {}
     elsewhere: tuple[Elsewhere, ...] = ()
+    clock: Clock = CONTINUOUS
 
 
 def begun_anew(site: Site, now_s: float, seen: Iterable[Seen], running: Sequence[Holding]) -> Shadow:

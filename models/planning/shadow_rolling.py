@@ -137,8 +137,10 @@ def _problem(shadow: Shadow, records: Sequence[Seen], site: Site, now_s: float) 
         bounds=site.bounds,
         limits=site.limits,
         elsewhere=tuple(
-            msgspec.structs.replace(one, left_s=one.left_s + now_s - from_s) for one in site.elsewhere
+            msgspec.structs.replace(one, left_s=one.left_s + now_s - from_s, ran_s=one.ran_s + from_s - now_s)
+            for one in site.elsewhere
         ),
+        clock=site.clock.as_of(from_s - now_s),
     )
 
 

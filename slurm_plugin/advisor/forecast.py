@@ -200,6 +200,7 @@ def arrivals_in(
                 dues=limits.dues_to_come(
                     Whose(past.all_qos[qos], past.users[user], past.accounts[account], listed[where]),
                     tuple(demand),
+                    limit_s,
                 ),
             )
             for at_s, account, user, where, qos, demand, limit_s, likely_s in rows

@@ -22,7 +22,7 @@ from slurm_plugin.advisor.places import Place, place_of, top_of
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbers_of, pools_of
 from slurm_plugin.advisor.run_time import RunTime, limit_of
-from slurm_plugin.advisor.shared_limits import SharedLimits, counted
+from slurm_plugin.advisor.shared_limits import SharedLimits, clock_of, counted
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
 from slurm_plugin.slurm.queue import PartitionState, QueuedJob, Snapshot
 from slurm_plugin.slurm.reasons import reason_of
@@ -92,6 +92,7 @@ def problem_of(
         bounds=len(numbers.capped),
         limits=limits.most,
         elsewhere=elsewhere,
+        clock=clock_of(snapshot.terms, snapshot.time_s),
     )
     ledger = problem.ledger
     placed = [
@@ -225,7 +226,7 @@ def _pending(
         tier=tier,
         nice=job.nice,
         yields=yields,
-        dues=limits.dues(job, partitions, demand),
+        dues=limits.dues(job, partitions, demand, limit_of(job)),
     )
 
 

@@ -2,8 +2,10 @@
 
 As `acct_policy.c` goes by it (22.05 to 26.05): what the QOS of the partition limits, that of the job does not, nor what
 either does an account; with OverPartQOS the job's own comes first. Who is not bound by a limit counts for it still.
-Jobs, CPUs, memory and GPUs are counted, nodes of jobs that have them to themselves: those that jobs share Slurm counts
-once. Time is not (GrpWall, Grp…Mins, RunMins): of who waits for such a limit nothing is foreseen.
+Jobs, CPUs, memory, GPUs and what is billed are counted, nodes of jobs that have them to themselves: those that jobs
+share Slurm counts once. So is the time that jobs may still use (GrpTRESRunMins, MaxTRESRunMinsPU and PA): it falls from
+a job's limit to nothing as that runs, and each node counts for each job. What has been used up is not (GrpWall,
+GrpTRESMins): of who waits for that nothing is foreseen.
 """
 
 from __future__ import annotations
@@ -13,17 +15,27 @@ from typing import NamedTuple
 
 import msgspec
 
-from models.planning.ledger import Due, Dues, Elsewhere
+from models.planning.ledger import CONTINUOUS, Clock, Due, Dues, Elsewhere
 from models.planning.problem import Holding
 from models.scheduling.room import MILLI, Amounts
 from slurm_plugin.advisor.licences import licences_of
 from slurm_plugin.advisor.room import Numbers, amounts_of_job
-from slurm_plugin.advisor.run_time import RunTime, likely_left_s, most_left_s
+from slurm_plugin.advisor.run_time import RunTime, likely_left_s, limit_of, most_left_s
 from slurm_plugin.advisor.waiting import Variant
 from slurm_plugin.advisor.whole_cores import WholeCores
-from slurm_plugin.slurm.queue import AssociationState, QosState, QueuedJob, Snapshot
+from slurm_plugin.slurm.queue import (
+    MULTIFACTOR,
+    RUN_MINUTES,
+    AssociationState,
+    QosState,
+    QueuedJob,
+    SchedulerTerms,
+    Snapshot,
+)
 
-JOBS = "jobs"
+JOBS, NODES = "jobs", "node"
+# slurmctld first counts so long after it says that it started: what it saved is read before.
+BOOTS_S = 1.0
 _ALL, _USER, _ACCOUNT = "all", "user", "account"
 
 
@@ -58,45 +70,79 @@ class SharedLimits:
         self._associations = {(one.account, one.user, one.partition): one for one in associations}
         self._at_once = {job.array_job_id: most for job in snapshot.jobs if (most := at_once_of(job))}
         self._licences = snapshot.licences
+        # Elsewhere it is counted in full until the end.
+        self._falls = snapshot.terms.priority_type == MULTIFACTOR
+        self._for_each = snapshot.terms.counts_for_each
+        self._time_s = snapshot.time_s
         # Of many jobs few differ in whose they are.
         self._rules: dict[Whose, tuple[_Rule, ...]] = {}
 
-    def dues(self, job: QueuedJob, partitions: Sequence[str], taken: Amounts) -> Dues:
-        """Return for what a job, or a task of an array, counts while it runs, given what it takes in all.
+    def dues(self, job: QueuedJob, partitions: Sequence[str], taken: Amounts, limit_s: float) -> Dues:
+        """Return for what a job, or a task of an array, counts while it runs, given what it takes in all and its limit.
 
         `partitions` are those where it may start, or runs. One that is COMPLETING has ended, and counts no longer.
         """
         if job.state == "COMPLETING":
             return ()
-        found = self._counted(Whose(job.qos, job.user, job.account, tuple(partitions)), taken, job)
+        found = self._counted(Whose(job.qos, job.user, job.account, tuple(partitions)), taken, limit_s, job)
         if job.array_job_id in self._at_once:
             array = f"array {job.array_job_id}"
-            found.append((_Rule(_ALL, JOBS, array, self._at_once[job.array_job_id]), 1))
+            found.append((_Rule(_ALL, JOBS, array, self._at_once[job.array_job_id]), Due(array, 1)))
         asked = licences_of(job) if job.other and self._licences else {}
-        found += [
-            (_Rule(_ALL, name, f"licence {name}", self._licences[name]), asked[name])
-            for name in asked.keys() & self._licences.keys()
-        ]
+        for name in asked.keys() & self._licences.keys():
+            licence = f"licence {name}"
+            found.append((_Rule(_ALL, name, licence, self._licences[name]), Due(licence, asked[name])))
         for rule, _ in found:
             self.most[rule.name] = rule.most
-        return _dues(found)
+        return tuple(due for _, due in found)
 
-    def dues_to_come(self, whose: Whose, taken: Amounts) -> Dues:
+    def dues_to_come(self, whose: Whose, taken: Amounts, limit_s: float) -> Dues:
         """Return for what a job on one node counts that may come."""
-        return _dues(self._counted(whose, taken))
+        return tuple(due for _, due in self._counted(whose, taken, limit_s))
 
-    def _counted(self, whose: Whose, taken: Amounts, job: QueuedJob | None = None) -> list[tuple[_Rule, int]]:
-        """Return what limits whose jobs, each with how much such a job counts for."""
+    def _counted(
+        self, whose: Whose, taken: Amounts, limit_s: float, job: QueuedJob | None = None
+    ) -> list[tuple[_Rule, Due]]:
+        """Return what limits whose jobs, each with what such a job counts for."""
         if whose not in self._rules:
             self._rules[whose] = tuple(self._rules_of(whose))
         rules = self._rules[whose]
         counts = _counts(taken, job) if rules else {}
-        return [(rule, counts[rule.kind]) for rule in rules if counts.get(rule.kind)]
+        found = []
+        for rule in rules:
+            count = counts.get(rule.kind.removesuffix(RUN_MINUTES), 0)
+            if rule.kind == NODES:
+                count *= job is not None and job.exclusive
+            due = self._due(rule, count, whose, limit_s, job)
+            if due.amount:
+                found.append((rule, due))
+        return found
+
+    def _due(self, rule: _Rule, count: int, whose: Whose, limit_s: float, job: QueuedJob | None) -> Due:
+        if not rule.kind.endswith(RUN_MINUTES):
+            return Due(rule.name, count, rule.binds)
+        if job is not None and not job.waits and job.ran_s(self._time_s) >= limit_s:
+            # Beyond its limit it counts for nothing.
+            return Due(rule.name, 0)
+        qos = self._qos.get(whose.qos, QosState())
+        asks = count * int(limit_s)
+        amount, falls = round(asks * qos.usage_factor), count * qos.usage_factor
+        return Due(
+            rule.name,
+            amount,
+            rule.binds,
+            falls if self._falls else 0.0,
+            0 if qos.usage_factor_asked or amount == asks else asks,
+        )
 
     def _rules_of(self, whose: Whose) -> Iterator[_Rule]:
         bound: set[tuple[str, str]] = set()
         for name in self._both_qos(whose):
-            rules = list(_rules_of_qos(name, self._qos[name], whose))
+            rules = [
+                rule
+                for rule in _rules_of_qos(name, self._qos[name], whose)
+                if rule.whom == _ALL or self._for_each or not rule.kind.endswith(RUN_MINUTES)
+            ]
             yield from _after(rules, bound)
             bound |= {(rule.whom, rule.kind) for rule in rules}
         yield from _after(self._rules_of_account(whose, bound), bound)
@@ -114,7 +160,9 @@ class SharedLimits:
         first = next((key for key in own if key in self._associations), (whose.account, "", ""))
         for one in self._upwards(first):
             name = " ".join(filter(None, ("account", one.account, one.user, one.partition)))
-            yield from (_Rule(_ALL, kind, f"{name}: {kind}", most) for kind, most in one.together.items())
+            yield from (
+                _Rule(_ALL, kind, f"{name}: {kind}", _most(kind, most)) for kind, most in one.together.items()
+            )
             # Slurm hands MaxJobs down to the users' own, where it counts.
             if one.user and one.most_jobs is not None:
                 whom = _ACCOUNT if (_ACCOUNT, JOBS) in bound else _USER
@@ -143,7 +191,11 @@ def counted(
     dues = {
         job.job_id: found
         for job in jobs
-        if (found := limits.dues(job, job.partitions, amounts_of_job(job, job.partitions, cores, numbers)))
+        if (
+            found := limits.dues(
+                job, job.partitions, amounts_of_job(job, job.partitions, cores, numbers), limit_of(job)
+            )
+        )
     }
     if not dues:
         return tuple(running), ()
@@ -157,17 +209,28 @@ def counted(
                 left_s=likely_left_s(
                     run_time(job), job.ran_s(snapshot.time_s), most_left_s(job, snapshot.time_s)
                 ),
+                ran_s=job.ran_s(snapshot.time_s),
             )
             for job in elsewhere
         ),
     )
 
 
+def clock_of(terms: SchedulerTerms, now_s: float) -> Clock:
+    """Return when slurmctld counts anew what jobs may still use, from a moment (unix seconds) on."""
+    if not (terms.counts_from_s and terms.counts_each_s):
+        return CONTINUOUS
+    return Clock(at_s=terms.counts_from_s + BOOTS_S - now_s, every_s=terms.counts_each_s)
+
+
 def counted_anew(job: QueuedJob, found: Sequence[Variant], snapshot: Snapshot) -> list[Variant]:
     """Return what a job might be, each with what it would count for: for less, also less of a limit."""
     limits, replace = SharedLimits(snapshot), msgspec.structs.replace
     return [
-        replace(one, job=replace(one.job, dues=limits.dues(job, job.partitions, one.job.demand)))
+        replace(
+            one,
+            job=replace(one.job, dues=limits.dues(job, job.partitions, one.job.demand, one.job.limit_s)),
+        )
         for one in found
     ]
 
@@ -184,7 +247,9 @@ def _rules_of_qos(name: str, qos: QosState, whose: Whose) -> Iterator[_Rule]:
         (_USER, f" user {whose.user}", qos.of_user),
         (_ACCOUNT, f" account {whose.account}", qos.of_account),
     ):
-        yield from (_Rule(whom, kind, f"qos {name}{who}: {kind}", most) for kind, most in limits.items())
+        yield from (
+            _Rule(whom, kind, f"qos {name}{who}: {kind}", _most(kind, most)) for kind, most in limits.items()
+        )
 
 
 def _after(rules: Iterable[_Rule], bound: Collection[tuple[str, str]]) -> Iterator[_Rule]:
@@ -195,10 +260,11 @@ def _counts(taken: Amounts, job: QueuedJob | None) -> dict[str, int]:
     cpu_milli, mem_mib, gpu_milli = taken[:3]
     counts = {JOBS: 1, "cpu": -(-cpu_milli // MILLI), "mem": mem_mib, "gres/gpu": gpu_milli // MILLI}
     if job is not None:
-        counts["node"] = job.num_nodes if job.exclusive else 0
+        counts |= {NODES: job.num_nodes, "billing": job.billing}
         counts |= {f"gres/gpu:{name}": count for name, count in job.gpu_types}
     return counts
 
 
-def _dues(found: Iterable[tuple[_Rule, int]]) -> Dues:
-    return tuple(Due(rule.name, amount, rule.binds) for rule, amount in found)
+def _most(kind: str, most: int) -> int:
+    """Return a limit as it is counted: minutes in seconds, as Slurm leaves those beyond a whole minute out."""
+    return most * 60 + 59 if kind.endswith(RUN_MINUTES) else most

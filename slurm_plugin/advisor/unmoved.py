@@ -59,6 +59,7 @@ def site_of(snapshot: Snapshot, problem: Problem) -> Site:
         bounds=problem.bounds,
         limits=problem.limits,
         elsewhere=problem.elsewhere,
+        clock=problem.clock,
     )
 
 

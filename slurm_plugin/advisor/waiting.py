@@ -17,7 +17,7 @@ from accounting.units import round_up
 from models.planning.problem import Pending, Problem
 from models.scheduling.room import MILLI
 from slurm_plugin.service.decide import BRAKED
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.queue import RUN_MINUTES, QueuedJob
 from slurm_plugin.slurm.reasons import reason_of
 
 # Limits of time are asked for in such steps.
@@ -56,12 +56,19 @@ def why_it_waits(job: QueuedJob, ahead: int) -> str:
 def limit_in_words(job: Pending, problem: Problem) -> str:
     """Say which limit of what jobs may have at a time a job would go beyond now, and how far it is; '' where none."""
     ledger = problem.ledger
-    limit = ledger.barring(job.dues)
-    if limit is None:
+    due = ledger.barring(job.dues)
+    if due is None:
         return ""
-    needs = sum(due.amount for due in job.dues if due.limit == limit)
-    used, most = ledger.in_use(limit), problem.limits[limit]
-    return f"it is at a limit, {limit}: {used:,} of {most:,} are in use, and it would take {needs:,}"
+    limit = due.limit
+    used, most, needs = (
+        _amount_in_words(limit, amount) for amount in (ledger.in_use(limit), problem.limits[limit], due.needs)
+    )
+    return f"it is at a limit, {limit}: {used} of {most} are in use, and it would take {needs}"
+
+
+def _amount_in_words(limit: str, amount: float) -> str:
+    minutes = limit.endswith(RUN_MINUTES)
+    return f"{int(amount) // 60 if minutes else int(amount):,}"
 
 
 def why_whole(job: QueuedJob) -> str:

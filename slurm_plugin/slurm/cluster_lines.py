@@ -20,6 +20,7 @@ from slurm_plugin.slurm.limits import config_words, counts_memory, parameters_in
 from slurm_plugin.slurm.node_words import core_cpus, socket_cpus, words_of
 from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, gpus_of, states_of
 from slurm_plugin.slurm.queue import (
+    RUN_MINUTES,
     AssociationState,
     NodeState,
     PartitionState,
@@ -27,10 +28,11 @@ from slurm_plugin.slurm.queue import (
     ReservedNodes,
     SchedulerTerms,
 )
+from slurm_plugin.slurm.release import parse_release
 
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
 _WEIGHT = "PriorityWeight"
-_COUNTED = re.compile(r"jobs|cpu|node|gres/gpu(:.+)?")
+_COUNTED = re.compile(r"jobs|cpu|node|billing|gres/gpu(:.+)?")
 # A node that is powered down is not away: Slurm wakes it for a job.
 _AWAY = AWAY | {"REBOOT_ISSUED", "UNKNOWN"}
 _NOTHING = ("(null)", "N/A", "")
@@ -40,9 +42,12 @@ SPRIO_FORMAT = "%i|%S|%f|%y"
 _NO_SITE_FACTOR = -(2**31)
 # What sacctmgr is asked for.
 QOS_FORMAT = (
-    "Name,Preempt,PreemptMode,PreemptExemptTime,Flags,GrpTRES,GrpJobs,MaxTRESPU,MaxJobsPU,MaxTRESPA,MaxJobsPA"
+    "Name,Preempt,PreemptMode,PreemptExemptTime,Flags,UsageFactor,GrpTRES,GrpTRESRunMins,GrpJobs,"
+    "MaxTRESPU,MaxTRESRunMinsPU,MaxJobsPU,MaxTRESPA,MaxTRESRunMinsPA,MaxJobsPA"
 )
-ASSOCIATIONS_FORMAT = "Account,User,Partition,ParentName,GrpTRES,GrpJobs,MaxJobs"
+ASSOCIATIONS_FORMAT = "Account,User,Partition,ParentName,GrpTRES,GrpTRESRunMins,GrpJobs,MaxJobs"
+_ASSOCIATION_FIELDS = len(ASSOCIATIONS_FORMAT.split(","))
+_QOS_FIELDS = len(QOS_FORMAT.split(","))
 
 
 class Factors(msgspec.Struct, frozen=True, gc=False):
@@ -116,10 +121,12 @@ def parse_association_states(text: str) -> tuple[AssociationState, ...]:
             user=user,
             partition=partition,
             parent=parent,
-            together=_at_a_time(tres, jobs),
+            together=_at_a_time(tres, run_minutes, jobs),
             most_jobs=whole(most_jobs),
         )
-        for account, user, partition, parent, tres, jobs, most_jobs in (row for row in rows if len(row) == 7)
+        for account, user, partition, parent, tres, run_minutes, jobs, most_jobs in (
+            row for row in rows if len(row) == _ASSOCIATION_FIELDS
+        )
     )
 
 
@@ -128,13 +135,18 @@ def parents_of(associations: Iterable[AssociationState]) -> dict[str, str]:
     return {one.account: one.parent for one in associations if one.parent and not one.user}
 
 
-def _at_a_time(tres: str, jobs: str) -> dict[str, int]:
+def _at_a_time(tres: str, run_minutes: str, jobs: str) -> dict[str, int]:
     """Return how much jobs may have at a time of what can be counted, memory in MiB; what is no limit is left out."""
-    parts = {"jobs": jobs, **split_tres(tres)}
+    found = {"jobs": whole(jobs), **_tres_amounts(tres)}
+    found |= {f"{name}{RUN_MINUTES}": most for name, most in _tres_amounts(run_minutes).items()}
+    return {name: most for name, most in found.items() if most is not None}
+
+
+def _tres_amounts(tres: str) -> dict[str, int | None]:
+    parts = split_tres(tres)
     mem_mib = parse_memory_mib(parts.get("mem", ""))
     found = {name: whole(value) for name, value in parts.items() if _COUNTED.fullmatch(name)}
-    found["mem"] = None if mem_mib is None else int(mem_mib)
-    return {name: most for name, most in found.items() if most is not None}
+    return {**found, "mem": None if mem_mib is None else int(mem_mib)}
 
 
 def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
@@ -199,6 +211,10 @@ def parse_terms(text: str) -> SchedulerTerms:
         limits_hold=not {"limits", "safe"}.isdisjoint(
             _listed(words.get("AccountingStorageEnforce", "").lower())
         ),
+        counts_from_s=_number(words.get("BOOT_TIME", "")),
+        counts_each_s=parse_duration_s(words.get("PriorityCalcPeriod", "")) or 0.0,
+        # Earlier releases take MaxTRESRunMinsPU and PA, and do not look at them.
+        counts_for_each=parse_release(words.get("SLURM_VERSION", "0.0")) >= (24, 5),
     )
 
 
@@ -211,17 +227,19 @@ def parse_qos_states(text: str) -> dict[str, QosState]:
     """Read sacctmgr's QOS_FORMAT; a QOS without a mode has `cluster` there."""
     found = {}
     for row in (line.split("|") for line in text.splitlines()):
-        if len(row) != 11:
+        if len(row) != _QOS_FIELDS:
             continue
-        name, preempts, mode, exempt, flags, *limits = row
+        name, preempts, mode, exempt, flags, usage_factor, *limits = row
         found[name] = QosState(
             preempts=frozenset(_listed(preempts)),
             preempt_mode=_mode(mode),
             exempt_s=parse_duration_s(exempt),
-            together=_at_a_time(*limits[:2]),
-            of_user=_at_a_time(*limits[2:4]),
-            of_account=_at_a_time(*limits[4:]),
+            together=_at_a_time(*limits[:3]),
+            of_user=_at_a_time(*limits[3:6]),
+            of_account=_at_a_time(*limits[6:]),
             over_partition="OverPartQOS" in _listed(flags),
+            usage_factor=float(usage_factor) if _NUMBER.match(usage_factor) else 1.0,
+            usage_factor_asked="UsageFactorSafe" in _listed(flags),
         )
     return found
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from accounting.tres import gpu_types, parse_tres
+from accounting.tres import gpu_types, parse_tres, split_tres
 from accounting.units import parse_duration_s, parse_memory_mib, whole
 from slurm_plugin.slurm.array_tasks import count_tasks
 from slurm_plugin.slurm.asked_besides import asked_else, asked_gpus, constraints, counted_gpus, types_in
@@ -272,6 +272,7 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         priority=int(words["Priority"]), site_factor=0, nice=int(words.get("Nice", "0")),
         cpus=tres.cpus or whole(words["NumCPUs"].partition("-")[0]) or 1,
         mem_mib=tres.mem_mib or 0, gpus=counted_gpus(listed, tres.gpus, gpus),
+        billing=whole(split_tres(listed).get("billing")) or 0,
         gpu_types=types_in({} if pending else gpu_types(listed), gpus),
         array_job_id=int(first["array"] or 0), array_tasks=tasks, tasks=count_tasks(tasks),
         het_job_id=int(first["het"] or 0), held=pending and (words["Priority"] == "0" or words["JobState"] in HELD),

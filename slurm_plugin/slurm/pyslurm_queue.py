@@ -70,6 +70,7 @@ def job_of(job: Loaded) -> QueuedJob:
         nice=job.nice or 0,
         deadline_s=float(job.deadline or 0), least_limit_s=_minutes_s(job.time_limit_min),
         cpus=_count(tres, "cpu") or job.cpus, mem_mib=_count(tres, "mem"), gpus=_gpus(tres),
+        billing=_count(tres, "billing"),
         gpu_types=_gpu_types(job, tres, nodes, pending=pending),
         array_job_id=job.array_id or 0, array_tasks=tasks, tasks=count_tasks(tasks),
         het_job_id=job.heterogeneous_id or 0, held=pending and (not job.priority or job.state in HELD),

@@ -13,6 +13,8 @@ import msgspec
 
 # The PreemptType by which a QOS says whose jobs its own preempt.
 BY_QOS = "preempt/qos"
+# The PriorityType that knows SiteFactors.
+MULTIFACTOR = "priority/multifactor"
 
 
 class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -21,8 +23,8 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     What waits of an array is one record, `array_tasks` as Slurm writes them (`9-200%5`), `tasks` how many; `job_id` is
     what `scontrol update JobId=` takes. A task that runs, and each component of a het job, is a record of its own.
     Whoever was queued again, `restarts` times, has that moment as `submit_s`.
-    CPUs, memory and GPUs are those of one task of an array. `gpu_types` says of the types of GPUs that it asks for by
-    name, or is told to have, how many of its `gpus` are. `start_s` of a job that waits is Slurm's own estimate.
+    CPUs, memory, GPUs and `billing` are those of one task of an array. `gpu_types` says of the types of GPUs that it
+    asks for by name, or is told to have, how many of its `gpus` are. `start_s` of a job that waits is Slurm's estimate.
     `fixed` says that its priority was set directly, so that no factor counts; `nice` is what its user takes from it.
     `fair_share` is the factor of 0 to 1, None where it does not count. By `deadline_s` a job has to have ended: Slurm
     gives one up that waits so long that `least_limit_s` (None: its limit) would end later. `tres_per_task` is what
@@ -51,6 +53,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cpus: int
     mem_mib: int
     gpus: int
+    billing: int = 0
     gpu_types: tuple[tuple[str, int], ...] = ()
     array_job_id: int = 0
     array_tasks: str = ""
@@ -161,12 +164,18 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     qos: str = ""
 
 
+# GrpTRESRunMins and the like are limits of what a job has, times the minutes that it may still have it.
+RUN_MINUTES = " RunMins"
+
+
 class QosState(msgspec.Struct, frozen=True, kw_only=True):
     """A QOS: the QOS whose jobs its own may preempt, and how its own are; '' is the cluster's mode.
 
     They are exempt from that for the first `exempt_s` of a run; None: for as long as the cluster says. How much all its
     jobs may have `together` at a time, and those `of_user` and `of_account`, by what it is: `jobs`, `cpu`, `mem` (MiB),
-    `node`, `gres/gpu`, `gres/gpu:TYPE`. It goes `over_partition` whose QOS limits the same (OverPartQOS).
+    `node`, `billing`, `gres/gpu`, `gres/gpu:TYPE`; with RUN_MINUTES behind, how many minutes of it they may still use.
+    It goes `over_partition` whose QOS limits the same (OverPartQOS). Time counts its jobs `usage_factor` times; of one
+    that is to start only where it is `usage_factor_asked` (UsageFactorSafe).
     """
 
     preempts: frozenset[str] = frozenset()
@@ -176,6 +185,8 @@ class QosState(msgspec.Struct, frozen=True, kw_only=True):
     of_user: Mapping[str, int] = {}
     of_account: Mapping[str, int] = {}
     over_partition: bool = False
+    usage_factor: float = 1.0
+    usage_factor_asked: bool = False
 
 
 class AssociationState(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,7 +231,8 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     or, where `tres_by_amount`, of each CPU and MiB.
     Who preempts whom goes by `preempt_type`, and nobody is preempted in the first `preempt_exempt_s` of his run. Nobody
     is ended before he is `over_limit_s` beyond his limit (OverTimeLimit). Where `limits_hold`, those of accounts and
-    QOS do.
+    QOS do; the time that runs may still use slurmctld counts anew each `counts_each_s` (PriorityCalcPeriod), the first
+    time when it started, `counts_from_s` (unix). It goes by those of a QOS' users and accounts where `counts_for_each`.
     """
 
     priority_type: str
@@ -241,6 +253,9 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     preempt_exempt_s: float = 0.0
     over_limit_s: float = 0.0
     limits_hold: bool = False
+    counts_from_s: float = 0.0
+    counts_each_s: float = 0.0
+    counts_for_each: bool = True
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

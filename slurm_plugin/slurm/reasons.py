@@ -24,7 +24,7 @@ class Reason(NamedTuple):
 
     Who is kept cannot start now, whatever its priority. But what is `of_partition` Slurm says of the one that it looked
     at last: of a job that lists others, too, it tells nothing (seen on 22.05). What is `shared` is a limit of what
-    jobs may have at a time: some that run have to end.
+    jobs may have at a time: some that run have to end, or to go on for a while.
     """
 
     pattern: str
@@ -160,6 +160,7 @@ REASONS = (
         "AssocGrp*RunMin*",
         "with it, what runs of its account could still use more time than it may",
         _ACCOUNT,
+        shared=True,
     ),
     Reason("AssocGrp*Minutes*", f"its account {_USED_UP}", _ACCOUNT),
     Reason("AssocGrpWall*", f"its account {_USED_UP}", _ACCOUNT),
@@ -170,7 +171,24 @@ REASONS = (
         "AssocMaxJobs*", "its user runs as many jobs as his account lets him at a time", _ACCOUNT, shared=True
     ),
     Reason("Assoc*", "it asks for more than its account allows", _ACCOUNT),
-    Reason("QOSGrp*RunMin*", "with it, what runs of its QOS could still use more time than it may", _QOS),
+    Reason(
+        "QOSGrp*RunMin*",
+        "with it, what runs of its QOS could still use more time than it may",
+        _QOS,
+        shared=True,
+    ),
+    Reason(
+        "*RunMinsPerUser",
+        "with it, what runs of its user could still use more time than its QOS allows",
+        _QOS,
+        shared=True,
+    ),
+    Reason(
+        "*RunMinsPerAccount",
+        "with it, what runs of its account could still use more time than its QOS allows",
+        _QOS,
+        shared=True,
+    ),
     Reason("QOSGrp*Minutes*", f"its QOS {_USED_UP}", _QOS),
     Reason("QOSGrpWall*", f"its QOS {_USED_UP}", _QOS),
     Reason(
@@ -184,7 +202,6 @@ REASONS = (
     Reason("QOSMin*", "it asks for less than its QOS demands", _QOS),
     Reason("QOS*", "it asks for more than its QOS allows", _QOS),
     Reason("*PerAccount", "its account has as much as the QOS allows at a time", _QOS, shared=True),
-    Reason("*RunMinsPerUser", "its user has as much as the QOS allows at a time", _QOS),
     Reason("AccountingPolicy", "a limit of its account or QOS is reached", _ACCOUNT),
     Reason("Cleaning", "what it ran as before is still being cleaned up"),
     Reason("SchedDefer", "Slurm starts nothing right at its submission (SchedulerParameters=defer)"),

@@ -25,6 +25,7 @@ from slurm_plugin.slurm.limits import config_words, select_parameters
 from slurm_plugin.slurm.partition_access import accounts_are_inherited, chosen_among, user_groups
 from slurm_plugin.slurm.queue import (
     BY_QOS,
+    MULTIFACTOR,
     AssociationState,
     Dependent,
     FactorChange,
@@ -50,7 +51,6 @@ WRITE_PATIENCE_S = 30.0
 SLURMDBD_PATIENCE_S = 20.0
 # With the whole list of an array's tasks instead of its first 64 characters.
 VARIABLES = {**UNIX_TIMES, "SLURM_BITSTR_LEN": "0"}
-MULTIFACTOR = "priority/multifactor"
 # Job, state, start, reason: no text of a user's.
 _FAILED = "%A|%T|%S|%r"
 # Job, user, state, reason, array, dependency.

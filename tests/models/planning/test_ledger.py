@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from models.planning.cells import at_limits, cells_of, slurm_order
 from models.planning.forward import AT_ONCE, Until
 from models.planning.futures import likely_future, look_ahead
-from models.planning.ledger import Due, Dues, Elsewhere, Ledger
+from models.planning.ledger import CONTINUOUS, Clock, Due, Dues, Elsewhere, Ledger, Parked
 from models.planning.planning import plan
 from models.planning.problem import Bounds, Coming, Holding, Machine, Pending, Problem, Yields
 from models.planning.rollout import expected_starts, places_of
@@ -154,7 +156,7 @@ def test_who_is_preempted_counts_no_longer() -> None:
     low = job(1, cpus=8, run_s=500.0, dues=due(2), yields=Yields(above=1))
     high = job(2, cpus=8, run_s=50.0, tier=2)
     (cell,) = cells_of(problem(low, high, job(3, cpus=8, run_s=60.0, tier=2, dues=due(), priority=1)))
-    ledger = Ledger({JOBS: 2}, [due(2)])
+    ledger = Ledger({JOBS: 2}, [(due(2), 0.0)])
     assert ledger.barring(due())
     ledger.give(due(2))
     assert ledger.barring(due()) is None
@@ -170,12 +172,100 @@ def test_who_could_not_start_now_is_moved_last() -> None:
     assert not {one.job_id for one in changed} & {one.job_id for one in ann}
 
 
+MINUTES = "ann: cpu RunMins"
+
+
+def falling(falls: int, limit_s: float, asks: int = 0) -> Dues:
+    """Return what a job counts for that has so much of something for as long as its limit."""
+    return (Due(MINUTES, round(falls * limit_s), falls=falls, asks=asks),)
+
+
+def under(
+    most: int,
+    *pending: Pending,
+    clock: Clock = CONTINUOUS,
+    running: tuple[Holding, ...] = (),
+    elsewhere: tuple[Elsewhere, ...] = (),
+) -> Problem:
+    return problem(*pending, running=running, limits={MINUTES: most}, clock=clock, elsewhere=elsewhere)
+
+
+def test_who_waits_for_what_runs_may_still_use_starts_once_that_has_fallen() -> None:
+    first, second = (job(number, run_s=900.0, limit_s=1000.0, dues=falling(2, 1000)) for number in (1, 2))
+    # With 2,000 beside it, what is left of the first has to be 1,000: after 500 s.
+    assert starts(under(3000, first, second)) == [0.0, pytest.approx(500.0, abs=0.01)]
+    # It ends before.
+    assert starts(under(2050, first, second)) == [0.0, 900.0]
+    # A smaller one goes ahead.
+    small = job(3, run_s=10.0, limit_s=100.0, dues=falling(2, 100))
+    assert starts(under(2050, first, second, small)) == [0.0, 900.0, pytest.approx(75.0, abs=0.01)]
+
+
+def test_slurm_counts_what_runs_may_still_use_from_time_to_time() -> None:
+    first, second = (job(number, run_s=900.0, limit_s=1000.0, dues=falling(2, 1000)) for number in (1, 2))
+    assert starts(under(3000, first, second, clock=Clock(at_s=-70.0, every_s=300.0))) == [0.0, 530.0]
+    # What began since it last did still counts in full.
+    held = counting(holding(0, 1, left_s=990.0), falling(2, 1000))
+    for at_s, starts_s in ((-20.0, 580.0), (-5.0, 595.0), (90.0, 690.0)):
+        clock = Clock(at_s=at_s, every_s=300.0)
+        assert starts(under(3000, second, running=(held,), clock=clock)) == [starts_s]
+    assert under(1, running=(held,), clock=Clock(at_s=-20.0, every_s=300.0)).ledger.in_use(MINUTES) == 2000
+    assert under(1, running=(held,), clock=Clock(at_s=-5.0, every_s=300.0)).ledger.in_use(MINUTES) == 1990
+
+
+def test_who_may_still_use_more_than_he_needs_to_start() -> None:
+    # A UsageFactor counts of what runs, and of what is to start it need not.
+    twice = [job(number, run_s=900.0, limit_s=1000.0, dues=falling(4, 1000, 2000)) for number in (1, 2)]
+    assert starts(under(4000, *twice)) == [0.0, pytest.approx(500.0, abs=0.01)]
+    assert starts(under(1999, *twice)) == [math.inf, math.inf]
+
+
+def test_what_began_elsewhere_falls_too() -> None:
+    elsewhere = (Elsewhere(dues=falling(2, 1000), left_s=900.0, ran_s=100.0),)
+    waits = job(1, limit_s=1000.0, dues=falling(2, 1000))
+    assert starts(under(3000, waits, elsewhere=elsewhere)) == [pytest.approx(400.0, abs=0.01)]
+
+
+def test_of_many_the_first_that_fit_are_let_go() -> None:
+    ledger = Ledger({JOBS: 4}, [(due(2), 0.0)])
+    parked = Parked(ledger)
+    for number, amount in enumerate((3, 1, 2, 1, 1)):
+        parked.add(due(amount)[0], float(number), number)
+    assert parked.released(JOBS, 3) == [(1.0, 1), (2.0, 2), (3.0, 3)]
+    assert parked.released(JOBS, 3) == [(4.0, 4)]
+    assert parked
+    ledger.give(due(2))
+    assert parked.released(JOBS, 3) == [(0.0, 0)]
+    assert not parked
+
+
 limits = st.dictionaries(st.sampled_from("abc"), st.integers(1, 6), min_size=1)
+most_falling = st.dictionaries(st.sampled_from("xy"), st.integers(300, 6000), max_size=2)
+clocks = st.builds(Clock, at_s=st.sampled_from([-50.0, 0.0, 7.0]), every_s=st.sampled_from([60.0, 250.0]))
 dues_drawn = st.lists(
-    st.builds(Due, st.sampled_from("abc"), st.integers(1, 4), st.sampled_from([True, True, False])),
+    st.builds(
+        Due,
+        st.sampled_from("abc"),
+        st.integers(1, 4),
+        st.sampled_from([True, True, False]),
+        falls=st.just(0.0),
+        asks=st.just(0),
+    ),
     max_size=3,
     unique_by=lambda one: one.limit,
 ).map(tuple)
+
+
+@st.composite
+def falling_dues(draw: st.DrawFn, limit_s: float) -> Dues:
+    names = draw(st.lists(st.sampled_from("xy"), max_size=2, unique=True))
+    found = []
+    for name in names:
+        falls = draw(st.integers(1, 4))
+        amount = round(falls * limit_s)
+        binds, asks = draw(st.sampled_from([True, True, False])), draw(st.sampled_from([0, 0, amount // 2]))
+        found.append(Due(name, amount, binds, falls, asks))
+    return tuple(found)
 
 
 @st.composite
@@ -190,21 +280,58 @@ def limited(
             number,
             cpus=draw(st.integers(1, 4)),
             run_s=60.0 * draw(st.integers(1, 9)),
-            limit_s=60.0 * draw(st.integers(9, 20)),
+            limit_s=(limit_s := 60.0 * draw(st.integers(9, 20))),
             tasks=draw(st.sampled_from([1, 1, 2, most_tasks])),
-            dues=draw(dues_drawn),
+            dues=draw(dues_drawn) + draw(falling_dues(limit_s)),
             pools=frozenset([draw(st.sampled_from(pools))]),
             priority=draw(st.integers(1, 9)),
         )
         for number in range(1, draw(st.integers(2, 12)))
     )
-    running = tuple(
-        counting(
-            holding(place, draw(st.integers(1, 2)), 60.0 * draw(st.integers(1, 9))), dues=draw(dues_drawn)
-        )
-        for place in range(draw(st.integers(0, len(machines))))
+    running = []
+    for place in range(draw(st.integers(0, len(machines)))):
+        held = holding(place, draw(st.integers(1, 2)), 60.0 * draw(st.integers(1, 9)))
+        of_time = draw(falling_dues(held.ran_s + held.limit_left_s))
+        running.append(counting(held, draw(dues_drawn) + of_time))
+    return Problem(
+        machines=machines,
+        pending=pending,
+        running=tuple(running),
+        limits=draw(limits) | draw(most_falling),
+        clock=draw(clocks),
     )
-    return Problem(machines=machines, pending=pending, running=running, limits=draw(limits))
+
+
+class Run(NamedTuple):
+    """A job that runs, from when until when at most, and really; on so many CPUs of which pool."""
+
+    begin_s: float
+    limit_end_s: float
+    end_s: float
+    cpus: int
+    dues: Dues
+    pool: int
+
+
+def in_use(found: Problem, limit: str, now_s: float, runs: Sequence[Run]) -> float:
+    """Return how much of a limit is in use, from what runs: of what falls as it was when Slurm last counted it."""
+    clock = found.clock
+    counted_s = now_s - (now_s - clock.at_s) % clock.every_s if clock.every_s else now_s
+    return sum(
+        due.amount - due.falls * max(0.0, counted_s - run.begin_s)
+        for run in runs
+        for due in run.dues
+        if due.limit == limit
+    )
+
+
+def is_barred(found: Problem, dues: Dues, now_s: float, runs: Sequence[Run]) -> bool:
+    return any(
+        due.binds
+        and due.limit in found.limits
+        and in_use(found, due.limit, now_s, runs) + (due.asks or due.amount) > found.limits[due.limit] + 0.01
+        for due in dues
+    )
 
 
 def by_hand(found: Problem) -> list[list[float]]:
@@ -217,32 +344,38 @@ def by_hand(found: Problem) -> list[list[float]]:
     pools = [min(one.pools) for one in found.machines]
     cpus = {pool: one.amounts[1] for pool, one in zip(pools, found.machines, strict=True)}
     runs = [
-        (held.likely_left_s, held.limit_left_s, held.parts[0][1][1], held.dues, pools[held.parts[0][0]])
+        Run(
+            -held.ran_s,
+            held.limit_left_s,
+            held.likely_left_s,
+            held.parts[0][1][1],
+            held.dues,
+            pools[held.parts[0][0]],
+        )
         for held in found.running
     ]
     left = {at: found.pending[at].tasks for at in order}
     starts_s: list[list[float]] = [[] for _ in order]
     now_s = 0.0
     while True:
-        runs = [run for run in runs if run[0] > now_s]
+        runs = [run for run in runs if run.end_s > now_s]
         started = True
         while started:
             started = False
             promised = dict[int, tuple[float, int]]()
-            ledger = Ledger(found.limits, [run[3] for run in runs])
             for at in order:
                 one, needs, pool = (
                     found.pending[at],
                     found.pending[at].demand[1],
                     min(found.pending[at].pools),
                 )
-                here = [run for run in runs if run[4] == pool]
-                free = cpus[pool] - sum(run[2] for run in here)
-                if not left[at] or needs > cpus[pool] or ledger.barring(one.dues):
+                here = [run for run in runs if run.pool == pool]
+                free = cpus[pool] - sum(run.cpus for run in here)
+                if not left[at] or needs > cpus[pool] or is_barred(found, one.dues, now_s, runs):
                     continue
                 at_s, beside = promised.get(pool, (math.inf, 0))
                 if needs <= free and (now_s + one.limit_s <= at_s or needs <= beside):
-                    runs.append((now_s + one.likely_s, now_s + one.limit_s, needs, one.dues, pool))
+                    runs.append(Run(now_s, now_s + one.limit_s, now_s + one.likely_s, needs, one.dues, pool))
                     starts_s[at].append(now_s)
                     left[at] -= 1
                     started = True
@@ -251,13 +384,13 @@ def by_hand(found: Problem) -> list[list[float]]:
                     promised[pool] = promise(here, free, needs)
         if not runs:
             return starts_s
-        now_s = min(run[0] for run in runs)
+        now_s = min(found.clock.next_s(now_s + 1.0), *(run.end_s for run in runs))
 
 
-def promise(runs: list[tuple[float, float, int, Dues, int]], free: int, needs: int) -> tuple[float, int]:
+def promise(runs: list[Run], free: int, needs: int) -> tuple[float, int]:
     """Return when so many CPUs are free by limits, and how many more then."""
-    for at_s in sorted(run[1] for run in runs):
-        then = free + sum(run[2] for run in runs if run[1] <= at_s)
+    for at_s in sorted(run.limit_end_s for run in runs):
+        then = free + sum(run.cpus for run in runs if run.limit_end_s <= at_s)
         if then >= needs:
             return at_s, then - needs
     raise AssertionError("it never fits")
@@ -281,26 +414,30 @@ def rolled_starts(found: Problem) -> list[list[float]]:
 @settings(deadline=None)
 def test_no_start_is_beyond_a_limit_and_all_that_may_start_do(found: Problem) -> None:
     starts_s = rolled_starts(found)
-    nobody = Ledger(found.limits, ())
+    nobody = Ledger(found.limits)
     expected = [0 if nobody.never(one.dues) else one.tasks for one in found.pending]
     assert [len(each) for each in starts_s] == expected
-    runs = [(-1.0, held.likely_left_s, due) for held in found.running for due in held.dues]
+    runs = [
+        Run(-held.ran_s, held.limit_left_s, held.likely_left_s, 0, held.dues, 0) for held in found.running
+    ]
     runs += [
-        (start_s, start_s + one.likely_s, due)
+        Run(start_s, start_s + one.limit_s, start_s + one.likely_s, 0, one.dues, 0)
         for one, each in zip(found.pending, starts_s, strict=True)
         for start_s in each
-        for due in one.dues
     ]
-    for at_s, _, own in (
-        run for run in runs if run[0] >= 0 and run[2].binds and run[2].limit in found.limits
-    ):
-        # Of those that start at the same moment whom it does not bind may do so behind.
-        used = [
-            due.amount
-            for begin_s, end_s, due in runs
-            if due.limit == own.limit and (begin_s < at_s < end_s or (begin_s == at_s and due.binds))
+    for at_s, own in ((run.begin_s, due) for run in runs if run.begin_s >= 0 for due in run.dues):
+        if not own.binds or own.limit not in found.limits:
+            continue
+        before = [run for run in runs if run.begin_s < at_s < run.end_s]
+        # Of those that start at the same moment whom it does not bind may do so behind; the last needs what it asks.
+        beside = [
+            (due.amount, due.needs)
+            for run in runs
+            for due in run.dues
+            if run.begin_s == at_s and due.limit == own.limit and due.binds
         ]
-        assert sum(used) <= found.limits[own.limit]
+        used = sum(amount for amount, _ in beside) - max(amount - needs for amount, needs in beside)
+        assert in_use(found, own.limit, at_s, before) + used <= found.limits[own.limit] + 0.01
 
 
 @given(ONE)

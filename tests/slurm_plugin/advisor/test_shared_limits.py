@@ -12,9 +12,10 @@ from models.planning.problem import Problem
 from models.planning.rollout import expected_starts
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.run_time import by_limit
-from slurm_plugin.advisor.shared_limits import SharedLimits, counted_anew
+from slurm_plugin.advisor.shared_limits import SharedLimits, clock_of, counted_anew
 from slurm_plugin.advisor.waiting import Needed, limit_in_words, variants
 from slurm_plugin.slurm.queue import (
+    RUN_MINUTES,
     AssociationState,
     NodeState,
     PartitionState,
@@ -25,7 +26,7 @@ from slurm_plugin.slurm.queue import (
 from tests.slurm_plugin.slurm.queued import TERMS, running, snapshot, waiting
 
 HOLD = msgspec.structs.replace(TERMS, limits_hold=True)
-TAKEN = (4000, 2000, 1000)
+TAKEN, LIMIT_S = (4000, 2000, 1000), 3600.0
 ACCOUNTS = (
     AssociationState(account="root"),
     AssociationState(account="science", parent="root", together={"cpu": 64}),
@@ -43,14 +44,14 @@ def told(
     of: Snapshot, job: QueuedJob | None = None, partitions: tuple[str, ...] = ("batch",)
 ) -> dict[str, tuple[int, bool]]:
     """Return for how much a job counts, by limit, and whether that binds it."""
-    dues = SharedLimits(of).dues(job or waiting(1), partitions, TAKEN)
+    dues = SharedLimits(of).dues(job or waiting(1), partitions, TAKEN, LIMIT_S)
     assert len({due.limit for due in dues}) == len(dues)
     return {due.limit: (due.amount, due.binds) for due in dues}
 
 
 def test_an_account_and_those_above_it_limit_what_their_jobs_have() -> None:
     found = SharedLimits(site(associations=ACCOUNTS))
-    assert set(found.dues(waiting(1), ("batch",), TAKEN)) == {
+    assert set(found.dues(waiting(1), ("batch",), TAKEN, LIMIT_S)) == {
         Due("account physics ann: its user's jobs", 1),
         Due("account physics: gres/gpu", 1),
         Due("account physics: jobs", 1),
@@ -130,6 +131,100 @@ def test_nodes_are_counted_of_who_has_them_to_himself() -> None:
     known = site(qos={"normal": QosState(of_user={"node": 4})})
     assert told(known, waiting(1, num_nodes=3, exclusive=True)) == {"qos normal user ann: node": (3, True)}
     assert told(known, waiting(1, num_nodes=3)) == {}
+
+
+def test_the_time_that_a_job_may_still_use_is_counted_from_its_limit_on() -> None:
+    limits = {"cpu RunMins": 300, "node RunMins": 90, "billing": 9}
+    known = site(qos={"normal": QosState(of_user=limits)}, associations=ACCOUNTS[:2])
+    found = SharedLimits(known)
+    assert set(found.dues(waiting(1, num_nodes=2, billing=7), ("batch",), TAKEN, LIMIT_S)) == {
+        Due("qos normal user ann: cpu RunMins", 4 * 3600, falls=4),
+        Due("qos normal user ann: node RunMins", 2 * 3600, falls=2),
+        Due("qos normal user ann: billing", 7),
+    }
+    # As Slurm leaves seconds out.
+    assert found.most["qos normal user ann: cpu RunMins"] == 300 * 60 + 59
+
+
+def test_what_a_qos_limits_of_the_time_of_all_its_jobs_an_account_does_not() -> None:
+    accounts = (AssociationState(account="physics", together={"cpu RunMins": 90, "mem RunMins": 9000}),)
+    known = site(qos={"normal": QosState(together={"cpu": 9, "cpu RunMins": 50})}, associations=accounts)
+    assert {limit: binds for limit, (_, binds) in told(known).items()} == {
+        "qos normal: cpu": True,
+        "qos normal: cpu RunMins": True,
+        "account physics: cpu RunMins": False,
+        "account physics: mem RunMins": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("factor", "asked", "counts"),
+    [
+        (2.0, False, (Due(RUN_MINUTES, 7200, falls=2.0, asks=3600),)),
+        (2.0, True, (Due(RUN_MINUTES, 7200, falls=2.0),)),
+        (1.0, False, (Due(RUN_MINUTES, 3600, falls=1.0),)),
+        (0.0, False, ()),
+    ],
+)
+def test_a_usage_factor_counts_of_what_runs(factor: float, asked: bool, counts: tuple[Due, ...]) -> None:
+    qos = QosState(usage_factor=factor, usage_factor_asked=asked)
+    accounts = (AssociationState(account="physics", together={"node RunMins": 90}),)
+    found = SharedLimits(site(qos={"normal": qos}, associations=accounts))
+    assert [one._replace(limit=RUN_MINUTES) for one in found.dues(waiting(1), (), TAKEN, LIMIT_S)] == [
+        *counts
+    ]
+
+
+def test_who_runs_beyond_his_limit_has_no_time_left_to_count() -> None:
+    known = site(qos={"normal": QosState(together={"cpu RunMins": 50})})
+    late = running(1, start_s=known.time_s - 4000)
+    assert told(known, late) == {}
+    assert told(known, running(1, start_s=known.time_s - 3000)) == {
+        "qos normal: cpu RunMins": (4 * 3600, True)
+    }
+
+
+def test_early_releases_do_not_look_at_the_time_of_a_user() -> None:
+    early = msgspec.structs.replace(HOLD, counts_for_each=False)
+    qos = QosState(
+        of_user={"cpu RunMins": 50, "cpu": 9}, of_account={"mem RunMins": 9}, together={"cpu RunMins": 70}
+    )
+    assert set(told(site(qos={"normal": qos}, terms=early))) == {
+        "qos normal user ann: cpu",
+        "qos normal: cpu RunMins",
+    }
+
+
+def test_without_multifactor_slurm_counts_the_whole_limit_until_the_end() -> None:
+    basic = msgspec.structs.replace(HOLD, priority_type="priority/basic")
+    known = site(qos={"normal": QosState(together={"cpu RunMins": 50})}, terms=basic)
+    assert SharedLimits(known).dues(waiting(1), (), TAKEN, LIMIT_S) == (
+        Due("qos normal: cpu RunMins", 4 * 3600),
+    )
+
+
+def test_when_slurm_counts_anew() -> None:
+    terms = msgspec.structs.replace(HOLD, counts_from_s=1000.0, counts_each_s=300.0)
+    assert clock_of(terms, 1500.0).next_s(0.0) == 101.0  # At 1,601.
+    assert clock_of(HOLD, 1500.0).next_s(7.0) == 7.0
+
+
+def test_who_waits_for_what_runs_may_still_use_starts_when_that_has_fallen() -> None:
+    # Of CPUs each has one, for an hour; the first has 3,000 s left.
+    terms = msgspec.structs.replace(HOLD, counts_from_s=1000.0, counts_each_s=1.0)
+    jobs = running(1), waiting(2, reason="AssocGrpCPURunMinutesLimit")
+    accounts = (AssociationState(account="physics", together={"cpu RunMins": 80}),)
+    known = site(*jobs, associations=accounts, terms=terms)
+    found = problem_of(known, lambda job: by_limit(job, "this is a test"))
+    assert not found.pending[0].kept
+    assert limit_in_words(found.pending[0], found) == (
+        "it is at a limit, account physics: cpu RunMins: 50 of 80 are in use, and it would take 60"
+    )
+    # What is left may be 20 minutes and 59 s.
+    (span,) = expected_starts(found, samples=0)
+    assert span.start_s == pytest.approx(3000.0 - 1259.0, abs=2.0)
+    shorter = counted_anew(jobs[1], variants(found.pending[0], Needed(cpus=1, wall_s=1800.0)), known)
+    assert [one.job.dues[0].amount for one in shorter] == [3600, 3600, 1800, 1800]
 
 
 def test_no_limit_holds_where_slurm_is_told_so_but_that_of_an_array() -> None:

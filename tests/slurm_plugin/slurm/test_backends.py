@@ -109,7 +109,7 @@ def test_which_qos_preempts_which_is_asked_where_that_counts_and_remembered(
 ) -> None:
     said = {
         "config": "PreemptType             = preempt/qos\nPreemptMode             = REQUEUE\n",
-        "qos": "urgent|normal|cluster||||||||\n",
+        "qos": "urgent|normal|cluster|||1.000000|||||||||\n",
     }
     asked = list[str]()
 

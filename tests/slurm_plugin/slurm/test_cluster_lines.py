@@ -84,7 +84,7 @@ def test_how_long_jobs_may_run_beyond_their_limits(cluster: str, over_s: float) 
 
 
 def test_which_account_is_above_which() -> None:
-    told = "root||||||\nroot|root||root|||\nphysics|||root|||\nlasers|||physics|||\nlasers|ann|||||\n"
+    told = "root|||||||\nroot|root||root||||\nphysics|||root||||\nlasers|||physics||||\nlasers|ann||||||\n"
     found = cluster_lines.parse_association_states(told)
     assert cluster_lines.parents_of(found) == {"physics": "root", "lasers": "physics"}
 
@@ -128,7 +128,10 @@ def test_how_jobs_are_preempted() -> None:
 
 def test_which_qos_preempts_which() -> None:
     # As sacctmgr of 22.05, 24.11 and 26.05 prints it; a QOS without a mode of its own has the cluster's.
-    text = "normal||cluster||||||||\nscavenger||cancel|00:10:00|||||||\nurgent|normal,scavenger|cluster||||||||\n"
+    text = (
+        "normal||cluster|||1.000000|||||||||\nscavenger||cancel|00:10:00||1.000000|||||||||\n"
+        "urgent|normal,scavenger|cluster|||1.000000|||||||||\n"
+    )
     assert cluster_lines.parse_qos_states(text) == {
         "normal": QosState(),
         "scavenger": QosState(preempt_mode="CANCEL", exempt_s=600.0),
@@ -139,17 +142,33 @@ def test_which_qos_preempts_which() -> None:
 def test_how_much_jobs_may_have_at_a_time() -> None:
     # As sacctmgr of 22.05, 24.11 and 26.05 prints it.
     (found,) = cluster_lines.parse_qos_states(
-        "q1||cluster||NoReserve,OverPartQOS|cpu=8,mem=10G,node=2,billing=9|5|cpu=4,gres/gpu=2||gres/gpu:a100=1|7\n"
+        "q1||cluster||NoReserve,OverPartQOS,UsageFactorSafe|2.000000|cpu=8,mem=10G,node=2,billing=9|"
+        "billing=30,cpu=20,gres/gpu=7,mem=2000M,node=3|5|cpu=4,gres/gpu=2|cpu=40||gres/gpu:a100=1|cpu=50|7\n"
     ).values()
     assert found == QosState(
-        together={"cpu": 8, "mem": 10_240, "node": 2, "jobs": 5},
-        of_user={"cpu": 4, "gres/gpu": 2},
-        of_account={"gres/gpu:a100": 1, "jobs": 7},
+        together={
+            "jobs": 5,
+            "cpu": 8,
+            "mem": 10_240,
+            "node": 2,
+            "billing": 9,
+            "cpu RunMins": 20,
+            "mem RunMins": 2000,
+            "node RunMins": 3,
+            "billing RunMins": 30,
+            "gres/gpu RunMins": 7,
+        },
+        of_user={"cpu": 4, "gres/gpu": 2, "cpu RunMins": 40},
+        of_account={"gres/gpu:a100": 1, "jobs": 7, "cpu RunMins": 50},
         over_partition=True,
+        usage_factor=2.0,
+        usage_factor_asked=True,
     )
-    account, user = cluster_lines.parse_association_states("a1|||root|mem=5000M|9|4\na1|ann|main||cpu=3||2\n")
+    account, user = cluster_lines.parse_association_states(
+        "a1|||root|mem=5000M|cpu=20|9|4\na1|ann|main||cpu=3|||2\n"
+    )
     assert account == AssociationState(
-        account="a1", parent="root", together={"mem": 5000, "jobs": 9}, most_jobs=4
+        account="a1", parent="root", together={"mem": 5000, "cpu RunMins": 20, "jobs": 9}, most_jobs=4
     )
     assert user == AssociationState(
         account="a1", user="ann", partition="main", together={"cpu": 3}, most_jobs=2
@@ -167,6 +186,19 @@ def test_how_much_jobs_may_have_at_a_time() -> None:
 )
 def test_whether_limits_hold(enforced: str, hold: bool) -> None:
     assert cluster_lines.parse_terms(f"AccountingStorageEnforce = {enforced}\n").limits_hold is hold
+
+
+def test_when_slurm_counts_anew_what_runs_may_still_use() -> None:
+    # As scontrol of 22.05 and 26.05 prints it with SLURM_TIME_FORMAT=%s.
+    found = cluster_lines.parse_terms(
+        "BOOT_TIME               = 1795901312\nPriorityCalcPeriod      = 00:01:00\n"
+    )
+    assert (found.counts_from_s, found.counts_each_s) == (1795901312.0, 60.0)
+
+
+@pytest.mark.parametrize(("release", "does"), [("22.05.8", False), ("23.11.10", False), ("24.05.0", True)])
+def test_which_releases_look_at_the_time_of_a_user(release: str, *, does: bool) -> None:
+    assert cluster_lines.parse_terms(f"SLURM_VERSION           = {release}\n").counts_for_each is does
 
 
 def test_how_many_licences_jobs_may_have() -> None:

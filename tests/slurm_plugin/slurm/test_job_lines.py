@@ -20,7 +20,7 @@ from tests.slurm_plugin.slurm.queued import waiting
 def test_a_running_job(captured: Captured) -> None:
     job = captured.job("filler")
     assert (job.state, job.cpus, job.mem_mib, job.num_nodes, job.num_tasks) == ("RUNNING", 32, 120_000, 2, 32)
-    assert (job.limit_s, job.mem_per_node_mib, job.mem_per_cpu_mib) == (3600, 60_000, None)
+    assert (job.limit_s, job.mem_per_node_mib, job.mem_per_cpu_mib, job.billing) == (3600, 60_000, None, 32)
     assert job.nodes == tuple(node.name for node in cluster_lines.parse_node_states(captured.text("nodes")))
     assert job.end_s - job.start_s == 3600
     assert not job.waits
