@@ -2,14 +2,15 @@
 
 Who would go beyond one is passed over, and holds nobody up, until something that counts for it ends. A limit is known
 by its name, which stands for the same from plan to plan. Of some, a job counts less the longer it runs (GrpTRESRunMins:
-the time that it may still use); Slurm counts that anew from time to time.
+the time that it may still use); Slurm counts that anew from time to time. Of others, what it has run is used up when
+it ends (GrpTRESMins).
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -24,7 +25,8 @@ _SOON = 1e-6
 class Due(NamedTuple):
     """So much a job counts for a limit from its start on, less by `falls` each second that it runs.
 
-    One that does not `bind` it may be exceeded by its start. It may start where `asks` are left; 0: the amount.
+    One that does not `bind` it may be exceeded by its start. It may start where `asks` are left; 0: the amount. Of what
+    it `spends` each second it gives nothing back when it ends.
     """
 
     limit: str
@@ -32,6 +34,7 @@ class Due(NamedTuple):
     binds: bool = True
     falls: float = 0.0
     asks: int = 0
+    spends: float = 0.0
 
     @property
     def needs(self) -> int:
@@ -108,23 +111,25 @@ class Ledger:
         """Count what is in use: dues, and for how long they have been (seconds)."""
         self.now_s = 0.0
         self._most, self._clock = most, clock
-        self._used = Counter[str]()
+        self._used = defaultdict[str, float](float)
         self._falling: dict[str, _Falling] = {}
         for dues, ran_s in in_use:
             self.take(dues, -ran_s)
 
     def take(self, dues: Dues, begun_s: float = 0.0) -> None:
         """Count what starts, or did at a moment."""
-        self._add(dues, begun_s, 1)
+        self._add(dues, begun_s, 1, self._clock.last_s(self.now_s))
 
     def give(self, dues: Dues, begun_s: float = 0.0) -> None:
         """Count no longer what has ended, and had begun at a moment."""
-        self._add(dues, begun_s, -1)
+        self._add(dues, begun_s, -1, self.now_s)
 
-    def _add(self, dues: Dues, begun_s: float, times: int) -> None:
+    def _add(self, dues: Dues, begun_s: float, times: int, spent_s: float) -> None:
         for due in dues:
             if due.falls:
                 self._fallen(due.limit).add(due, begun_s, times)
+            elif due.spends:
+                self._used[due.limit] += times * (due.amount - due.spends * max(0.0, spent_s - begun_s))
             else:
                 self._used[due.limit] += times * due.amount
 
@@ -145,7 +150,7 @@ class Ledger:
             if due.falls:
                 if not self.fits(due.limit, due.needs):
                     return due
-            elif used[due.limit] + (due.asks or due.amount) > most[due.limit]:
+            elif used[due.limit] + (due.asks or due.amount) > most[due.limit] + _SLACK:
                 return due
         return None
 

@@ -67,7 +67,7 @@ def _outlook(cells: list[Cell], places: Floats, future: Future, untils: list[Unt
     found = look_ahead(cells, places, future, untils)
     later_s = rest_of(cells, future, found, found, places, None)
     return msgspec.structs.replace(
-        found, first_s=numpy.minimum(found.first_s, numpy.where(later_s <= HORIZON_S, later_s, numpy.inf))
+        found, first_s=numpy.minimum(found.first_s, numpy.where(later_s < HORIZON_S, later_s, numpy.inf))
     )
 
 

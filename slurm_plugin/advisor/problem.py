@@ -22,7 +22,7 @@ from slurm_plugin.advisor.places import Place, place_of, top_of
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbers_of, pools_of
 from slurm_plugin.advisor.run_time import RunTime, limit_of
-from slurm_plugin.advisor.shared_limits import SharedLimits, clock_of, counted
+from slurm_plugin.advisor.shared_limits import SharedLimits, clock_of, counted, has_budget
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
 from slurm_plugin.slurm.queue import PartitionState, QueuedJob, Snapshot
 from slurm_plugin.slurm.reasons import reason_of
@@ -114,7 +114,10 @@ def problem_of(
 def _that_may_wait(job: QueuedJob, one: Pending, ledger: Ledger) -> QueuedJob:
     """Return a job as one that waits its turn where it waits for a limit whose end a plan foresees."""
     # To understand a reason takes longer than to look into the ledger, where most wait for nothing.
-    is_known = ledger.barring(one.dues) and not ledger.never(one.dues) and reason_of(job.reason).shared
+    may_wait = ledger.barring(one.dues) is not None and not ledger.never(one.dues)
+    reason = reason_of(job.reason) if may_wait else None
+    # slurmctld may tell of no budget, or not of all.
+    is_known = reason and reason.shared and (not reason.budget or has_budget(one.dues))
     return msgspec.structs.replace(job, reason=TURN) if is_known else job
 
 

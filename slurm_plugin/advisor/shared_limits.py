@@ -4,8 +4,9 @@ As `acct_policy.c` goes by it (22.05 to 26.05): what the QOS of the partition li
 either does an account; with OverPartQOS the job's own comes first. Who is not bound by a limit counts for it still.
 Jobs, CPUs, memory, GPUs and what is billed are counted, nodes of jobs that have them to themselves: those that jobs
 share Slurm counts once. So is the time that jobs may still use (GrpTRESRunMins, MaxTRESRunMinsPU and PA): it falls from
-a job's limit to nothing as that runs, and each node counts for each job. What has been used up is not (GrpWall,
-GrpTRESMins): of who waits for that nothing is foreseen.
+a job's limit to nothing as that runs, and each node counts for each job. Of a budget of time (GrpTRESMins, GrpWall)
+what is left counts; where Slurm is `safe`, what runs may use as much as its limit lets it. That a budget grows again
+(PriorityDecayHalfLife, PriorityUsageResetPeriod) is not known.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from slurm_plugin.advisor.run_time import RunTime, likely_left_s, limit_of, most
 from slurm_plugin.advisor.waiting import Variant
 from slurm_plugin.advisor.whole_cores import WholeCores
 from slurm_plugin.slurm.queue import (
+    MINUTES,
     MULTIFACTOR,
     RUN_MINUTES,
+    WALL,
     AssociationState,
     QosState,
     QueuedJob,
@@ -36,6 +39,7 @@ from slurm_plugin.slurm.queue import (
 JOBS, NODES = "jobs", "node"
 # slurmctld first counts so long after it says that it started: what it saved is read before.
 BOOTS_S = 1.0
+MINUTE_S = 60
 _ALL, _USER, _ACCOUNT = "all", "user", "account"
 
 
@@ -72,6 +76,7 @@ class SharedLimits:
         self._licences = snapshot.licences
         # Elsewhere it is counted in full until the end.
         self._falls = snapshot.terms.priority_type == MULTIFACTOR
+        self._safe, self._left = snapshot.terms.safe, snapshot.left if holds else {}
         self._for_each = snapshot.terms.counts_for_each
         self._time_s = snapshot.time_s
         # Of many jobs few differ in whose they are.
@@ -110,30 +115,37 @@ class SharedLimits:
         counts = _counts(taken, job) if rules else {}
         found = []
         for rule in rules:
-            count = counts.get(rule.kind.removesuffix(RUN_MINUTES), 0)
+            count = counts.get(_tres_of(rule.kind), 0)
             if rule.kind == NODES:
                 count *= job is not None and job.exclusive
-            due = self._due(rule, count, whose, limit_s, job)
-            if due.amount:
+            due = self._due(rule, count, whose, limit_s, job) if count else None
+            if due is not None and due.needs:
                 found.append((rule, due))
         return found
 
     def _due(self, rule: _Rule, count: int, whose: Whose, limit_s: float, job: QueuedJob | None) -> Due:
-        if not rule.kind.endswith(RUN_MINUTES):
+        if not is_of_time(rule.kind):
             return Due(rule.name, count, rule.binds)
         if job is not None and not job.waits and job.ran_s(self._time_s) >= limit_s:
             # Beyond its limit it counts for nothing.
             return Due(rule.name, 0)
         qos = self._qos.get(whose.qos, QosState())
-        asks = count * int(limit_s)
-        amount, falls = round(asks * qos.usage_factor), count * qos.usage_factor
-        return Due(
-            rule.name,
-            amount,
-            rule.binds,
-            falls if self._falls else 0.0,
-            0 if qos.usage_factor_asked or amount == asks else asks,
-        )
+        factor = qos.usage_factor
+        full = count * int(limit_s)
+        amount = round(full * factor)
+        needs = amount if qos.usage_factor_asked else full
+        due = Due(rule.name, amount, rule.binds, asks=needs if needs != amount else 0)
+        if not factor:
+            # It is looked at as if nothing were used.
+            return due._replace(asks=0)
+        if rule.kind.endswith(RUN_MINUTES):
+            return due._replace(falls=count * factor) if self._falls else due
+        if not self._safe:
+            # Anything that is left will do, and what runs counts when it has run.
+            return Due(rule.name, 0, rule.binds, asks=MINUTE_S)
+        if rule.kind == WALL:
+            return Due(rule.name, 0, rule.binds, asks=needs)
+        return due._replace(spends=count * factor)
 
     def _rules_of(self, whose: Whose) -> Iterator[_Rule]:
         bound: set[tuple[str, str]] = set()
@@ -143,6 +155,7 @@ class SharedLimits:
                 for rule in _rules_of_qos(name, self._qos[name], whose)
                 if rule.whom == _ALL or self._for_each or not rule.kind.endswith(RUN_MINUTES)
             ]
+            rules += self._budget(f"qos {name}")
             yield from _after(rules, bound)
             bound |= {(rule.whom, rule.kind) for rule in rules}
         yield from _after(self._rules_of_account(whose, bound), bound)
@@ -159,14 +172,19 @@ class SharedLimits:
         own = ((whose.account, whose.user, name) for name in (*whose.partitions, ""))
         first = next((key for key in own if key in self._associations), (whose.account, "", ""))
         for one in self._upwards(first):
-            name = " ".join(filter(None, ("account", one.account, one.user, one.partition)))
             yield from (
-                _Rule(_ALL, kind, f"{name}: {kind}", _most(kind, most)) for kind, most in one.together.items()
+                _Rule(_ALL, kind, f"{one.name}: {kind}", _most(kind, most))
+                for kind, most in one.together.items()
             )
+            yield from self._budget(one.name)
             # Slurm hands MaxJobs down to the users' own, where it counts.
             if one.user and one.most_jobs is not None:
                 whom = _ACCOUNT if (_ACCOUNT, JOBS) in bound else _USER
-                yield _Rule(whom, JOBS, f"{name}: its user's jobs", one.most_jobs)
+                yield _Rule(whom, JOBS, f"{one.name}: its user's jobs", one.most_jobs)
+
+    def _budget(self, whose: str) -> Iterator[_Rule]:
+        for kind, left in self._left.get(whose, {}).items():
+            yield _Rule(_ALL, kind, f"{whose}: {kind}", _most(kind, left))
 
     def _upwards(self, key: tuple[str, str, str]) -> Iterator[AssociationState]:
         """Yield an association and the accounts above it."""
@@ -258,7 +276,7 @@ def _after(rules: Iterable[_Rule], bound: Collection[tuple[str, str]]) -> Iterat
 
 def _counts(taken: Amounts, job: QueuedJob | None) -> dict[str, int]:
     cpu_milli, mem_mib, gpu_milli = taken[:3]
-    counts = {JOBS: 1, "cpu": -(-cpu_milli // MILLI), "mem": mem_mib, "gres/gpu": gpu_milli // MILLI}
+    counts = {JOBS: 1, WALL: 1, "cpu": -(-cpu_milli // MILLI), "mem": mem_mib, "gres/gpu": gpu_milli // MILLI}
     if job is not None:
         counts |= {NODES: job.num_nodes, "billing": job.billing}
         counts |= {f"gres/gpu:{name}": count for name, count in job.gpu_types}
@@ -267,4 +285,18 @@ def _counts(taken: Amounts, job: QueuedJob | None) -> dict[str, int]:
 
 def _most(kind: str, most: int) -> int:
     """Return a limit as it is counted: minutes in seconds, as Slurm leaves those beyond a whole minute out."""
-    return most * 60 + 59 if kind.endswith(RUN_MINUTES) else most
+    return (most + 1) * MINUTE_S - 1 if is_of_time(kind) else most
+
+
+def is_of_time(name: str) -> bool:
+    """Whether a limit, or its kind, is one of minutes."""
+    return name.endswith((RUN_MINUTES, MINUTES, WALL))
+
+
+def has_budget(dues: Dues) -> bool:
+    """Whether a budget of time is among what a job counts for."""
+    return any(due.binds and due.limit.endswith((MINUTES, WALL)) for due in dues)
+
+
+def _tres_of(kind: str) -> str:
+    return kind.removesuffix(RUN_MINUTES).removesuffix(MINUTES)

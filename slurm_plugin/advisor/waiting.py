@@ -1,8 +1,8 @@
 """For a job that waits: Slurm's reason in words, and what it might ask for instead. Pure; it changes nothing.
 
 What is said of a start rests on a simulation (models/planning/rollout.py) that knows nodes, priorities and limits of
-time, and what jobs may have at a time, but no time that an account has used up, and nothing of what others are about to
-submit.
+time, what jobs may have at a time and what is left of budgets of time, but not when these grow again, and nothing of
+what others are about to submit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from accounting.units import round_up
 from models.planning.problem import Pending, Problem
 from models.scheduling.room import MILLI
 from slurm_plugin.service.decide import BRAKED
-from slurm_plugin.slurm.queue import RUN_MINUTES, QueuedJob
+from slurm_plugin.slurm.queue import MINUTES, RUN_MINUTES, WALL, QueuedJob
 from slurm_plugin.slurm.reasons import reason_of
 
 # Limits of time are asked for in such steps.
@@ -60,15 +60,17 @@ def limit_in_words(job: Pending, problem: Problem) -> str:
     if due is None:
         return ""
     limit = due.limit
-    used, most, needs = (
-        _amount_in_words(limit, amount) for amount in (ledger.in_use(limit), problem.limits[limit], due.needs)
-    )
+    amounts = ledger.in_use(limit), max(0, problem.limits[limit]), due.needs
+    used, most, needs = (_amount_in_words(limit, amount) for amount in amounts)
+    if limit.endswith((MINUTES, WALL)):
+        by_runs = f", of which what runs may use {used}" if used != "0" else ""
+        return f"it is at a limit, {limit}: {most} minutes are left{by_runs}, and it would take {needs}"
     return f"it is at a limit, {limit}: {used} of {most} are in use, and it would take {needs}"
 
 
 def _amount_in_words(limit: str, amount: float) -> str:
-    minutes = limit.endswith(RUN_MINUTES)
-    return f"{int(amount) // 60 if minutes else int(amount):,}"
+    is_of_time = limit.endswith((RUN_MINUTES, MINUTES, WALL))
+    return f"{int(amount // 60 if is_of_time else amount):,}"
 
 
 def why_whole(job: QueuedJob) -> str:

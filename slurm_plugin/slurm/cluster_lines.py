@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -20,7 +20,9 @@ from slurm_plugin.slurm.limits import config_words, counts_memory, parameters_in
 from slurm_plugin.slurm.node_words import core_cpus, socket_cpus, words_of
 from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, gpus_of, states_of
 from slurm_plugin.slurm.queue import (
+    MINUTES,
     RUN_MINUTES,
+    WALL,
     AssociationState,
     NodeState,
     PartitionState,
@@ -43,9 +45,11 @@ _NO_SITE_FACTOR = -(2**31)
 # What sacctmgr is asked for.
 QOS_FORMAT = (
     "Name,Preempt,PreemptMode,PreemptExemptTime,Flags,UsageFactor,GrpTRES,GrpTRESRunMins,GrpJobs,"
-    "MaxTRESPU,MaxTRESRunMinsPU,MaxJobsPU,MaxTRESPA,MaxTRESRunMinsPA,MaxJobsPA"
+    "MaxTRESPU,MaxTRESRunMinsPU,MaxJobsPU,MaxTRESPA,MaxTRESRunMinsPA,MaxJobsPA,GrpTRESMins,GrpWall"
 )
-ASSOCIATIONS_FORMAT = "Account,User,Partition,ParentName,GrpTRES,GrpTRESRunMins,GrpJobs,MaxJobs"
+ASSOCIATIONS_FORMAT = (
+    "Account,User,Partition,ParentName,GrpTRES,GrpTRESRunMins,GrpJobs,MaxJobs,GrpTRESMins,GrpWall"
+)
 _ASSOCIATION_FIELDS = len(ASSOCIATIONS_FORMAT.split(","))
 _QOS_FIELDS = len(QOS_FORMAT.split(","))
 
@@ -123,11 +127,44 @@ def parse_association_states(text: str) -> tuple[AssociationState, ...]:
             parent=parent,
             together=_at_a_time(tres, run_minutes, jobs),
             most_jobs=whole(most_jobs),
+            has_budget=bool(minutes or wall),
         )
-        for account, user, partition, parent, tres, run_minutes, jobs, most_jobs in (
+        for account, user, partition, parent, tres, run_minutes, jobs, most_jobs, minutes, wall in (
             row for row in rows if len(row) == _ASSOCIATION_FIELDS
         )
     )
+
+
+def parse_budgets(text: str) -> dict[str, dict[str, int]]:
+    """Read `scontrol --oneliner show assoc_mgr`: how many minutes are left of budgets, by whose they are."""
+    found = {}
+    for words in map(words_of, text.splitlines()):
+        minutes = {
+            f"{name}{MINUTES}": left
+            for name, told in split_tres(words.get("GrpTRESMins", "")).items()
+            if (_COUNTED.fullmatch(name) or name == "mem") and (left := _left(told)) is not None
+        }
+        wall = _left(words.get("GrpWall", ""))
+        if wall is not None:
+            minutes[WALL] = wall
+        if minutes:
+            found[_whose(words)] = minutes
+    return found
+
+
+def _left(told: str) -> int | None:
+    """Return what is left of `limit(used)`; None: there is no limit."""
+    most, _, used = told.removesuffix(")").partition("(")
+    return None if whole(most) is None else int(most) - int(_number(used))
+
+
+def _whose(words: Mapping[str, str]) -> str:
+    if "QOS" in words:
+        return f"qos {words['QOS'].partition('(')[0]}"
+    user = words.get("UserName", "").partition("(")[0]
+    return AssociationState(
+        account=words.get("Account", ""), user=user, partition=words.get("Partition", "")
+    ).name
 
 
 def parents_of(associations: Iterable[AssociationState]) -> dict[str, str]:
@@ -211,6 +248,7 @@ def parse_terms(text: str) -> SchedulerTerms:
         limits_hold=not {"limits", "safe"}.isdisjoint(
             _listed(words.get("AccountingStorageEnforce", "").lower())
         ),
+        safe="safe" in _listed(words.get("AccountingStorageEnforce", "").lower()),
         counts_from_s=_number(words.get("BOOT_TIME", "")),
         counts_each_s=parse_duration_s(words.get("PriorityCalcPeriod", "")) or 0.0,
         # Earlier releases take MaxTRESRunMinsPU and PA, and do not look at them.
@@ -236,7 +274,8 @@ def parse_qos_states(text: str) -> dict[str, QosState]:
             exempt_s=parse_duration_s(exempt),
             together=_at_a_time(*limits[:3]),
             of_user=_at_a_time(*limits[3:6]),
-            of_account=_at_a_time(*limits[6:]),
+            of_account=_at_a_time(*limits[6:9]),
+            has_budget=any(limits[9:]),
             over_partition="OverPartQOS" in _listed(flags),
             usage_factor=float(usage_factor) if _NUMBER.match(usage_factor) else 1.0,
             usage_factor_asked="UsageFactorSafe" in _listed(flags),

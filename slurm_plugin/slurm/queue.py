@@ -166,6 +166,8 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
 
 # GrpTRESRunMins and the like are limits of what a job has, times the minutes that it may still have it.
 RUN_MINUTES = " RunMins"
+# GrpTRESMins and GrpWall are limits of what all jobs have, or are, times the minutes that they have it.
+MINUTES, WALL = " Mins", "GrpWall"
 
 
 class QosState(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +177,8 @@ class QosState(msgspec.Struct, frozen=True, kw_only=True):
     jobs may have `together` at a time, and those `of_user` and `of_account`, by what it is: `jobs`, `cpu`, `mem` (MiB),
     `node`, `billing`, `gres/gpu`, `gres/gpu:TYPE`; with RUN_MINUTES behind, how many minutes of it they may still use.
     It goes `over_partition` whose QOS limits the same (OverPartQOS). Time counts its jobs `usage_factor` times; of one
-    that is to start only where it is `usage_factor_asked` (UsageFactorSafe).
+    that is to start only where it is `usage_factor_asked` (UsageFactorSafe). It `has_budget` whose jobs may use so much
+    time in all (GrpTRESMins, GrpWall).
     """
 
     preempts: frozenset[str] = frozenset()
@@ -187,13 +190,14 @@ class QosState(msgspec.Struct, frozen=True, kw_only=True):
     over_partition: bool = False
     usage_factor: float = 1.0
     usage_factor_asked: bool = False
+    has_budget: bool = False
 
 
 class AssociationState(msgspec.Struct, frozen=True, kw_only=True):
     """An account (`user` is ''), or a user of it, there in one partition alone, where that is not ''.
 
     `parent` is the account above an account. `together` is how much all its jobs may have at a time, as of a QOS, and
-    `most_jobs` how many jobs a user may run (None: any number).
+    `most_jobs` how many jobs a user may run (None: any number). It `has_budget` as a QOS does.
     """
 
     account: str
@@ -202,6 +206,12 @@ class AssociationState(msgspec.Struct, frozen=True, kw_only=True):
     parent: str = ""
     together: Mapping[str, int] = {}
     most_jobs: int | None = None
+    has_budget: bool = False
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return " ".join(filter(None, ("account", self.account, self.user, self.partition)))
 
 
 class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,6 +243,7 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     is ended before he is `over_limit_s` beyond his limit (OverTimeLimit). Where `limits_hold`, those of accounts and
     QOS do; the time that runs may still use slurmctld counts anew each `counts_each_s` (PriorityCalcPeriod), the first
     time when it started, `counts_from_s` (unix). It goes by those of a QOS' users and accounts where `counts_for_each`.
+    Where it is `safe`, nobody starts whose limit is beyond what is left of a budget.
     """
 
     priority_type: str
@@ -256,13 +267,15 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     counts_from_s: float = 0.0
     counts_each_s: float = 0.0
     counts_for_each: bool = True
+    safe: bool = False
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster at one moment (unix seconds). `qos` are told where Slurm preempts or limits by them.
 
     `account_parents` has the account above each, `user_groups` the groups of users, where partitions go by them;
-    `associations` are told where limits hold. `licences` has how many of each jobs may have at a time.
+    `associations` are told where limits hold. `licences` has how many of each jobs may have at a time, `left` how many
+    minutes of what are left of the budgets of an association or a QOS, by its name.
     """
 
     time_s: float
@@ -276,6 +289,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     user_groups: Mapping[str, frozenset[str]] = {}
     associations: tuple[AssociationState, ...] = ()
     licences: Mapping[str, int] = {}
+    left: Mapping[str, Mapping[str, int]] = {}
 
 
 class FactorChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -24,7 +24,7 @@ class Reason(NamedTuple):
 
     Who is kept cannot start now, whatever its priority. But what is `of_partition` Slurm says of the one that it looked
     at last: of a job that lists others, too, it tells nothing (seen on 22.05). What is `shared` is a limit of what
-    jobs may have at a time: some that run have to end, or to go on for a while.
+    jobs may have at a time: some that run have to end, or to go on for a while. Of a `budget` they may leave enough.
     """
 
     pattern: str
@@ -32,6 +32,7 @@ class Reason(NamedTuple):
     kept: str = ""
     of_partition: bool = False
     shared: bool = False
+    budget: bool = False
 
     def holds(self, partitions: Sequence[str]) -> bool:
         """Whether a job that lists these partitions cannot start now."""
@@ -162,8 +163,8 @@ REASONS = (
         _ACCOUNT,
         shared=True,
     ),
-    Reason("AssocGrp*Minutes*", f"its account {_USED_UP}", _ACCOUNT),
-    Reason("AssocGrpWall*", f"its account {_USED_UP}", _ACCOUNT),
+    Reason("AssocGrp*Minutes*", f"its account {_USED_UP}", _ACCOUNT, shared=True, budget=True),
+    Reason("AssocGrpWall*", f"its account {_USED_UP}", _ACCOUNT, shared=True, budget=True),
     Reason(
         "AssocGrp*", "with it, its account would have more than it may have at a time", _ACCOUNT, shared=True
     ),
@@ -189,8 +190,8 @@ REASONS = (
         _QOS,
         shared=True,
     ),
-    Reason("QOSGrp*Minutes*", f"its QOS {_USED_UP}", _QOS),
-    Reason("QOSGrpWall*", f"its QOS {_USED_UP}", _QOS),
+    Reason("QOSGrp*Minutes*", f"its QOS {_USED_UP}", _QOS, shared=True, budget=True),
+    Reason("QOSGrpWall*", f"its QOS {_USED_UP}", _QOS, shared=True, budget=True),
     Reason(
         "QOSGrp*",
         "with it, all jobs of its QOS together would have more than they may have at a time",

@@ -17,6 +17,7 @@ import msgspec
 from accounting.decisions.token import find_token, granted_by
 from accounting.errors import SlurmError
 from accounting.unnamed import user_name
+from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.slurm import cluster_lines, depending, job_lines, requeuing, resizing
 from slurm_plugin.slurm.cluster_lines import ASSOCIATIONS_FORMAT, QOS_FORMAT, SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import UNIX_TIMES, run
@@ -49,6 +50,8 @@ READ_PATIENCE_S = 60.0
 WRITE_PATIENCE_S = 30.0
 # What slurmdbd knows plans can do without.
 SLURMDBD_PATIENCE_S = 20.0
+# A user of whom it does not matter that he is told, too.
+NOBODY = "root"
 # With the whole list of an array's tasks instead of its first 64 characters.
 VARIABLES = {**UNIX_TIMES, "SLURM_BITSTR_LEN": "0"}
 # Job, state, start, reason: no text of a user's.
@@ -75,6 +78,7 @@ class ScontrolQueue:
         self._targets: dict[int, str] = {}
         self._qos = LastTold[Mapping[str, QosState]]("what QOS allow and preempt", {})
         self._associations = LastTold[tuple[AssociationState, ...]]("what accounts allow", ())
+        self._no_budgets = SaidOnce()
 
     def cluster(self) -> str:
         """Return the cluster's name; SlurmError where slurmctld does not answer."""
@@ -95,6 +99,7 @@ class ScontrolQueue:
             _ask("scontrol", "--all", "--oneliner", "show", "partition"), select_parameters(config)
         )
         associations, parents = self._accounts(config, terms, jobs, partitions)
+        all_qos = self._all_qos(terms)
         return Snapshot(
             time_s=time.time(),
             jobs=tuple(with_factors(job, factors.get(job.job_id), fair_share_counts=counts) for job in jobs),
@@ -104,11 +109,12 @@ class ScontrolQueue:
                 _ask("scontrol", "--all", "--oneliner", "show", "reservation")
             ),
             terms=terms,
-            qos=self._all_qos(terms),
+            qos=all_qos,
             account_parents=parents,
             user_groups=user_groups(jobs, partitions),
             associations=associations,
             licences=cluster_lines.parse_licences(_ask("scontrol", "--oneliner", "show", "licenses")),
+            left=self._left(_budgets_asked(associations, all_qos if terms.limits_hold else {})),
         )
 
     def site_factors(self) -> dict[int, int]:
@@ -188,6 +194,17 @@ class ScontrolQueue:
             return {}
         return self._qos.now(lambda: cluster_lines.parse_qos_states(_managed("qos", QOS_FORMAT)))
 
+    def _left(self, asked: Sequence[tuple[str, ...]]) -> dict[str, dict[str, int]]:
+        """Return what is left of budgets; nothing where slurmctld does not tell, as with PrivateData it may not."""
+        try:
+            told = [_ask("scontrol", "--oneliner", "show", "assoc_mgr", *words) for words in asked]
+        except SlurmError as error:
+            if self._no_budgets.is_new(str(error)):
+                log.warning("what is left of budgets of time is not known: %s", error)
+            return {}
+        self._no_budgets.over()
+        return cluster_lines.parse_budgets("\n".join(told))
+
     def _accounts(
         self,
         config: str,
@@ -237,6 +254,21 @@ class ScontrolQueue:
         """Return a job's record as it is now; None where it is gone, or not plain."""
         found = [job for job in job_lines.parse_plain(run_shown(job_id)) if job.job_id == job_id]
         return found[0] if len(found) == 1 and has_plain_folder(job_id) else None
+
+
+def _budgets_asked(
+    associations: Sequence[AssociationState], all_qos: Mapping[str, QosState]
+) -> list[tuple[str, ...]]:
+    """Return what to ask assoc_mgr for so that all budgets are told."""
+    with_budget = [one for one in associations if one.has_budget]
+    accounts = ",".join(sorted({one.account for one in with_budget}))
+    # Without names all users of an account would be told.
+    users = ",".join(sorted({one.user for one in with_budget if one.user})) or NOBODY
+    qos = ",".join(sorted(name for name, one in all_qos.items() if one.has_budget))
+    asked: list[tuple[str, ...]] = (
+        [(f"accounts={accounts}", f"users={users}", "flags=assoc")] if accounts else []
+    )
+    return [*asked, (f"qos={qos}", "flags=qos")] if qos else asked
 
 
 def with_factors(job: QueuedJob, factors: Factors | None, *, fair_share_counts: bool) -> QueuedJob:

@@ -1,12 +1,17 @@
 """Limits of QOS, accounts, arrays, and licences on a real Slurm: who is at one starts when it is foreseen to."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from models.planning.rollout import expected_starts
+from slurm_plugin.advisor.problem import problem_of
+from slurm_plugin.advisor.run_time import RunTime, by_limit
 from slurm_plugin.sandbox.shape import Shape
+from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.release import read_release
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from tests.cluster.conftest import PATIENCE_S, Shell, unhooked_site
@@ -31,6 +36,8 @@ OF_QOS = (
 OF_ACCOUNTS = ("MaxJobs=1", "GrpTRES=mem=100", "GrpTRES=gres/gpu=1", "GrpJobs=1", "GrpTRESRunMins=cpu=95")
 # MaxTRESRunMinsPU and PA count from this release on.
 FOR_EACH_SINCE = (24, 5)
+# Of jobs of 4 CPUs for 20 minutes it lets two run, and one more when the first of them has ended early.
+BUDGET = "GrpTRESMins=cpu=165"
 OF_PARTITION, TWICE = "of-partition", "over-partition"
 MANAGE = ("sacctmgr", "--immediate")
 
@@ -38,7 +45,7 @@ MANAGE = ("sacctmgr", "--immediate")
 @pytest.fixture(scope="module")
 def shell(make_folder: Callable[[], Path]) -> Iterator[Shell]:
     lines = (
-        "AccountingStorageEnforce=associations,limits,qos",
+        "AccountingStorageEnforce=associations,limits,qos,safe",
         "AccountingStorageTRES=gres/gpu",
         "PriorityCalcPeriod=1",
         "PartitionName=held Nodes={node[0]}",
@@ -51,14 +58,14 @@ def shell(make_folder: Callable[[], Path]) -> Iterator[Shell]:
         for name, limits in qos.items():
             shell.run(*MANAGE, "add", "qos", name, "set", *limits.split())
         accounts = {f"a{number}": f"set {limit}" for number, limit in enumerate(OF_ACCOUNTS)}
-        for name, limits in {"free": "", **accounts}.items():
+        for name, limits in {"free": "", **accounts, "budget": f"set {BUDGET}"}.items():
             shell.run(*MANAGE, "add", "account", name, *limits.split())
             below = f"below-{name}"
             shell.run(*MANAGE, "add", "account", below, f"parent={name}")
             shell.run(*MANAGE, "add", "user", "root", f"account={below}", f"qos=normal,{','.join(qos)}")
         shell.run("scontrol", "update", "PartitionName=held", f"QOS={OF_PARTITION}")
         known = ("scontrol", "show", "assoc_mgr", "users=root", "flags=assoc")
-        wait_for(lambda: f"below-a{len(OF_ACCOUNTS) - 1}" in shell.run(*known))
+        wait_for(lambda: "below-budget" in shell.run(*known))
         yield shell
 
 
@@ -138,6 +145,33 @@ def test_who_waits_for_what_runs_may_still_use_starts_as_that_falls(shell: Shell
     (started,) = (job for job in ScontrolQueue().read().jobs if job.job_id == second)
     # Slurm looks at what waits every few seconds.
     assert started.start_s - now.time_s == pytest.approx(found[second], abs=10)
+
+
+def test_who_waits_for_a_budget_starts_when_what_runs_leaves_enough_of_it(shell: Shell) -> None:
+    jobs = [submit(shell, "--account=below-budget") for _ in range(3)]
+    for job in jobs[:2]:
+        shell.wait_state(job, "RUNNING")
+    wait_held(shell, jobs[2])
+    # That no run leaves anything until its limit.
+    assert math.isinf(foreseen()[1][jobs[2]])
+    said = shell.run_both("rightsizer", "explain", str(jobs[2]), "--format", "json")[1]
+    assert "account budget: cpu Mins: 165 minutes are left, of which what runs may use 1" in said
+    now = ScontrolQueue().read()
+    runs_s = {jobs[0]: now.time_s - next(job for job in now.jobs if job.job_id == jobs[0]).start_s + 30}
+    problem = problem_of(now, lambda job: run_time(job, runs_s))
+    (span,) = expected_starts(problem, samples=0)
+    assert 0 < span.start_s < LIMIT_S / 10
+    shell.run("scancel", str(jobs[0]))
+    shell.wait_state(jobs[2], "RUNNING")
+
+
+def run_time(job: QueuedJob, runs_s: dict[int, float]) -> RunTime:
+    """Return how long a job runs, where that is known."""
+    if job.job_id not in runs_s:
+        return by_limit(job, "this is a test")
+    return RunTime(
+        likely_s=runs_s[job.job_id], upper_s=runs_s[job.job_id] + 1, basis="this is a test", jobs=9
+    )
 
 
 def test_a_qos_that_goes_over_its_partitions_lets_two_run(shell: Shell) -> None:

@@ -148,7 +148,7 @@ def _show_waiting(
     print_rows(rows, output_format)
     if any(row["likely start"] for row in rows):
         waking = "how long nodes take to power up, " if _may_wake(queued) else ""
-        left_out = f"who submits later, {waking}and time that an account has used up"
+        left_out = f"who submits later, {waking}and when budgets of time grow again"
         note(
             f"starts are simulated from the queue as it is now; {left_out} are not in it. {_meaning(calibration)}"
         )

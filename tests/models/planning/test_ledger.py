@@ -220,6 +220,22 @@ def test_who_may_still_use_more_than_he_needs_to_start() -> None:
     assert starts(under(1999, *twice)) == [math.inf, math.inf]
 
 
+def test_of_a_budget_what_ran_is_used_up_and_the_rest_of_its_limit_is_not() -> None:
+    def spending(number: int) -> Pending:
+        return job(number, run_s=300.0, limit_s=1000.0, dues=(Due(MINUTES, 2000, spends=2.0),))
+
+    # Each takes 600 of what is left: 3,900, 3,300, … as long as 2,000 are.
+    four = [spending(number) for number in range(1, 5)]
+    assert starts(under(3900, *four)) == [0.0, 300.0, 600.0, 900.0]
+    assert starts(under(3700, *four)) == [0.0, 300.0, 600.0, math.inf]
+    assert starts(under(4000, *four)) == [0.0, 0.0, 300.0, 600.0]
+    assert starts(under(1999, *four)) == [math.inf] * 4
+    # What runs has still 1,980 to spend, and 20 when Slurm counted last.
+    held = counting(holding(0, 1, left_s=990.0), (Due(MINUTES, 2000, spends=2.0),))
+    assert under(1, running=(held,)).ledger.in_use(MINUTES) == 1980
+    assert under(1, running=(held,), clock=Clock(at_s=-20.0, every_s=300.0)).ledger.in_use(MINUTES) == 2000
+
+
 def test_what_began_elsewhere_falls_too() -> None:
     elsewhere = (Elsewhere(dues=falling(2, 1000), left_s=900.0, ran_s=100.0),)
     waits = job(1, limit_s=1000.0, dues=falling(2, 1000))
@@ -240,6 +256,7 @@ def test_of_many_the_first_that_fit_are_let_go() -> None:
 
 
 limits = st.dictionaries(st.sampled_from("abc"), st.integers(1, 6), min_size=1)
+most_left = st.dictionaries(st.sampled_from("pq"), st.integers(900, 9000), max_size=1)
 most_falling = st.dictionaries(st.sampled_from("xy"), st.integers(300, 6000), max_size=2)
 clocks = st.builds(Clock, at_s=st.sampled_from([-50.0, 0.0, 7.0]), every_s=st.sampled_from([60.0, 250.0]))
 dues_drawn = st.lists(
@@ -250,6 +267,7 @@ dues_drawn = st.lists(
         st.sampled_from([True, True, False]),
         falls=st.just(0.0),
         asks=st.just(0),
+        spends=st.just(0.0),
     ),
     max_size=3,
     unique_by=lambda one: one.limit,
@@ -258,13 +276,14 @@ dues_drawn = st.lists(
 
 @st.composite
 def falling_dues(draw: st.DrawFn, limit_s: float) -> Dues:
-    names = draw(st.lists(st.sampled_from("xy"), max_size=2, unique=True))
+    names = draw(st.lists(st.sampled_from("xyp"), max_size=2, unique=True))
     found = []
     for name in names:
-        falls = draw(st.integers(1, 4))
-        amount = round(falls * limit_s)
+        rate = draw(st.integers(1, 4))
+        amount = round(rate * limit_s)
         binds, asks = draw(st.sampled_from([True, True, False])), draw(st.sampled_from([0, 0, amount // 2]))
-        found.append(Due(name, amount, binds, falls, asks))
+        due = Due(name, amount, binds, asks=asks)
+        found.append(due._replace(spends=rate) if name == "p" else due._replace(falls=rate))
     return tuple(found)
 
 
@@ -297,7 +316,7 @@ def limited(
         machines=machines,
         pending=pending,
         running=tuple(running),
-        limits=draw(limits) | draw(most_falling),
+        limits=draw(limits) | draw(most_falling) | draw(most_left),
         clock=draw(clocks),
     )
 
@@ -313,23 +332,34 @@ class Run(NamedTuple):
     pool: int
 
 
-def in_use(found: Problem, limit: str, now_s: float, runs: Sequence[Run]) -> float:
-    """Return how much of a limit is in use, from what runs: of what falls as it was when Slurm last counted it."""
-    clock = found.clock
-    counted_s = now_s - (now_s - clock.at_s) % clock.every_s if clock.every_s else now_s
-    return sum(
-        due.amount - due.falls * max(0.0, counted_s - run.begin_s)
-        for run in runs
+def in_use(found: Problem, limit: str, now_s: float, runs: Sequence[Run], ended: Sequence[Run] = ()) -> float:
+    """Return how much of a limit is in use, from what runs: of what falls as it was when Slurm last counted it.
+
+    Of what was spent, what it has counted before the beginning is not in what is left.
+    """
+    first_s, counted_s = (
+        at_s - (at_s - found.clock.at_s) % found.clock.every_s if found.clock.every_s else at_s
+        for at_s in (0.0, now_s)
+    )
+    used = 0.0
+    for one, due in ((run, due) for run in runs for due in run.dues if due.limit == limit):
+        used += due.amount
+        used -= due.falls * max(0.0, counted_s - one.begin_s) + due.spends * max(0.0, first_s - one.begin_s)
+    spent = (
+        due.spends * (run.end_s - max(run.begin_s, first_s))
+        for run in ended
         for due in run.dues
         if due.limit == limit
     )
+    return used + sum(spent)
 
 
-def is_barred(found: Problem, dues: Dues, now_s: float, runs: Sequence[Run]) -> bool:
+def is_barred(found: Problem, dues: Dues, now_s: float, runs: Sequence[Run], ended: Sequence[Run]) -> bool:
     return any(
         due.binds
         and due.limit in found.limits
-        and in_use(found, due.limit, now_s, runs) + (due.asks or due.amount) > found.limits[due.limit] + 0.01
+        and in_use(found, due.limit, now_s, runs, ended) + (due.asks or due.amount)
+        > found.limits[due.limit] + 0.01
         for due in dues
     )
 
@@ -356,8 +386,10 @@ def by_hand(found: Problem) -> list[list[float]]:
     ]
     left = {at: found.pending[at].tasks for at in order}
     starts_s: list[list[float]] = [[] for _ in order]
+    ended: list[Run] = []
     now_s = 0.0
     while True:
+        ended += [run for run in runs if run.end_s <= now_s]
         runs = [run for run in runs if run.end_s > now_s]
         started = True
         while started:
@@ -371,7 +403,7 @@ def by_hand(found: Problem) -> list[list[float]]:
                 )
                 here = [run for run in runs if run.pool == pool]
                 free = cpus[pool] - sum(run.cpus for run in here)
-                if not left[at] or needs > cpus[pool] or is_barred(found, one.dues, now_s, runs):
+                if not left[at] or needs > cpus[pool] or is_barred(found, one.dues, now_s, runs, ended):
                     continue
                 at_s, beside = promised.get(pool, (math.inf, 0))
                 if needs <= free and (now_s + one.limit_s <= at_s or needs <= beside):
@@ -415,8 +447,11 @@ def rolled_starts(found: Problem) -> list[list[float]]:
 def test_no_start_is_beyond_a_limit_and_all_that_may_start_do(found: Problem) -> None:
     starts_s = rolled_starts(found)
     nobody = Ledger(found.limits)
-    expected = [0 if nobody.never(one.dues) else one.tasks for one in found.pending]
-    assert [len(each) for each in starts_s] == expected
+    for one, each in zip(found.pending, starts_s, strict=True):
+        # Of what is spent there may be too little for all.
+        assert len(each) <= one.tasks
+        if not any(due.spends for due in one.dues):
+            assert len(each) == (0 if nobody.never(one.dues) else one.tasks)
     runs = [
         Run(-held.ran_s, held.limit_left_s, held.likely_left_s, 0, held.dues, 0) for held in found.running
     ]
@@ -437,7 +472,8 @@ def test_no_start_is_beyond_a_limit_and_all_that_may_start_do(found: Problem) ->
             if run.begin_s == at_s and due.limit == own.limit and due.binds
         ]
         used = sum(amount for amount, _ in beside) - max(amount - needs for amount, needs in beside)
-        assert in_use(found, own.limit, at_s, before) + used <= found.limits[own.limit] + 0.01
+        ended = [run for run in runs if run.end_s <= at_s]
+        assert in_use(found, own.limit, at_s, before, ended) + used <= found.limits[own.limit] + 0.01
 
 
 @given(ONE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from models.planning.ledger import Due
 from models.planning.problem import Problem
 from models.planning.rollout import expected_starts
 from slurm_plugin.advisor.problem import problem_of
-from slurm_plugin.advisor.run_time import by_limit
+from slurm_plugin.advisor.run_time import RunTime, by_limit
 from slurm_plugin.advisor.shared_limits import SharedLimits, clock_of, counted_anew
 from slurm_plugin.advisor.waiting import Needed, limit_in_words, variants
 from slurm_plugin.slurm.queue import (
@@ -203,6 +204,57 @@ def test_without_multifactor_slurm_counts_the_whole_limit_until_the_end() -> Non
     )
 
 
+SAFE = msgspec.structs.replace(HOLD, safe=True)
+LEFT = {"account physics": {"cpu Mins": 90, "mem Mins": 9000}, "qos normal": {"cpu Mins": 50, "GrpWall": 70}}
+
+
+def test_what_is_left_of_budgets_is_a_limit() -> None:
+    found = SharedLimits(site(qos={"normal": QosState()}, associations=ACCOUNTS, left=LEFT, terms=SAFE))
+    dues = found.dues(waiting(1), (), TAKEN, LIMIT_S)
+    assert {due for due in dues if due.limit in found.most and due.limit.endswith(("Mins", "Wall"))} == {
+        Due("qos normal: cpu Mins", 4 * 3600, spends=4.0),
+        # Slurm does not look at what runs may still use of it.
+        Due("qos normal: GrpWall", 0, asks=3600),
+        Due("account physics: cpu Mins", 4 * 3600, binds=False, spends=4.0),
+        Due("account physics: mem Mins", 2000 * 3600, spends=2000.0),
+    }
+    assert found.most["qos normal: cpu Mins"] == 50 * 60 + 59
+
+
+@pytest.mark.parametrize(("left", "is_out"), [(1, False), (0, True), (-7, True)])
+def test_where_slurm_is_not_safe_any_time_that_is_left_will_do(left: int, *, is_out: bool) -> None:
+    known = site(waiting(1), waiting(2), associations=ACCOUNTS, left={"account physics": {"cpu Mins": left}})
+    found = problem_of(known, lambda job: by_limit(job, "this is a test"))
+    assert [span.start_s for span in expected_starts(found, samples=0)] == [math.inf if is_out else 0.0] * 2
+    assert limit_in_words(found.pending[0], found) == (
+        "it is at a limit, account physics: cpu Mins: 0 minutes are left, and it would take 1"
+        if is_out
+        else ""
+    )
+
+
+def test_who_waits_for_a_budget_starts_when_what_runs_leaves_enough_of_it() -> None:
+    # The first has an hour, of which 50 minutes are left; it is expected to end in ten.
+    jobs = running(1), waiting(2, reason="AssocGrpCPUMinutesLimit"), waiting(3, limit_s=1800)
+
+    def planned(left: int) -> Problem:
+        known = site(*jobs, associations=ACCOUNTS, left={"account physics": {"cpu Mins": left}}, terms=SAFE)
+        return problem_of(known, lambda _: RunTime(likely_s=1200, upper_s=1210, basis="a test", jobs=9))
+
+    def starts(left: int) -> list[float]:
+        return [span.start_s for span in expected_starts(planned(left), samples=0)]
+
+    first, _ = planned(100).pending
+    assert limit_in_words(first, planned(100)) == (
+        "it is at a limit, account physics: cpu Mins: 100 minutes are left, of which what runs may use 50, "
+        "and it would take 60"
+    )
+    assert starts(100) == [pytest.approx(600.0, abs=5.0), 0.0]
+    assert starts(20) == [math.inf, math.inf]
+    # When the first has run ten minutes more, 60 are left, and when the second has run twenty, 40.
+    assert starts(70) == [pytest.approx(600.0, abs=5.0), pytest.approx(1800.0, abs=5.0)]
+
+
 def test_when_slurm_counts_anew() -> None:
     terms = msgspec.structs.replace(HOLD, counts_from_s=1000.0, counts_each_s=300.0)
     assert clock_of(terms, 1500.0).next_s(0.0) == 101.0  # At 1,601.
@@ -268,7 +320,7 @@ def test_at_which_limit_a_job_is_is_said() -> None:
     ("fields", "most"),
     [
         ({"reason": "QOSGrpNodeLimit"}, 2),  # Nodes are not counted: by what is, it could start.
-        ({"reason": "AssocGrpCPUMinutesLimit"}, 1),
+        ({"reason": "AssocGrpCPUMinutesLimit"}, 1),  # A budget that is not known.
         ({"reason": AT_LIMIT}, 0),  # It never could.
         ({"reason": AT_LIMIT, "held": True}, 1),
         ({"reason": AT_LIMIT, "dependency": "afterok:1"}, 1),

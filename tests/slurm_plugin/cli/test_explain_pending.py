@@ -185,7 +185,7 @@ def test_a_start_is_said_to_leave_out_how_long_nodes_take_to_power_up(
     awake, other = snapshot().nodes
     found = snapshot(waiting(12), nodes=(awake, msgspec.structs.replace(other, **node)))
     monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(found))
-    assert ("how long nodes take to power up, and time" in run("explain", "12").err) is is_told
+    assert ("how long nodes take to power up, and when" in run("explain", "12").err) is is_told
 
 
 def test_of_an_array_whose_nodes_power_up_it_is_told_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,12 +104,42 @@ def test_a_configuration_counts_whose_teller_is_not_answered_once_more(
         ScontrolQueue().cluster()
 
 
+def test_what_is_left_is_asked_of_who_has_a_budget(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = "AccountingStorageEnforce = associations,limits\nClusterName = c\n"
+    told = {
+        "qos": "normal||cluster|||1.000000|||||||||||\nq0||cluster|||1.000000||||||||||cpu=9|\n",
+        "association": "a0|||root|||||cpu=20|\nb0|||a0||||||\nb0|ann||||||||01:00:00\nc0|bob||||||||\n",
+        "flags=assoc": "Account=a0 UserName= Partition= GrpWall=N(0.00) GrpTRESMins=cpu=20(12)\n",
+        "flags=qos": "QOS=q0(2) GrpWall=N(0.00) GrpTRESMins=cpu=9(9)\n",
+    }
+    asked = list[tuple[str, ...]]()
+
+    def ask(*command: str, **_: float) -> str:
+        if command[3:4] == ("assoc_mgr",):
+            asked.append(command[4:])
+            if not told["flags=assoc"]:
+                raise SlurmError("it is nobody's business")
+        key = command[4] if command[0] == "sacctmgr" else command[-1]
+        return config if key == "config" else told.get(key, "")
+
+    monkeypatch.setattr(scontrol_queue, "_ask", ask)
+    queue = ScontrolQueue()
+    assert queue.read().left == {"account a0": {"cpu Mins": 8}, "qos q0": {"cpu Mins": 0}}
+    assert asked == [("accounts=a0,b0", "users=ann", "flags=assoc"), ("qos=q0", "flags=qos")]
+    told["flags=assoc"] = ""
+    assert [queue.read().left for _ in range(2)] == [{}, {}]
+    (record,) = caplog.records
+    assert record.getMessage() == "what is left of budgets of time is not known: it is nobody's business"
+
+
 def test_which_qos_preempts_which_is_asked_where_that_counts_and_remembered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = {
         "config": "PreemptType             = preempt/qos\nPreemptMode             = REQUEUE\n",
-        "qos": "urgent|normal|cluster|||1.000000|||||||||\n",
+        "qos": "urgent|normal|cluster|||1.000000|||||||||||\n",
     }
     asked = list[str]()
 

@@ -84,7 +84,10 @@ def test_how_long_jobs_may_run_beyond_their_limits(cluster: str, over_s: float) 
 
 
 def test_which_account_is_above_which() -> None:
-    told = "root|||||||\nroot|root||root||||\nphysics|||root||||\nlasers|||physics||||\nlasers|ann||||||\n"
+    told = (
+        "root|||||||||\nroot|root||root||||||\nphysics|||root||||||\nlasers|||physics||||||\n"
+        "lasers|ann||||||||\n"
+    )
     found = cluster_lines.parse_association_states(told)
     assert cluster_lines.parents_of(found) == {"physics": "root", "lasers": "physics"}
 
@@ -129,8 +132,8 @@ def test_how_jobs_are_preempted() -> None:
 def test_which_qos_preempts_which() -> None:
     # As sacctmgr of 22.05, 24.11 and 26.05 prints it; a QOS without a mode of its own has the cluster's.
     text = (
-        "normal||cluster|||1.000000|||||||||\nscavenger||cancel|00:10:00||1.000000|||||||||\n"
-        "urgent|normal,scavenger|cluster|||1.000000|||||||||\n"
+        "normal||cluster|||1.000000|||||||||||\nscavenger||cancel|00:10:00||1.000000|||||||||||\n"
+        "urgent|normal,scavenger|cluster|||1.000000|||||||||||\n"
     )
     assert cluster_lines.parse_qos_states(text) == {
         "normal": QosState(),
@@ -143,7 +146,7 @@ def test_how_much_jobs_may_have_at_a_time() -> None:
     # As sacctmgr of 22.05, 24.11 and 26.05 prints it.
     (found,) = cluster_lines.parse_qos_states(
         "q1||cluster||NoReserve,OverPartQOS,UsageFactorSafe|2.000000|cpu=8,mem=10G,node=2,billing=9|"
-        "billing=30,cpu=20,gres/gpu=7,mem=2000M,node=3|5|cpu=4,gres/gpu=2|cpu=40||gres/gpu:a100=1|cpu=50|7\n"
+        "billing=30,cpu=20,gres/gpu=7,mem=2000M,node=3|5|cpu=4,gres/gpu=2|cpu=40||gres/gpu:a100=1|cpu=50|7||01:40:00\n"
     ).values()
     assert found == QosState(
         together={
@@ -163,12 +166,17 @@ def test_how_much_jobs_may_have_at_a_time() -> None:
         over_partition=True,
         usage_factor=2.0,
         usage_factor_asked=True,
+        has_budget=True,
     )
     account, user = cluster_lines.parse_association_states(
-        "a1|||root|mem=5000M|cpu=20|9|4\na1|ann|main||cpu=3|||2\n"
+        "a1|||root|mem=5000M|cpu=20|9|4|cpu=300|01:17:00\na1|ann|main||cpu=3|||2||\n"
     )
     assert account == AssociationState(
-        account="a1", parent="root", together={"mem": 5000, "cpu RunMins": 20, "jobs": 9}, most_jobs=4
+        account="a1",
+        parent="root",
+        together={"mem": 5000, "cpu RunMins": 20, "jobs": 9},
+        most_jobs=4,
+        has_budget=True,
     )
     assert user == AssociationState(
         account="a1", user="ann", partition="main", together={"cpu": 3}, most_jobs=2
@@ -186,6 +194,25 @@ def test_how_much_jobs_may_have_at_a_time() -> None:
 )
 def test_whether_limits_hold(enforced: str, hold: bool) -> None:
     assert cluster_lines.parse_terms(f"AccountingStorageEnforce = {enforced}\n").limits_hold is hold
+
+
+def test_what_is_left_of_budgets() -> None:
+    # As scontrol of 22.05 and 26.05 prints it; used minutes of walls have fractions.
+    limits = (
+        "GrpTRES=cpu=9(2) GrpTRESMins=cpu={cpu},mem=N(7),energy=5(1),gres/gpu=40(41) GrpTRESRunMins=cpu=N(10)"
+    )
+    told = (
+        "Current Association Manager state\nAssociation Records\n"
+        f"ClusterName=c Account=a0 UserName= Partition= Priority=0 GrpWall=77(3.90) {limits.format(cpu='300(12)')}\n"
+        f"ClusterName=c Account=a0 UserName=ann(5) Partition=p Priority=0 GrpWall=N(1.00) {limits.format(cpu='N(0)')}\n"
+        "ClusterName=c Account=b0 UserName= Partition= Priority=0 GrpWall=N(0.00) GrpTRESMins=cpu=N(10)\n\n"
+        "QOS Records\nQOS=q0(2) UsageRaw=0.000000 GrpJobs=N(0) GrpWall=N(0.00) GrpTRESMins=cpu=10(0),mem=N(0)\n"
+    )
+    assert cluster_lines.parse_budgets(told) == {
+        "account a0": {"cpu Mins": 288, "gres/gpu Mins": -1, "GrpWall": 74},
+        "account a0 ann p": {"gres/gpu Mins": -1},
+        "qos q0": {"cpu Mins": 10},
+    }
 
 
 def test_when_slurm_counts_anew_what_runs_may_still_use() -> None:

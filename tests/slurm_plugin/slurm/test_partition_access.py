@@ -39,7 +39,10 @@ def test_the_accounts_above_are_asked_for_where_they_decide_and_remembered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = list[tuple[str, ...]]()
-    said = {"accounts": "physics|||root||||\nlasers|||physics||||\n", "partition": "PartitionName=batch\n"}
+    said = {
+        "accounts": "physics|||root||||||\nlasers|||physics||||||\n",
+        "partition": "PartitionName=batch\n",
+    }
 
     def ask(*command: str, **_: float) -> str:
         asked.append(command)
