@@ -115,9 +115,11 @@ class Rollout:
         self.awaited = set(course.until.must)
         self.yielding = yielding_of(cell) if cell.preempts else None
         self.ledger = ledger
-        # What each task that runs counts for limits, and since when, what runs elsewhere in the order of its ends (the
-        # next one last), and the records that wait for a limit.
-        self.dues = {task: (held.dues, -held.ran_s) for task, held in enumerate(cell.running) if held.dues}
+        # What each task that runs counts for limits, and since when those that started here do; what runs elsewhere in
+        # the order of its ends (the next one last), and the records that wait for a limit.
+        self.dues = {task: held.dues for task, held in enumerate(cell.running) if held.dues}
+        self.begun_s: dict[int, float] = {}
+        self.held = cell.running
         self.elsewhere = [*reversed(elsewhere)]
         self.parked = Parked(ledger)
         # Those with whom it shares limits, itself too, and whether what ended there may let somebody here start.
@@ -186,7 +188,8 @@ class Rollout:
 
     def pass_to(self, now_s: float) -> None:
         """Let happen what does until a moment."""
-        self.now_s = self.ledger.now_s = now_s
+        self.now_s = now_s
+        self.ledger.pass_to(now_s)
         while self.ends and self.ends[0][0] <= now_s:
             task = heapq.heappop(self.ends)[1]
             if task in self.state.running:
@@ -209,8 +212,9 @@ class Rollout:
         self.state.end(task, 0, (0, 0, 0), self.now_s)
         if self.yielding:
             self.yielding.ended(task)
-        if task in self.dues:
-            self._give_back(*self.dues.pop(task))
+        if dues := self.dues.pop(task, ()):
+            begun_s = -self.held[task].ran_s if task < len(self.held) else self.begun_s.pop(task)
+            self._give_back(dues, begun_s)
 
     def _give_back(self, dues: Dues, begun_s: float) -> None:
         self.ledger.give(dues, begun_s)
@@ -332,7 +336,7 @@ class Rollout:
         if self.yielding:
             self.yielding.started(task, entry.need.yields, parts, now_s, now_s)
         if dues := entry.need.dues:
-            self.dues[task] = (dues, now_s)
+            self.dues[task], self.begun_s[task] = dues, now_s
             self.ledger.take(dues, now_s)
             if self.parked and self.ledger.barring(dues) is None:
                 self.wake(dues, 1)

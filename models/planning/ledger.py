@@ -103,26 +103,31 @@ class _Falling:
 
 
 class Ledger:
-    """How much of each limit is in use, at `now_s` (seconds): 0 at first."""
+    """How much of each limit is in use, at a moment: 0 at first."""
 
     def __init__(
         self, most: Limits, in_use: Iterable[tuple[Dues, float]] = (), clock: Clock = CONTINUOUS
     ) -> None:
         """Count what is in use: dues, and for how long they have been (seconds)."""
-        self.now_s = 0.0
         self._most, self._clock = most, clock
+        self._now_s, self._counted_s = 0.0, clock.last_s(0.0)
         self._used = defaultdict[str, float](float)
         self._falling: dict[str, _Falling] = {}
         for dues, ran_s in in_use:
-            self.take(dues, -ran_s)
+            self._add(dues, -ran_s, 1, self._counted_s)
+
+    def pass_to(self, now_s: float) -> None:
+        """Let time pass to a moment (seconds)."""
+        if now_s != self._now_s:
+            self._now_s, self._counted_s = now_s, self._clock.last_s(now_s)
 
     def take(self, dues: Dues, begun_s: float = 0.0) -> None:
         """Count what starts, or did at a moment."""
-        self._add(dues, begun_s, 1, self._clock.last_s(self.now_s))
+        self._add(dues, begun_s, 1, self._counted_s)
 
     def give(self, dues: Dues, begun_s: float = 0.0) -> None:
         """Count no longer what has ended, and had begun at a moment."""
-        self._add(dues, begun_s, -1, self.now_s)
+        self._add(dues, begun_s, -1, self._now_s)
 
     def _add(self, dues: Dues, begun_s: float, times: int, spent_s: float) -> None:
         for due in dues:
@@ -134,11 +139,10 @@ class Ledger:
                 self._used[due.limit] += times * due.amount
 
     def _fallen(self, limit: str) -> _Falling:
-        counted_s = self._clock.last_s(self.now_s)
-        if limit not in self._falling:
-            self._falling[limit] = _Falling(counted_s)
-        found = self._falling[limit]
-        found.pass_to(counted_s)
+        found = self._falling.get(limit)
+        if found is None:
+            found = self._falling[limit] = _Falling(self._counted_s)
+        found.pass_to(self._counted_s)
         return found
 
     def barring(self, dues: Dues) -> Due | None:
