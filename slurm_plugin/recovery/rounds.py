@@ -56,7 +56,10 @@ class Gate(MendersGate, Protocol):
     """What recovery needs of the one gate (slurm_plugin/slurm/gateway.py)."""
 
     def failed_jobs(self, *, again: bool) -> dict[int, str]:
-        """Return what was seen of each job that failed, and with `again` of those that may have been queued again."""
+        """Return what was seen of each job that failed, and with `again` of those that wait again."""
+
+    def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
+        """Return jobs as slurmctld has them; None where one is gone, or not plain."""
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue it again with other resources, or do what is left of that."""
@@ -185,7 +188,7 @@ class Recoverer:
         self, jobs: list[int], known: dict[Run, Entry], seen: Mapping[int, str] | None = None
     ) -> Iterator[Outcome]:
         """Look at jobs one by one; what was `seen` of one is kept, and it is not looked at again."""
-        runs = {job_id: self._gate.failed(job_id) for job_id in jobs}
+        runs = self._gate.failed_of(jobs)
         begun: dict[int, Entry] = {}
         for entry in known.values():
             run = runs.get(entry.job_id)

@@ -250,12 +250,16 @@ class RecoveryGate:
         self._said = SaidOnceOfEach()
 
     def failed_jobs(self, *, again: bool) -> dict[int, str]:
-        """Return what was seen of each job that failed, and with `again` of those that may have been queued again."""
+        """Return what was seen of each job that failed, and with `again` of those that wait again."""
         return self._queue.failed_jobs(again=again)
 
     def failed(self, job_id: int) -> Failed | None:
         """Return one job as slurmctld has it; None where it is gone, or not plain."""
         return self._queue.failed(job_id)
+
+    def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
+        """Return so many jobs likewise, with fewer calls than one by one."""
+        return self._queue.failed_of(job_ids)
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue a job again, or do what is left of that; SlurmError where slurmctld does not answer.

@@ -112,15 +112,20 @@ def parse_owners(text: str) -> dict[int, int]:
 
 
 def parse_failed_jobs(text: str) -> dict[int, str]:
-    """Read `job id|state|start|reason` lines of squeue, by job; of what waits only what may have been queued again.
+    """Read `job id|state|start|restarts|priority|reason` lines of squeue; return what is seen of each job.
 
-    That is held for it, or begins later: Slurm lets such a job wait for two minutes.
+    Of what waits only who was queued again: a queue may be full of others. When it is expected to start, and for what
+    it waits, changes all the time; so of that only who is held counts (priority 0), and for what reason.
     """
     found: dict[int, str] = {}
     for line in text.splitlines():
-        job, state, _, reason = (*line.split("|"), "", "", "")[:4]
-        if job.isdecimal() and (state != "PENDING" or reason.replace(" ", "_") in (HELD_AGAIN, BEGINS_LATER)):
+        job, state, _, restarts, priority, reason = (*line.split("|"), *[""] * 5)[:6]
+        if not job.isdecimal():
+            continue
+        if state != "PENDING":
             found[int(job)] = line
+        elif restarts != "0":
+            found[int(job)] = f"{job}|{state}|{restarts}|{reason if priority == '0' else ''}"
     return found
 
 

@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
-from accounting.units import parse_duration_s, whole
 from slurm_plugin.slurm.gpu_fields import gpu_words, parse_gpu_fields
 from slurm_plugin.slurm.job_lines import blocks_of, is_held_again, parse_plain
 from slurm_plugin.slurm.queue import Failed, GiveBack, QueuedJob, Requeue, Written
@@ -42,7 +41,6 @@ _OF_STEPS = re.compile(r"^   DerivedExitCode=(\d+:\d+)", re.MULTILINE)
 _STEPS_ELSEWHERE = re.compile(r"^   StepMgrEnabled=Yes\b", re.MULTILINE)
 # So long after its end; clocks tell seconds, and may differ by one.
 SETTLED_S = 3.0
-LEAST_MEASURED_S = 10
 _PAUSE_S, _PATIENCE_S = 0.1, 5.0
 # Queue again, mark, resize, release; one more for each that a slow slurmctld shows late.
 _MOST_STEPS = 8
@@ -63,53 +61,6 @@ def parse_failed(text: str, job_id: int) -> Failed | None:
         gpu_fields=parse_gpu_fields(blocks[0]),
         steps_elsewhere=_STEPS_ELSEWHERE.search(blocks[0]) is not None,
     )
-
-
-def parse_step_code(text: str, job_id: int) -> str | None:
-    """Read `job id|highest exit code of its steps` lines of sacct; None where the job is not there."""
-    told = (line.partition("|") for line in text.splitlines())
-    return next((code for job, _, code in told if job == str(job_id) and code), None)
-
-
-def parse_busy_share(text: str, job_id: int) -> float | None:
-    """Read `job id|CPU time|seconds|CPUs` lines of sacct: the share of a job's CPUs that was busy; None if not known.
-
-    Of a run of some seconds the rounding of these tells more than its CPUs; and 0 s is what nobody measured.
-    """
-    for job, cpu_time, elapsed_s, cpus in (
-        line.split("|") for line in text.splitlines() if line.count("|") == 3
-    ):
-        cpu_s, held_s = parse_duration_s(cpu_time) or 0.0, (whole(elapsed_s) or 0) * (whole(cpus) or 0)
-        if job == str(job_id) and cpu_s and held_s and (whole(elapsed_s) or 0) >= LEAST_MEASURED_S:
-            return cpu_s / held_s
-    return None
-
-
-def parse_step_states(text: str, job_id: int) -> str | None:
-    """Read `step id|state` lines of sacct, of all runs of a job: the code of a kill for memory where one was killed."""
-    told = (line.partition("|") for line in text.splitlines())
-    killed = (step.partition(".")[0] == str(job_id) and state == "OUT_OF_MEMORY" for step, _, state in told)
-    return KILLED_FOR_MEMORY if any(killed) else None
-
-
-def may_be_of_an_earlier_run(run: Failed) -> bool:
-    """Whether the highest code of its steps, by which it was killed, may be that of a run before the last one.
-
-    slurmctld keeps it when a job is queued again, as after a preemption, in which steps are killed (seen on 22.05).
-    """
-    own, *of_steps = run.exit_codes
-    return (
-        run.job.state == "FAILED"
-        and run.restarts > 0
-        and own not in KILLED
-        and any(code in KILLED for code in of_steps)
-    )
-
-
-def parse_step_codes(text: str, job_id: int) -> tuple[str, ...]:
-    """Read `step id|exit code` lines of sacct: the codes of a job's steps; none where it has none there."""
-    told = (line.partition("|") for line in text.splitlines())
-    return tuple(code for step, _, code in told if step.startswith(f"{job_id}.") and code)
 
 
 def requeue(

@@ -14,11 +14,11 @@ from functools import partial
 
 import msgspec
 
-from accounting.decisions.token import find_token, granted_by
 from accounting.errors import SlurmError
 from accounting.unnamed import user_name
 from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.slurm import cluster_lines, depending, job_lines, requeuing, resizing
+from slurm_plugin.slurm.accounted_runs import Question, lines_by_job, question_of
 from slurm_plugin.slurm.cluster_lines import ASSOCIATIONS_FORMAT, QOS_FORMAT, SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import UNIX_TIMES, run
 from slurm_plugin.slurm.last_told import LastTold
@@ -54,8 +54,8 @@ SLURMDBD_PATIENCE_S = 20.0
 NOBODY = "root"
 # With the whole list of an array's tasks instead of its first 64 characters.
 VARIABLES = {**UNIX_TIMES, "SLURM_BITSTR_LEN": "0"}
-# Job, state, start, reason: no text of a user's.
-_FAILED = "%A|%T|%S|%r"
+# No text of a user's. How often a job was queued again no letter of `--format` tells.
+_FAILED = "JobID:|,State:|,StartTime:|,RestartCnt:|,PriorityLong:|,Reason:|"
 # Job, user, state, reason, array, dependency.
 _GIVEN_UP = "%A|%U|%T|%r|%F|%E"
 # So many jobs that are not clear are asked for by themselves in one read, and so many of one user: a call for each.
@@ -147,10 +147,10 @@ class ScontrolQueue:
     def failed_jobs(self, *, again: bool) -> dict[int, str]:
         """Return a line for each job that failed, by job: another one where that failed again.
 
-        With `again`, also of those that may have been queued again, and have not started since.
+        With `again`, also of those that were queued again, and have not started since.
         """
         states = ",".join((*requeuing.FAILED, *(("PENDING",) if again else ())))
-        said = _ask("squeue", "--noheader", "--all", "--array", f"--states={states}", f"--format={_FAILED}")
+        said = _ask("squeue", "--noheader", "--all", "--array", f"--states={states}", f"--Format={_FAILED}")
         return job_lines.parse_failed_jobs(said)
 
     def given_up(self) -> list[Dependent]:
@@ -167,19 +167,19 @@ class ScontrolQueue:
 
     def failed(self, job_id: int) -> Failed | None:
         """Return a job with what slurmctld knows of its last run; None where it is gone, or not plain."""
-        found = _last_run(job_id)
-        token = find_token(found.job.admin_comment) if found else None
-        if found is None or token is None:
-            return found
-        if found.waits_again and token.granted and token.recovered_at is None:
-            return with_earlier_runs(found)
-        if found.job.state == "TIMEOUT" and granted_by(token).cpus_per_task is not None:
-            # Of a job without its steps sacct adds up no CPU time.
-            said = _accounted(found, "--format=JobIDRaw,TotalCPU,ElapsedRaw,AllocCPUS")
-            return msgspec.structs.replace(found, busy_share=requeuing.parse_busy_share(said, job_id))
-        if token.granted and token.recovered_at is None and requeuing.may_be_of_an_earlier_run(found):
-            return with_last_steps(found)
-        return with_steps(found) if found.steps_elsewhere and found.job.state == "FAILED" else found
+        return self.failed_of((job_id,))[job_id]
+
+    def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
+        """Return so many jobs likewise; what accounting alone tells of some of them is asked for in common."""
+        found = {job_id: _last_run(job_id) for job_id in job_ids}
+        asked: dict[Question, list[Failed]] = {}
+        for one in found.values():
+            if one and (question := question_of(one)):
+                asked.setdefault(question, []).append(one)
+        for question, runs in asked.items():
+            said = lines_by_job(_accounted(runs, *question.options))
+            found |= {one.job.job_id: question.answered(one, said.get(one.job.job_id, [])) for one in runs}
+        return found
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue a job that failed again, with other resources, or do what is left of that.
@@ -335,41 +335,16 @@ def _last_run(job_id: int) -> Failed | None:
     return found if found and has_plain_folder(job_id) else None
 
 
-def with_steps(run: Failed) -> Failed:
-    """Return a run with what accounting says of its steps; as it is where that does not answer."""
-    said = _accounted(run, "-X", "--format=JobIDRaw,DerivedExitCode")
-    return _with_code(run, requeuing.parse_step_code(said, run.job.job_id))
-
-
-def with_last_steps(run: Failed) -> Failed:
-    """Return a run with the codes of its own steps, as accounting has them; as it is where that tells of none."""
-    codes = requeuing.parse_step_codes(_accounted(run, "--format=JobIDRaw,ExitCode"), run.job.job_id)
-    return msgspec.structs.replace(run, exit_codes=(run.exit_codes[0], *codes)) if codes else run
-
-
-def with_earlier_runs(run: Failed) -> Failed:
-    """Return a job that was queued again with what accounting says of the steps of its runs; likewise.
-
-    slurmctld keeps the code of an srun that was killed, and none of a script that is queued again while it runs.
-    """
-    if requeuing.KILLED_FOR_MEMORY in run.exit_codes:
-        return run
-    said = _accounted(run, "-D", "--format=JobIDRaw,State")
-    return _with_code(run, requeuing.parse_step_states(said, run.job.job_id))
-
-
-def _with_code(run: Failed, code: str | None) -> Failed:
-    return msgspec.structs.replace(run, exit_codes=(*run.exit_codes, code)) if code else run
-
-
-def _accounted(run: Failed, *how: str) -> str:
+def _accounted(runs: Sequence[Failed], *how: str) -> str:
+    """Return what sacct says of runs; '' where it does not answer, and they are what slurmctld tells."""
     # The end of a step can reach slurmdbd after that of its job; who was queued again was submitted then.
-    ended_s = run.job.submit_s if run.job.waits else run.job.end_s
+    ended_s = max(run.job.submit_s if run.job.waits else run.job.end_s for run in runs)
     time.sleep(requeuing.until_settled_s(ended_s, time.time()))
+    jobs = [str(run.job.job_id) for run in runs]
     try:
-        return _ask("sacct", "-nP", "-j", str(run.job.job_id), *how)
+        return _ask("sacct", "-nP", "-j", ",".join(jobs), *how)
     except SlurmError as error:
-        log.warning("how the steps of job %d ended is not known: %s", run.job.job_id, error)
+        log.warning("how the steps of job %s ended is not known: %s", ", ".join(jobs), error)
         return ""
 
 

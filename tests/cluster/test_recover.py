@@ -25,7 +25,7 @@ from slurm_plugin.brakes.pulled import pulled_file
 from slurm_plugin.config.file import render_config
 from slurm_plugin.policy.braked import family_brake
 from slurm_plugin.sandbox.shape import Shape
-from slurm_plugin.slurm.requeuing import LEAST_MEASURED_S
+from slurm_plugin.slurm.accounted_runs import LEAST_MEASURED_S
 from tests.cluster import conftest
 from tests.cluster.late_cycles import sizing
 from tests.cluster.matrix.prefixes import chosen_prefix

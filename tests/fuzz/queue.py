@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from accounting.errors import SlurmError
 from slurm_plugin.policy.facts import MemoryTerms
 from slurm_plugin.slurm import associations, cluster_lines, job_lines, limits, nodes, requeuing
+from slurm_plugin.slurm.accounted_runs import EARLIER_RUNS, HOW_BUSY, LAST_STEPS, STEPS, lines_by_job
 from slurm_plugin.slurm.hostlist import expand_nodes
+from slurm_plugin.slurm.queue import Failed
 from tests.fuzz.corpus import CONTRACT, captured, found, text_of
 from tests.fuzz.target import Target
 
@@ -17,6 +21,7 @@ HONEST, FORGER = 12, 4_000_000
 OWNERS = {HONEST: 0, FORGER: 1001}
 (ALONE,) = job_lines.parse_jobs(f"{RECORD}\n\n", OWNERS).jobs
 CUT = "\x1f"
+RUN = Failed(job=msgspec.structs.replace(ALONE, job_id=1), requeues=True, exit_codes=("1:0",))
 
 READERS: tuple[Callable[[str], object], ...] = (
     job_lines.parse_owners,
@@ -26,9 +31,10 @@ READERS: tuple[Callable[[str], object], ...] = (
     lambda text: job_lines.parse_jobs(text, {12: 0, 13: 0, 14: 0, 1: 0}),
     lambda text: job_lines.salvage(text, 12, 0),
     lambda text: requeuing.parse_failed(text, 1),
-    lambda text: requeuing.parse_step_states(text, 1),
-    lambda text: requeuing.parse_step_codes(text, 1),
-    lambda text: requeuing.parse_busy_share(text, 1),
+    lambda text: [
+        question.answered(RUN, lines_by_job(text).get(RUN.job.job_id, []))
+        for question in (EARLIER_RUNS, HOW_BUSY, LAST_STEPS, STEPS)
+    ],
     cluster_lines.parse_node_states,
     cluster_lines.parse_partition_states,
     cluster_lines.parse_reservations,

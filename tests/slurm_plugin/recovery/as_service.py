@@ -38,6 +38,9 @@ class Gate:
     def failed(self, job_id: int) -> Failed | None:
         return self.runs.get(job_id)
 
+    def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
+        return {job_id: self.failed(job_id) for job_id in job_ids}
+
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         del kept_open
         self.requeued.append(wanted.change.job_id)

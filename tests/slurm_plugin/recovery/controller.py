@@ -37,7 +37,7 @@ class Controller:
             return {}
         job = self.run.job
         states = (*requeuing.FAILED, *(("PENDING",) if again else ()))
-        line = f"{job.job_id}|{job.state}|{self.run.restarts}|{job.reason}"
+        line = f"{job.job_id}|{job.state}|N/A|{self.run.restarts}|{0 if job.held else 1}|{job.reason}|"
         self.looks_again += again
         return parse_failed_jobs(line) if job.state in states else {}
 
@@ -50,6 +50,9 @@ class Controller:
 
     def failed(self, job_id: int) -> Failed | None:
         return self.run if self.run and self.run.job.job_id == job_id else None
+
+    def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
+        return {job_id: self.failed(job_id) for job_id in job_ids}
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         assert len(kept_open) == 1

@@ -48,6 +48,9 @@ class Cluster(ScontrolQueue):
     def failed(self, job_id: int) -> Failed | None:
         return self.jobs[job_id].failed(job_id)
 
+    def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
+        return {job_id: self.failed(job_id) for job_id in job_ids}
+
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         self.tried.append(wanted.change.job_id)
         return self.jobs[wanted.change.job_id].requeue(wanted, kept_open)

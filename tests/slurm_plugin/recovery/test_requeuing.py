@@ -11,17 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.errors import SlurmError
-from accounting.request import Grant
-from slurm_plugin.recovery.judging import Recovery, cause_of, judge
-from slurm_plugin.slurm import requeuing, scontrol_queue
+from slurm_plugin.recovery.judging import Recovery, judge
+from slurm_plugin.slurm import requeuing
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs, waits_in
 from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue
-from slurm_plugin.slurm.requeuing import SETTLED_S, next_words, parse_failed, parse_step_code, unsettled_s
-from slurm_plugin.slurm.scontrol_queue import with_steps
+from slurm_plugin.slurm.requeuing import SETTLED_S, next_words, parse_failed, unsettled_s
 from slurm_plugin.slurm.targets import target_of
 from tests.slurm_plugin.recovery.controller import Controller, assert_back, recoverer
-from tests.slurm_plugin.recovery.test_judging import GRANT, failed, token
+from tests.slurm_plugin.recovery.test_judging import failed
 from tests.slurm_plugin.slurm.queued import waiting
 
 CAPTURED = Path(__file__).parents[2] / "contract" / "failed"
@@ -67,25 +64,6 @@ def test_whose_steps_slurmctld_never_hears_of_is_told_from_others(captured: Capt
     assert managed.steps_elsewhere
 
 
-def test_accounting_tells_the_highest_code_of_its_steps() -> None:
-    """Asked for an array's number, which is that of its last task, sacct tells of all of them."""
-    said = "18|0:0\n17|0:125\n\n"
-    assert [parse_step_code(said, job) for job in (17, 18, 19)] == ["0:125", "0:0", None]
-    assert parse_step_code("17|\n", 17) is None
-
-
-def test_where_accounting_is_silent_a_run_is_what_slurmctld_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = failed("FAILED")
-    monkeypatch.setattr(scontrol_queue, "_ask", lambda *_: f"{run.job.job_id}|0:125\n")
-    assert with_steps(run).exit_codes == (*run.exit_codes, "0:125")
-
-    def silent(*_: str) -> str:
-        raise SlurmError("sacct does not answer; check slurmdbd")
-
-    monkeypatch.setattr(scontrol_queue, "_ask", silent)
-    assert with_steps(run) == run
-
-
 def test_once_it_is_queued_again_it_is_held_and_counted(captured: Captured) -> None:
     run = captured.failed("held")
     assert (run.job.state, run.job.held, run.job.reason) == ("PENDING", True, HELD_AGAIN)
@@ -100,118 +78,30 @@ def test_the_tasks_of_an_array_fail_one_by_one(captured: Captured) -> None:
     assert {target_of(run.job) for run in runs} == {f"{array}_1", f"{array}_2"}
 
 
-def test_squeue_lists_what_failed_and_what_may_have_been_queued_again(captured: Captured) -> None:
-    waiting = "77|PENDING|N/A|Resources\n78|PENDING|2026-11-28T08:13:47|BeginTime\n\nrubbish|FAILED\n"
+def test_squeue_lists_what_failed_and_what_was_queued_again(captured: Captured) -> None:
+    waiting = (
+        "77|PENDING|N/A|1|4|Resources|\n78|PENDING|1795901059|1|4|BeginTime|\n"
+        "79|PENDING|1795901059|0|4|BeginTime|\n80|PENDING|N/A|0|0|JobHeldUser|\n\nrubbish|FAILED\n"
+    )
     lines = parse_failed_jobs(captured.text("failed") + waiting)
-    assert {job for job, line in lines.items() if waits_in(line)} >= {78}
+    assert {job for job, line in lines.items() if waits_in(line)} >= {77, 78}
     assert not waits_in(lines[captured.failed("array", 0).job.job_id])
     ids = {captured.failed("held").job.job_id, *(captured.failed("array", n).job.job_id for n in (0, 1))}
     assert ids <= lines.keys()
-    assert 77 not in lines
+    # Their users said that they wait.
+    assert lines.keys().isdisjoint({79, 80})
 
 
-# `sacct -nPD -j 3 --format=JobIDRaw,State` of 22.05: its script queued it again after what it ran was killed.
-RUNS = "3|REQUEUED\n3.batch|OUT_OF_MEMORY\n3|PENDING\n"
+def test_one_that_waits_is_another_to_us_when_it_is_released_or_queued_again_not_when_slurm_plans_anew() -> (
+    None
+):
+    def seen(line: str) -> str:
+        return parse_failed_jobs(line)[78]
 
-
-@pytest.mark.parametrize(
-    ("said", "job_id", "code"),
-    [
-        (RUNS, 3, "0:125"),
-        (RUNS.replace("OUT_OF_MEMORY", "COMPLETED"), 3, None),
-        # Of another job, whose number begins alike.
-        (RUNS.replace("3.batch", "31.batch"), 3, None),
-        ("", 3, None),
-    ],
-)
-def test_what_accounting_says_of_earlier_runs(said: str, job_id: int, code: str | None) -> None:
-    assert requeuing.parse_step_states(said, job_id) == code
-
-
-@pytest.mark.parametrize(
-    ("said", "share"),
-    [
-        ("3|00:07.553|24|1\n", 7.553 / 24),
-        ("3|1-00:00:00|43200|8\n", 0.25),
-        ("33|00:07.553|24|1\n3|00:00.600|24|1\n", 0.025),
-        # Nobody measured it; it ran too briefly; it did not run; sacct is silent, or says another thing.
-        ("3|00:00:00|24|1\n", None),
-        ("3|00:00.600|9|1\n", None),
-        ("3|00:00.600|24|0\n", None),
-        ("", None),
-        ("3|x|24|1\n3|24\n", None),
-    ],
-)
-def test_accounting_tells_how_busy_a_run_kept_its_cpus(said: str, share: float | None) -> None:
-    assert requeuing.parse_busy_share(said, 3) == (None if share is None else pytest.approx(share))
-
-
-@pytest.mark.parametrize(
-    ("state", "grant", "share"),
-    [
-        ("TIMEOUT", GRANT, 0.5),
-        ("TIMEOUT", Grant(mem_per_node_mib=500), None),
-        ("FAILED", GRANT, None),
-    ],
-)
-def test_one_that_ran_out_of_time_with_fewer_cpus_is_asked_of_accounting_how_busy_it_was(
-    monkeypatch: pytest.MonkeyPatch, state: str, grant: Grant, share: float | None
-) -> None:
-    run = failed(state, "0:0", job_id=3, admin_comment=token(grant=grant))
-    monkeypatch.setattr(scontrol_queue, "_last_run", lambda _: run)
-    monkeypatch.setattr(scontrol_queue, "_ask", lambda *_: "3|00:20|40|1\n")
-    found = scontrol_queue.ScontrolQueue().failed(3)
-    assert found == msgspec.structs.replace(run, busy_share=share)
-
-
-@pytest.mark.parametrize(
-    ("state", "restarts", "code"),
-    [("PENDING", 1, ("0:0", "0:125")), ("PENDING", 0, ("0:0",)), ("FAILED", 1, ("0:0",))],
-)
-def test_one_that_waits_again_is_asked_of_accounting_how_its_steps_ended(
-    monkeypatch: pytest.MonkeyPatch, state: str, restarts: int, code: tuple[str, ...]
-) -> None:
-    run = failed(state, "0:0", restarts=restarts, job_id=3)
-    monkeypatch.setattr(scontrol_queue, "_last_run", lambda _: run)
-    monkeypatch.setattr(scontrol_queue, "_ask", lambda *command: RUNS if command[0] == "sacct" else "")
-    found = scontrol_queue.ScontrolQueue().failed(3)
-    assert found is not None
-    assert found.exit_codes == code
-    ours = msgspec.structs.replace(
-        run, job=msgspec.structs.replace(run.job, admin_comment="of somebody else")
-    )
-    monkeypatch.setattr(scontrol_queue, "_last_run", lambda _: ours)
-    assert scontrol_queue.ScontrolQueue().failed(3) == ours
-
-
-# `sacct -nP -j 3 --format=JobIDRaw,ExitCode` of 22.05: a step of it was ended as it was preempted, and it ran again.
-AGAIN = "3|1:0\n3.batch|1:0\n"
-
-
-@pytest.mark.parametrize(
-    ("codes", "restarts", "said", "cause"),
-    [
-        (("1:0", "0:9"), 1, AGAIN, None),
-        (("1:0", "137:0"), 2, AGAIN, None),
-        (("1:0", "0:9"), 1, AGAIN + "3.0|0:9\n", "killed"),
-        (("1:0", "0:9"), 1, AGAIN + "3.0|0:125\n", "out_of_memory"),
-        # Of its only run slurmctld tells itself, and of a script that was killed.
-        (("1:0", "0:9"), 0, AGAIN, "killed"),
-        (("0:9", "0:9"), 1, AGAIN, "killed"),
-        # Accounting knows no steps, or does not answer.
-        (("1:0", "0:9"), 1, "3|1:0\n", "killed"),
-        (("1:0", "0:9"), 1, "", "killed"),
-    ],
-)
-def test_a_kill_in_an_earlier_run_is_none_in_the_last(
-    monkeypatch: pytest.MonkeyPatch, codes: tuple[str, ...], restarts: int, said: str, cause: str | None
-) -> None:
-    run = failed("FAILED", *codes, restarts=restarts, job_id=3)
-    monkeypatch.setattr(scontrol_queue, "_last_run", lambda _: run)
-    monkeypatch.setattr(scontrol_queue, "_ask", lambda *_: said)
-    found = scontrol_queue.ScontrolQueue().failed(3)
-    assert found is not None
-    assert cause_of(found) == cause
+    first = seen("78|PENDING|1795901059|1|4|BeginTime|")
+    assert first == seen("78|PENDING|1795901100|1|5|Resources|") == seen("78|PENDING|N/A|1|4|Priority|")
+    held, again = seen("78|PENDING|N/A|1|0|JobHeldUser|"), seen("78|PENDING|1795901059|2|4|BeginTime|")
+    assert len({first, held, again, seen("78|PENDING|N/A|1|0|job requeued in held state|")}) == 4
 
 
 def test_a_job_whose_texts_look_like_slurms_lines_is_not_believed(captured: Captured) -> None:
