@@ -35,13 +35,15 @@ NO_MINIMUM = Minimum()
 class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What Slurm's configuration says of memory, in MiB; 0 where it says nothing of the kind.
 
-    `max_per_cpu_mib` is MaxMemPerCPU. The defaults are what a job gets that asks for no memory, per CPU or per node,
-    and what each GPU brings it of memory and CPUs (JobDefaults). `is_uncounted`: SelectTypeParameters names no memory,
-    so that Slurm gives none out and limits nobody to it; what jobs ask only says which nodes are large enough.
-    `limits_virtual`: VSizeFactor limits each process to so much address space, too.
+    `max_per_cpu_mib` is MaxMemPerCPU, `max_per_node_mib` MaxMemPerNode. The defaults are what a job gets that asks
+    for no memory, per CPU or per node, and what each GPU brings it of memory and CPUs (JobDefaults). `is_uncounted`:
+    SelectTypeParameters names no memory, so that Slurm gives none out and limits nobody to it; what jobs ask only
+    says which nodes are large enough. `limits_virtual`: VSizeFactor limits each process to so much address space,
+    too.
     """
 
     max_per_cpu_mib: int = 0
+    max_per_node_mib: int = 0
     default_per_cpu_mib: int = 0
     default_per_node_mib: int = 0
     default_per_gpu_mib: int = 0
@@ -183,6 +185,10 @@ def strictest(terms: Sequence[MemoryTerms]) -> MemoryTerms:
     """Return terms that keep all of these, of which there is one at least."""
     return MemoryTerms(
         max_per_cpu_mib=_least_set([one.max_per_cpu_mib for one in terms]),
+        # A job runs in whichever of them takes it.
+        max_per_node_mib=0
+        if any(not one.max_per_node_mib for one in terms)
+        else max(one.max_per_node_mib for one in terms),
         default_per_cpu_mib=_least_set([one.default_per_cpu_mib for one in terms]),
         default_per_node_mib=max(one.default_per_node_mib for one in terms),
         default_per_gpu_mib=max(one.default_per_gpu_mib for one in terms),

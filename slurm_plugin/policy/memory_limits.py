@@ -1,7 +1,9 @@
-"""MaxMemPerCPU: Slurm raises the CPUs of a job whose memory they cannot carry, after the hook has seen it. Pure.
+"""MaxMemPerCPU and MaxMemPerNode, and what else Slurm's memory settings keep as it was asked. Pure.
 
-Such a job gets no fewer CPUs however few we grant, and on 26.05 its environment then contradicts itself, so that an
-srun inside it aborts. So CPUs are cut only as far as those that are left carry the memory that is left.
+By MaxMemPerCPU Slurm raises the CPUs of a job whose memory they cannot carry, after the hook has seen it. Such a job
+gets no fewer CPUs however few we grant, and on 26.05 its environment then contradicts itself, so that an srun inside it
+aborts. So CPUs are cut only as far as those that are left carry the memory that is left. By MaxMemPerNode it refuses a
+job (EnforcePartLimits), or lets it wait for ever: nor does cutting let it in.
 """
 
 from __future__ import annotations
@@ -52,6 +54,18 @@ def would_start_more_tasks(request: JobRequest, max_per_cpu_mib: int, cpus_step:
     return max((request.mem_per_node_mib or 0) / cpus, request.mem_per_cpu_mib or 0) > max_per_cpu_mib
 
 
+def is_beyond_node(request: JobRequest, max_per_node_mib: int) -> bool:
+    """Whether a job asks for more memory of a node than MaxMemPerNode, on however many nodes its tasks may be.
+
+    If it were let in as it is cut, and killed for that, it would come back as it was asked and never start.
+    """
+    if not max_per_node_mib:
+        return False
+    tasks = math.ceil(request.num_tasks / request.nodes) if request.nodes else 1
+    of_cpus_mib = (request.mem_per_cpu_mib or 0) * (request.cpus_per_task or 1) * tasks
+    return max(request.mem_per_node_mib or 0, of_cpus_mib) > max_per_node_mib
+
+
 def kept_by_limits(request: JobRequest, memory: MemoryTerms, cpus_step: int) -> dict[Dimension, str]:
     """Return the dimensions that Slurm's memory settings keep as they were asked, each with the setting's name.
 
@@ -65,6 +79,9 @@ def kept_by_limits(request: JobRequest, memory: MemoryTerms, cpus_step: int) -> 
     if memory.limits_virtual:
         # A program that maps more than it uses fails under less (Java, Go, CUDA), and what it maps is not measured.
         kept["memory"] = "VSizeFactor"
+    if is_beyond_node(request, memory.max_per_node_mib):
+        # Memory that comes with CPUs is less with fewer of them.
+        kept |= {"memory": "MaxMemPerNode", "cores": "MaxMemPerNode"}
     if would_start_more_tasks(request, memory.max_per_cpu_mib, cpus_step):
         kept["memory"] = "MaxMemPerCPU"
     if counts_anew(request, memory.max_per_cpu_mib):

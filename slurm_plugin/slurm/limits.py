@@ -21,6 +21,7 @@ _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
 # What Slurm's `scontrol show` calls each, as a partition's own value and as the cluster's.
 _TERMS = {
     "max_per_cpu_mib": "MaxMemPerCPU",
+    "max_per_node_mib": "MaxMemPerNode",
     "default_per_cpu_mib": "DefMemPerCPU",
     "default_per_node_mib": "DefMemPerNode",
 }
@@ -158,10 +159,15 @@ def _terms(words: dict[str, str], select: str | None) -> MemoryTerms:
 
 
 def _over(own: MemoryTerms, cluster: MemoryTerms) -> MemoryTerms:
-    """Put a partition's own terms over the cluster's: a default of either kind replaces the cluster's of both."""
+    """Put a partition's own terms over the cluster's: a default of either kind replaces the cluster's of both.
+
+    So does a maximum; but CPUs that the cluster's would raise are kept by that all the same.
+    """
     cluster = msgspec.structs.replace(cluster, is_uncounted=own.is_uncounted)
     if own.default_per_cpu_mib or own.default_per_node_mib:
         cluster = msgspec.structs.replace(cluster, default_per_cpu_mib=0, default_per_node_mib=0)
+    if own.max_per_cpu_mib:
+        cluster = msgspec.structs.replace(cluster, max_per_node_mib=0)
     both = msgspec.structs.asdict(cluster) | {
         field: value for field, value in msgspec.structs.asdict(own).items() if value
     }

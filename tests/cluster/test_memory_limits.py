@@ -7,13 +7,15 @@ import pytest
 from tests.cluster.matrix.form import Form
 from tests.cluster.matrix.limited import (
     FORMS,
+    REFUSED_FORMS,
+    REFUSED_SHAPE,
     SHAPE,
     UNCOUNTED_FORMS,
     UNCOUNTED_SHAPE,
     VIRTUAL_FORMS,
     VIRTUAL_SHAPE,
 )
-from tests.cluster.matrix.prefixes import releases, why_missing
+from tests.cluster.matrix.prefixes import chosen_prefix, releases, why_missing
 from tests.cluster.matrix.release import Release, Trial, run_release, sandbox_run, trained_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -61,3 +63,17 @@ def test_what_a_job_may_map_is_not_cut(tmp_path_factory: pytest.TempPathFactory)
         trial = Trial(sandbox, VIRTUAL_FORMS, folder)
         trial.submit()
         assert [cell.problem for cell in trial.collect()] == [""] * len(VIRTUAL_FORMS)
+
+
+def test_what_slurm_refuses_as_it_is_asked_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("refused")
+    if reason := why_missing(chosen_prefix()):
+        pytest.skip(reason)
+    with trained_cluster(folder / "site", chosen_prefix(), REFUSED_FORMS, REFUSED_SHAPE) as sandbox:
+        trial = Trial(sandbox, REFUSED_FORMS, folder)
+        trial.submit()
+        *refused, let_in = trial.collect()
+    for cell in refused:
+        assert [ran.states for ran in (cell.ours, cell.twin)] == [(), ()], cell.ours
+        assert "Memory required by task is not available" in cell.ours.said, cell.ours.said
+    assert not let_in.problem

@@ -32,6 +32,15 @@ UNCOUNTED_FORMS = (
     form("uncounted-per-cpu", "-c 8 --mem-per-cpu=1000"),
     form("uncounted-gpus", "-c 4 --mem=8000 --gpus=4", cpu=2, gpu=1),
 )
+# Slurm refuses whoever asks for more of a node.
+REFUSED_SHAPE = Shape(
+    nodes=(_NODE,), lines=("EnforcePartLimits=ALL", "PartitionName=small Nodes={node[0]} MaxMemPerNode=4000")
+)
+REFUSED_FORMS = (
+    form("refused-mem", "-p small -c 8 --mem=8000"),
+    form("refused-per-cpu", "-p small -c 8 --mem-per-cpu=1000"),
+    form("refused-not", "-p small -c 8 --mem=4000", cpu=2, mem=256),
+)
 # A program may map no more than 110 % of what its job asks for. This one maps 4 GiB, and uses nothing of it.
 VIRTUAL_SHAPE = Shape(nodes=(_NODE,), lines=("VSizeFactor=110",))
 _MAPS = "python3 -c 'import mmap; mmap.mmap(-1, 4 << 30)'\n"

@@ -52,7 +52,7 @@ def test_terms_are_read_off_the_cluster_and_its_partitions() -> None:
         max_per_cpu_mib=3000, default_per_cpu_mib=500, default_per_gpu_mib=9000, default_cpus_per_gpu=2
     )
     assert facts.partitions["node"].memory == msgspec.structs.replace(
-        cluster, default_per_cpu_mib=0, default_per_node_mib=6000
+        cluster, default_per_cpu_mib=0, default_per_node_mib=6000, max_per_node_mib=64000
     )
 
 
@@ -297,3 +297,41 @@ def test_a_job_whose_tasks_slurm_counts_anew_keeps_its_memory_and_cpus() -> None
     more = granted(asked, size(asked, predicted, site).grant)
     assert slurm_gives(more, 2000).cpus > slurm_gives(asked, 2000).cpus, "what it would get otherwise"
     assert not size(asked, predicted, site, kept).grant
+
+
+@pytest.mark.parametrize(
+    ("partition", "asked", "kept"),
+    [
+        ("node", {"mem_per_node_mib": 64001}, True),
+        ("node", {"mem_per_node_mib": 64000}, False),
+        ("node", {"mem_per_cpu_mib": 8001, "cpus_per_task": 8}, True),
+        ("node", {"mem_per_cpu_mib": 8000, "cpus_per_task": 8}, False),
+        # Its tasks may be on as many nodes, or two are on one at least.
+        ("node", {"mem_per_cpu_mib": 8000, "cpus_per_task": 8, "num_tasks": 3}, False),
+        ("node", {"mem_per_cpu_mib": 8000, "cpus_per_task": 8, "num_tasks": 3, "nodes": 2}, True),
+        ("node", {}, False),
+        # It may run in the other one.
+        ("node,free", {"mem_per_node_mib": 64001}, False),
+        ("free", {"mem_per_node_mib": 64001}, False),
+        ("node,large", {"mem_per_node_mib": 64001}, False),
+        ("node,large", {"mem_per_node_mib": 90001}, True),
+        # Its own maximum, of either kind, stands for the cluster's.
+        ("other", {"mem_per_node_mib": 80001}, True),
+        ("per_cpu", {"mem_per_node_mib": 80001, "cpus_per_task": 32}, False),
+    ],
+)
+def test_what_is_asked_beyond_a_node_s_maximum_stays_as_it_is(
+    partition: str, asked: dict[str, int], kept: bool
+) -> None:
+    more = "".join(
+        f"PartitionName={name} Default=NO QoS=N/A DefMemPerNode=UNLIMITED {words}\n"
+        for name, words in (("free", ""), ("large", "MaxMemPerNode=90000"), ("per_cpu", "MaxMemPerCPU=4000"))
+    )
+    cluster = (
+        "MaxMemPerNode = 80000\n" if partition in ("other", "per_cpu") else "MaxMemPerNode = UNLIMITED\n"
+    )
+    wanted = request(partition=partition, **asked)
+    terms = facts_of(cluster, PARTITIONS + more).memory_for(wanted)
+    assert terms is not None
+    found = kept_by_limits(wanted, terms, 1)
+    assert found == ({"memory": "MaxMemPerNode", "cores": "MaxMemPerNode"} if kept else {})
