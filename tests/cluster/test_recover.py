@@ -26,6 +26,7 @@ from slurm_plugin.config.file import render_config
 from slurm_plugin.policy.braked import family_brake
 from slurm_plugin.sandbox.shape import Shape
 from slurm_plugin.slurm.accounted_runs import LEAST_MEASURED_S
+from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from tests.cluster import conftest
 from tests.cluster.late_cycles import sizing
 from tests.cluster.matrix.prefixes import chosen_prefix
@@ -195,6 +196,30 @@ def test_who_queues_himself_again_after_a_kill_has_all_he_asked_for_when_he_star
     first, second = site.runs(job)[str(job)]
     assert (first.state, second) == ("REQUEUED", AS_ASKED)
     assert first.mem_mib < NEEDS_MIB
+
+
+def test_who_queued_himself_again_and_waits_for_room_by_now_has_all_he_asked_for(site: Site) -> None:
+    """Among others who begin later because they said so: of these nothing is asked."""
+    job = site.submit("hold-again", FAMILIES["hold-again"])
+    later = site.submit("modest", MODEST, "--begin=now+1hour")
+    site.wait_for(lambda: "REQUEUED" in {run.state for run in site.runs(job).get(str(job), ())})
+    site.shell.wait_state(job, "PENDING")
+    nodes = f"NodeName={','.join(site.sandbox.manifest.nodes)}"
+    site.shell.run("scontrol", "update", nodes, "State=DRAIN", "Reason=full")
+    try:
+        site.user.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+        told = ("squeue", "--noheader", "--format=%r", f"--jobs={job}")
+        site.wait_for(lambda: site.shell.run(*told).strip() not in ("BeginTime", "None"))
+        with conftest.commands_on(site.sandbox):
+            seen = ScontrolQueue().failed_jobs(again=True)
+        assert (job in seen, later in seen) == (True, False)
+        site.shell.run("rightsizer", "recover", "--apply")
+    finally:
+        site.shell.run("scontrol", "update", nodes, "State=RESUME")
+        site.shell.run("scancel", str(later))
+    site.wait_for(lambda: site.have_come_back(job))
+    first, second = site.runs(job)[str(job)]
+    assert (first.state, second) == ("REQUEUED", AS_ASKED)
 
 
 def test_who_ran_on_more_nodes_than_the_least_of_his_range_comes_back(site: Site) -> None:
