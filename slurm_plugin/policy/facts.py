@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -57,6 +58,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
 
     `whole_nodes`: nobody else may use what its jobs leave of their nodes (OverSubscribe=EXCLUSIVE, ExclusiveTopo).
     `whole_sockets`: nobody else may use what they leave of their sockets (SelectTypeParameters=CR_Socket).
+    `max_cpus_per_node`: all its jobs together may have so many CPUs of a node (MaxCPUsPerNode); 0: all of them.
     """
 
     qos: str = ""
@@ -64,6 +66,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     is_default: bool = False
     whole_nodes: bool = False
     whole_sockets: bool = False
+    max_cpus_per_node: int = 0
 
 
 # The parts of the facts that only Slurm knows; each may keep a job from being cut.
@@ -117,6 +120,9 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         holds = {
             "min_billing": self.minimum_for(request).is_billed,
             "whole_sockets": any(one.whole_sockets for one in partitions),
+            "max_cpus_per_node": all(
+                is_beyond(cpus_of_node(request), one.max_cpus_per_node) for one in partitions
+            ),
         }
         return tuple(name for name, does in holds.items() if does)
 
@@ -161,6 +167,17 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             return None
         terms = [_with_default(partition.memory) for partition in self.partitions_of(request)]
         return terms[0] if len(terms) == 1 else strictest(terms)
+
+
+def cpus_of_node(request: JobRequest) -> int:
+    """Return how many CPUs a job asks for of one node at least: each of its tasks may be on another one."""
+    tasks = math.ceil(request.num_tasks / request.nodes) if request.nodes else 1
+    return (request.cpus_per_task or 1) * tasks
+
+
+def is_beyond(asked: int, most: int) -> bool:
+    """Whether more is asked than a maximum, of which 0 is none."""
+    return 0 < most < asked
 
 
 def gives_whole_sockets(parameters: str | None) -> bool:

@@ -70,6 +70,8 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "cpu_bind": CORES,
     # Slurm would raise the CPUs again by itself.
     "max_mem_per_cpu": CORES,
+    # Slurm refuses it, or lets it wait for ever, as it is asked.
+    "max_cpus_per_node": MEMORY_AND_CORES,
     # Where a job may run, not how much of it: whatever fits there with more fits with less.
     "batch_features": NOTHING,
     "burst_buffer": NOTHING,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from accounting.request import Dimension, JobRequest
-from slurm_plugin.policy.facts import MemoryTerms
+from slurm_plugin.policy.facts import MemoryTerms, cpus_of_node, is_beyond
 
 
 def lowest_share_mib(share_mib: int | None, max_per_cpu_mib: int) -> int | None:
@@ -59,11 +59,8 @@ def is_beyond_node(request: JobRequest, max_per_node_mib: int) -> bool:
 
     If it were let in as it is cut, and killed for that, it would come back as it was asked and never start.
     """
-    if not max_per_node_mib:
-        return False
-    tasks = math.ceil(request.num_tasks / request.nodes) if request.nodes else 1
-    of_cpus_mib = (request.mem_per_cpu_mib or 0) * (request.cpus_per_task or 1) * tasks
-    return max(request.mem_per_node_mib or 0, of_cpus_mib) > max_per_node_mib
+    of_cpus_mib = (request.mem_per_cpu_mib or 0) * cpus_of_node(request)
+    return is_beyond(max(request.mem_per_node_mib or 0, of_cpus_mib), max_per_node_mib)
 
 
 def kept_by_limits(request: JobRequest, memory: MemoryTerms, cpus_step: int) -> dict[Dimension, str]:

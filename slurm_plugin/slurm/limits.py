@@ -122,6 +122,7 @@ def parse_partitions(text: str, cluster: MemoryTerms, parameters: str | None) ->
                 is_default=words.get("Default") == "YES",
                 whole_nodes=_has_whole_nodes(words),
                 whole_sockets=gives_whole_sockets(select),
+                max_cpus_per_node=whole(words.get("MaxCPUsPerNode", "")) or 0,
             )
     return partitions
 

@@ -34,12 +34,19 @@ UNCOUNTED_FORMS = (
 )
 # Slurm refuses whoever asks for more of a node.
 REFUSED_SHAPE = Shape(
-    nodes=(_NODE,), lines=("EnforcePartLimits=ALL", "PartitionName=small Nodes={node[0]} MaxMemPerNode=4000")
+    nodes=(_NODE,),
+    lines=(
+        "EnforcePartLimits=ALL",
+        "PartitionName=small Nodes={node[0]} MaxMemPerNode=4000",
+        "PartitionName=few Nodes={node[0]} MaxCPUsPerNode=4",
+    ),
 )
 REFUSED_FORMS = (
     form("refused-mem", "-p small -c 8 --mem=8000"),
     form("refused-per-cpu", "-p small -c 8 --mem-per-cpu=1000"),
+    form("refused-cpus", "-p few -c 8 --mem=8000"),
     form("refused-not", "-p small -c 8 --mem=4000", cpu=2, mem=256),
+    form("refused-not-cpus", "-p few -c 4 --mem=8000", cpu=2, mem=256),
 )
 # A program may map no more than 110 % of what its job asks for. This one maps 4 GiB, and uses nothing of it.
 VIRTUAL_SHAPE = Shape(nodes=(_NODE,), lines=("VSizeFactor=110",))

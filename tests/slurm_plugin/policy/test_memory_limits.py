@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from accounting.request import Grant, JobRequest, granted
 from slurm_plugin.config.settings import Config, Policy
 from slurm_plugin.policy.facts import WHOLE_NODE_MIB, MemoryTerms, Partition, SiteFacts, strictest
+from slurm_plugin.policy.forms import kept_by_form
 from slurm_plugin.policy.memory_limits import counts_anew, kept_by_limits
 from slurm_plugin.policy.sizing import CARRIES, size
 from slurm_plugin.service.decide import memory_comes_with_cpus, with_memory_terms
@@ -335,3 +336,26 @@ def test_what_is_asked_beyond_a_node_s_maximum_stays_as_it_is(
     assert terms is not None
     found = kept_by_limits(wanted, terms, 1)
     assert found == ({"memory": "MaxMemPerNode", "cores": "MaxMemPerNode"} if kept else {})
+
+
+@pytest.mark.parametrize(
+    ("partition", "asked", "kept"),
+    [
+        ("few", {"cpus_per_task": 5}, True),
+        ("few", {"cpus_per_task": 4, "num_tasks": 3}, False),
+        ("few", {"cpus_per_task": 4, "num_tasks": 3, "nodes": 2}, True),
+        ("few", {"cpus_per_task": 4}, False),
+        ("few,main", {"cpus_per_task": 5}, False),
+        ("few,some", {"cpus_per_task": 8}, False),
+        ("few,some", {"cpus_per_task": 9}, True),
+    ],
+)
+def test_who_asks_for_more_cpus_of_a_node_than_each_of_his_partitions_allows_is_left_alone(
+    partition: str, asked: dict[str, int], kept: bool
+) -> None:
+    more = "PartitionName=few MaxCPUsPerNode=4\nPartitionName=some MaxCPUsPerNode=8\n"
+    facts = facts_of(partitions=PARTITIONS.replace("AllowQos=ALL", "MaxCPUsPerNode=UNLIMITED") + more)
+    forms = facts.forms_of(request(partition=partition, **asked))
+    assert kept_by_form(forms) == (
+        {"memory": "max_cpus_per_node", "cores": "max_cpus_per_node"} if kept else {}
+    )
