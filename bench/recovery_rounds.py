@@ -14,6 +14,7 @@ import argparse
 import os
 import resource
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -68,7 +69,9 @@ def main() -> None:
                 rows = measure(folder, arguments.again)
         finally:
             cluster.stop(folder / "site")
-    print_rows(rows, arguments.format, "rounds of recovery, each with a look at what waits")
+        # A long queue's folder takes minutes to remove.
+        print_rows(rows, arguments.format, "rounds of recovery, each with a look at what waits")
+        sys.stdout.flush()
 
 
 def fill(node: str, waiting: int, tasks: int, again: int) -> None:
