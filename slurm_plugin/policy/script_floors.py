@@ -17,6 +17,7 @@ import msgspec
 from accounting.request import Dimension
 from accounting.units import parse_memory_mib
 from models.past.families import without_numbers
+from slurm_plugin.policy.script_parts import least_cpus
 from slurm_plugin.policy.script_steps import Step, farmed, read_steps
 from slurm_plugin.policy.script_values import FOLLOWING, with_values
 
@@ -47,12 +48,6 @@ _MEMORY_OPTIONS_UNREAD = [re.compile(rf"{says}[$`]") for says in _SAY_MEMORY]
 # not stand before them is looked at behind them.
 # Slurm's own, which an srun in the script asks by.
 _CPUS_EXPORTED = re.compile(rf"_CPUS_PER_TASK{_IS}{_QUOTE}(\d{{1,4}})\b")
-# What is left over must not be none: with one CPU «all but one» would be no thread at all.
-_CPUS_LEFT = (
-    # As Python has it, too: `int(os.environ["SLURM_CPUS_PER_TASK"]) // 4`.
-    re.compile(r"SLURM_(?:CPUS_(?:PER_TASK|ON_NODE)|JOB_CPUS_PER_NODE)[\]\"')}]*\s*(-|//?)\s*(\d{1,3})\b"),
-    re.compile(r"nproc[)`]\s*(-|/)\s*(\d{1,3})\b"),
-)
 _THREADS = (
     # OpenMP, MKL, OpenBLAS, Julia, Rayon and many more; csh sets it without a sign between.
     re.compile(rf"_NUM_THREADS{_IS}{_QUOTE}(\d{{1,4}})\b"),
@@ -129,11 +124,17 @@ _INNER_CORES = re.compile(
 RANKS_BY_CPUS = "the script starts as many ranks as the job has CPUs"
 ENGINE = "a workflow engine shares out what its job has"
 # Started here they refuse whatever of a workflow asks for more CPUs or memory than they see: Nextflow
-# (nf-core/sarek#1165), `cwltool --parallel` («but only 2.0 available»), Toil (InsufficientSystemResources).
+# (nf-core/sarek#1165), `cwltool --parallel` («but only 2.0 available»), Toil (InsufficientSystemResources) where it
+# starts them itself.
+_ITSELF = r"(?![^\n;|&]{0,400}--batchSystem[= \t]+(?!single))"
 _ENGINES = (
     re.compile(r"nextflow(?<!\wnextflow)[ \t]+[^\n;|&]{0,200}?\brun\b"),
     re.compile(r"cwltool(?<!\wcwltool)[ \t]+[^\n;|&]{0,200}?--parallel\b"),
-    re.compile(r"toil-(?:cwl|wdl)-runner\b(?![^\n;|&]{0,400}--batchSystem[= \t]+(?!single))"),
+    re.compile(rf"toil-(?:cwl|wdl)-runner\b{_ITSELF}"),
+    # Cactus, which is built on Toil, by what it writes; «cactus» alone is many a folder's name.
+    re.compile(
+        rf"cactus(?<!\wcactus)(?:-[a-z0-9]+)*[ \t]+(?=[^\n;|&]{{0,200}}?(?:\.hal\b|--outDir\b)){_ITSELF}"
+    ),
 )
 RAY = "Ray shares out what its job has"
 # What asks it for more CPUs, GPUs or memory than it was started with waits for ever.
@@ -210,9 +211,7 @@ def _cpus(body: str, said: str, steps: Sequence[Step], num_tasks: int) -> Iterat
     for threads in _THREADS:
         yield from map(int, threads.findall(body))
     yield from map(int, _CPUS_EXPORTED.findall(said))
-    for left in _CPUS_LEFT:
-        for sign, number in left.findall(said):
-            yield int(number) + (sign == "-")
+    yield from least_cpus(said)
     for command in _launched(said):
         yield _launcher_cpus(command, num_tasks)
     held = _held([(_step_cpus(step.options, num_tasks), step.background) for step in steps])
