@@ -6,18 +6,20 @@ from typing import Literal
 
 from accounting.request import Grant, JobRequest, granted
 
-# What the end of a job's own output says that it had too little of.
-Said = Literal["said_no_memory", "said_no_gpu_memory"]
-Cause = Literal["out_of_memory", "killed", "timeout"] | Said
+# What the end of a job's own output says that it had too little of, or that it waits for CPUs.
+Said = Literal["said_no_memory", "said_no_gpu_memory", "said_no_cpus", "said_waits_for_cpus"]
+Cause = Literal["out_of_memory", "killed", "timeout", "said_no_memory", "said_no_gpu_memory", "said_no_cpus"]
+# Of these causes a job wanted CPUs.
+OF_CPUS: tuple[Cause, ...] = ("timeout", "said_no_cpus")
 
 
 def wants(cause: Cause, asked: JobRequest, grant: Grant, *, comes_with_cpus: bool = False) -> bool:
-    """Whether a grant took of what a job then wanted: CPUs where its time ran out, GPUs for theirs, else memory.
+    """Whether a grant took of what a job then wanted: CPUs (OF_CPUS), GPUs for their memory, else memory.
 
     `comes_with_cpus` says that what a job has that asks for no memory is so much for each CPU (DefMemPerCPU).
     """
     given = granted(asked, grant)
-    if cause == "timeout":
+    if cause in OF_CPUS:
         return grant.cpus_per_task is not None
     if cause == "said_no_gpu_memory":
         return (given.gpus or 0) < (asked.gpus or 0)

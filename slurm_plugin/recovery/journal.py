@@ -126,6 +126,7 @@ def told(entry: Recovered, job: str) -> str:
         "timeout": "out of time",
         "said_no_memory": "out of memory, as it says itself",
         "said_no_gpu_memory": "out of GPU memory, as it says itself",
+        "said_no_cpus": "short of CPUs, as it says itself",
     }
     but = f", but {entry.why}" if entry.why else ""
     became = {

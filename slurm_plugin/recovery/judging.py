@@ -2,8 +2,9 @@
 
 It decides by what slurmctld tells of the job (state, exit codes, what it was given) and by our token in its admin
 comment (what was asked, what we granted). A job that we did not cut, or that somebody changed since, is none of ours.
-A program that ends by itself for want of memory, with a code of its own, fails as any other does; what the end of its
-output says may tell them apart, where somebody has read that (output.py).
+A program that ends by itself for want of memory or CPUs, with a code of its own, fails as any other does, and one that
+waits for CPUs until its time is over is as idle as a server; what the end of its output says may tell them apart, where
+somebody has read that (output.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from accounting.decisions.decision import Decision
 from accounting.decisions.token import asked_request, find_token, granted_by, mark_recovery, tells_of
 from accounting.request import Grant, JobRequest, granted
-from accounting.wants import Cause, Said, wants
+from accounting.wants import OF_CPUS, Cause, Said, wants
 from slurm_plugin.advisor.standing import CHANGED, KINDS, stands_at
 from slurm_plugin.slurm import gpu_fields
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
@@ -26,6 +27,9 @@ from slurm_plugin.slurm.requeuing import KILLED, KILLED_FOR_MEMORY
 # Who wanted CPUs kept those that he had busy. Servers, and sessions that somebody works in, run until their limit on
 # purpose, and nobody is served by another such run.
 LEAST_BUSY = 0.25
+
+# What one may say that waited with its CPUs idle.
+_WAITED: tuple[Said, ...] = ("said_no_cpus", "said_waits_for_cpus")
 
 # Why a job is left alone.
 NOT_OURS = "no-token"
@@ -78,11 +82,11 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Recovery | str:
     """Return how a job is recovered, or why it is none to be recovered.
 
-    `said` is what its output says it had too little of, which counts where nothing else tells why it failed. It is
-    worth reading where NOT_FOR_WANT is the answer without it.
+    `said` is what its output says it had too little of, which counts where nothing else tells why it failed, or that it
+    was no server that was idle until its limit. It is worth reading where `may_say` holds of the answer without it.
     """
     token = find_token(run.job.admin_comment)
-    cause: Cause | None = cause_of(run) or (said if run.job.state == "FAILED" else None)
+    cause = cause_of(run) or _cause_said(run, said)
     if token is None:
         return NOT_OURS
     if token.recovered_at is not None:
@@ -92,7 +96,8 @@ def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Re
         return NOT_CUT
     if cause is None:
         return NOT_FOR_WANT
-    if cause == "timeout" and run.busy_share is not None and run.busy_share < LEAST_BUSY:
+    was_idle = run.busy_share is not None and run.busy_share < LEAST_BUSY
+    if cause == "timeout" and was_idle and said not in _WAITED:
         return WAS_IDLE
     if not wants(cause, asked, grant, comes_with_cpus=bool(run.job.mem_per_cpu_mib)):
         return NOT_WHAT_WE_CUT
@@ -112,6 +117,16 @@ def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Re
         by_others=run.job.waits,
     )
     return msgspec.structs.replace(found, requeue=requeue)
+
+
+def may_say(run: Failed, left: Recovery | str) -> bool:
+    """Whether what a job says, that is left alone for this reason, may be why it failed."""
+    return left == WAS_IDLE or (left == NOT_FOR_WANT and run.job.state == "FAILED")
+
+
+def _cause_said(run: Failed, said: Said | None) -> Cause | None:
+    """Return what a job failed for by its own words; who only waited for a while did not fail for that."""
+    return None if run.job.state != "FAILED" or said == "said_waits_for_cpus" else said
 
 
 def continued(run: Failed, terms: SiteTerms = PLAIN) -> Requeue | None:
@@ -169,7 +184,7 @@ def lost_points(job: QueuedJob, terms: SiteTerms) -> int:
 def why_lost(run: Failed, cause: Cause, asked: JobRequest, grant: Grant, *, cpus_stay: bool) -> str:
     """Return why a job that failed by us cannot come back by itself; '' where it can."""
     comes_with_cpus = asked.mem_per_cpu_mib is not None or asked.mem_mib is None
-    by_cpu = cause == "timeout" or (comes_with_cpus and cause != "said_no_gpu_memory")
+    by_cpu = cause in OF_CPUS or (comes_with_cpus and cause != "said_no_gpu_memory")
     reasons = (
         (not run.job.batch, NOT_BATCH),
         (bool(run.job.het_job_id), HET_JOB),

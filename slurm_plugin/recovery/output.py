@@ -1,10 +1,11 @@
-"""Whether what a failed job wrote last says that it had no memory. It decides no more than that.
+"""Whether what a failed job wrote last says that it had no memory, or too few CPUs. It decides no more than that.
 
-Programs end with codes of their own when memory is short; their words tell. The output is its user's: it is read by a
-process of his (his number and groups, none of ours), the last 64 KiB of it, for a second at most, and only where it is
-a regular file. So a path that leads to somebody else's file shows nothing that its user could not read himself, and no
-word of it is kept: only which mark was found. Becoming another user takes two capabilities; the site switches it on
-(recovery.read_output). Ending another user's process would take a third: what reads ends by itself.
+Programs end with codes of their own when memory or CPUs are short, or wait for CPUs until their time is over; their
+words tell. The output is its user's: it is read by a process of his (his number and groups, none of ours), the last
+64 KiB of it, for a second at most, and only where it is a regular file. So a path that leads to somebody else's file
+shows nothing that its user could not read himself, and no word of it is kept: only which mark was found. Becoming
+another user takes two capabilities; the site switches it on (recovery.read_output). Ending another user's process would
+take a third: what reads ends by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ PATIENCE_S = 1.0
 GRACE_S = 0.5
 
 # What Python, NumPy, C++, Java, the C library, and Slurm's own step daemon write; bash of a child that was killed;
-# Dask, which shares the job's memory out among its workers and ends one that has more than its share, and Ray.
+# Dask, which shares the job's memory out among its workers and ends one that has more than its share, Ray, and an srun
+# of a step that asks for more than the job has.
 _MEMORY = re.compile(
     rb"\b_?(?:Array)?MemoryError\b"
     rb"|std::bad_alloc"
@@ -37,11 +39,45 @@ _MEMORY = re.compile(
     rb"|\boom[-_]kill"
     rb"|exceeded \d+% memory budget"
     rb"|\bray\.exceptions\.OutOfMemoryError"
+    rb"|Unable to create step for job \d+: Memory required by task is not available"
     rb"|^(?:\S+: line \d+: *\d+ )?Killed\b",
     re.MULTILINE,
 )
 _GPU_MEMORY = re.compile(
     rb"CUDA(?: error:)? out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
+)
+# Words of those who had too few CPUs, each seen of a job that was cut (docs/decisions/0068).
+_CPUS = re.compile(
+    # srun of a step; Open MPI, whose slots are CPUs where it knows nothing of Slurm, and who binds its ranks.
+    rb"Unable to create step for job \d+: More processors requested than permitted"
+    rb"|not enough slots available in the system"
+    rb"|result in binding more\s+processes than cpus"
+    rb"|more processes than the ppr for\s+this topology can support"
+    rb"|found no available cpus on"
+    # Workflow engines of one task: Nextflow, cwltool, Toil.
+    rb"|requirement exceeds available CPUs"
+    rb"|Requested at least [\d.]+ cores? but only"
+    rb"|requesting [\d.]+ cores, more than the maximum"
+    # A part of its CPUs, or all but one, is none: Python, numba, R, BLAST, Bowtie; Java, make, sort, joblib, R.
+    rb"|(?:process|worker|thread|core|job|cpu)(?:e?s)?\W[^\n]{0,40}?"
+    rb"(?:must be (?:at least|>=|between|greater than) [01]\b|>= ?1\b)"
+    rb"|IllegalArgumentException\s+at [^\n]{0,80}(?:ThreadPoolExecutor|ForkJoinPool)\.<init>"
+    rb"|'-j' option requires a positive integer"
+    rb"|number in parallel must be nonzero"
+    rb"|n_jobs == 0 in Parallel has no meaning"
+    rb"|numeric 'names' must be >= 1"
+)
+# Words of those who wait for CPUs: an srun for those of other steps, Ray's tasks, Spark's. Who goes on says them too.
+_WAITS = re.compile(
+    rb"step creation (?:temporarily|still) disabled, retrying"
+    rb"|resource request[^\n{]{0,80}\{[^\n}]*'CPU'"
+    rb"|Initial job has not accepted any resources"
+)
+_WORDS: tuple[tuple[Said, re.Pattern[bytes]], ...] = (
+    ("said_no_gpu_memory", _GPU_MEMORY),
+    ("said_no_memory", _MEMORY),
+    ("said_no_cpus", _CPUS),
+    ("said_waits_for_cpus", _WAITS),
 )
 # CAP_SETGID and CAP_SETUID, of which the process that reads keeps neither.
 _NEEDED = 1 << 6 | 1 << 7
@@ -82,10 +118,8 @@ def said_by(run: Failed) -> Said | None:
 
 
 def mark_in(text: bytes) -> Said | None:
-    """Return what a text says there was too little of. A program that runs out of GPU memory may say both."""
-    if _GPU_MEMORY.search(text):
-        return "said_no_gpu_memory"
-    return "said_no_memory" if _MEMORY.search(text) else None
+    """Return what a text says there was too little of. A program that runs out of GPU memory may say memory, too."""
+    return next((said for said, words in _WORDS if words.search(text)), None)
 
 
 def file_of(path: str, job: QueuedJob) -> str:

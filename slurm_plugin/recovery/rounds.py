@@ -23,7 +23,6 @@ from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.recovery.entries import entry_of, is_another, is_forgotten
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.recovery.judging import (
-    NOT_FOR_WANT,
     PLAIN,
     Decided,
     Recovery,
@@ -31,6 +30,7 @@ from slurm_plugin.recovery.judging import (
     Witness,
     continued,
     judge,
+    may_say,
     witness_of,
 )
 from slurm_plugin.recovery.mending import LOOKED_BACK_S, Mender
@@ -232,7 +232,7 @@ class Recoverer:
         if left is not None:
             return left
         recovery = judge(run, self._terms)
-        if recovery == NOT_FOR_WANT and run.job.state == "FAILED":
+        if may_say(run, recovery):
             recovery = judge(run, self._terms, self._said(run))
         if isinstance(recovery, str):
             log.debug("job %d is left: %s", run.job.job_id, recovery)

@@ -7,6 +7,7 @@ import pytest
 
 from accounting.decisions.token import find_token, format_token
 from accounting.request import Grant, JobRequest
+from accounting.wants import Said
 from slurm_plugin.advisor.standing import CHANGED
 from slurm_plugin.recovery import judging
 from slurm_plugin.recovery.judging import Recovery, SiteTerms, continued, judge
@@ -276,6 +277,37 @@ def test_it_gets_the_points_of_the_age_that_it_loses(waited_s: float, points: in
     assert isinstance(without, Recovery)
     assert without.requeue is not None
     assert without.requeue.site_factor == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "comes_back"),
+    [("said_no_cpus", True), ("said_waits_for_cpus", True), ("said_no_memory", False), (None, False)],
+)
+def test_who_says_that_he_waits_for_cpus_was_no_server(said: Said | None, comes_back: bool) -> None:
+    found = judge(msgspec.structs.replace(failed("TIMEOUT"), busy_share=0.01), said=said)
+    if comes_back:
+        assert change_of(found).cpus_per_task == 8
+        assert isinstance(found, Recovery)
+        assert found.cause == "timeout"
+    else:
+        assert found == judging.WAS_IDLE
+
+
+def test_who_says_that_he_had_too_few_cpus_comes_back_where_they_were_cut() -> None:
+    found = judge(failed("FAILED", "1:0"), said="said_no_cpus")
+    assert change_of(found).cpus_per_task == 8
+    assert isinstance(found, Recovery)
+    assert found.cause == "said_no_cpus"
+    # Its steps waited for each other, and it failed for a reason of its own.
+    assert judge(failed("FAILED", "1:0"), said="said_waits_for_cpus") == judging.NOT_FOR_WANT
+    less_memory = failed(
+        "FAILED", "1:0", cpus_per_task=8, admin_comment=token(grant=Grant(mem_per_node_mib=500))
+    )
+    assert judge(less_memory, said="said_no_cpus") == judging.NOT_WHAT_WE_CUT
+    assert judge(failed("FAILED", admin_comment="jobstats"), said="said_no_cpus") == judging.NOT_OURS
+    stays = judge(failed("FAILED", "1:0"), SiteTerms(cpus_stay=True), "said_no_cpus")
+    assert isinstance(stays, Recovery)
+    assert (stays.requeue, stays.lost) == (None, judging.CPUS_STAY)
 
 
 @pytest.mark.parametrize(

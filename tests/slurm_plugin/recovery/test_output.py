@@ -43,10 +43,55 @@ needs_root = pytest.mark.skipif(ME != 0, reason="only root can read as another u
         (b"before\nKilled\nafter", "said_no_memory"),
         (b"slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch.", "said_no_memory"),
         (b"Worker tcp://127.0.0.1:4 (pid=7) exceeded 95% memory budget. Restarting...", "said_no_memory"),
+        (
+            b"srun: error: Unable to create step for job 7: Memory required by task is not available\n",
+            "said_no_memory",
+        ),
         (b"ray.exceptions.OutOfMemoryError: Task was killed due to", "said_no_memory"),
         (b"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to", "said_no_gpu_memory"),
         (b"RuntimeError: CUDA error: out of memory", "said_no_gpu_memory"),
         (b"CUDA out of memory\nMemoryError\n", "said_no_gpu_memory"),
+        (
+            b"srun: error: Unable to create step for job 7: More processors requested than permitted\n",
+            "said_no_cpus",
+        ),
+        (
+            b"There are not enough slots available in the system to satisfy the 8\nslots that were requested",
+            "said_no_cpus",
+        ),
+        (b"would result in binding more\nprocesses than cpus on a resource:\n", "said_no_cpus"),
+        (
+            b"Your job has requested more processes than the ppr for\nthis topology can support:",
+            "said_no_cpus",
+        ),
+        (b"While computing bindings, we found no available cpus on\nthe following node:\n", "said_no_cpus"),
+        (b"Process requirement exceeds available CPUs -- req: 4; avail: 2", "said_no_cpus"),
+        (b"Requested at least 16 cores but only 2.0 available", "said_no_cpus"),
+        (b"kind-CWLJob v1 is requesting 16.0 cores, more than the maximum of 2 cores that", "said_no_cpus"),
+        (b"ValueError: Number of processes must be at least 1", "said_no_cpus"),
+        (b"ValueError: max_workers must be greater than 0", "said_no_cpus"),
+        (b"ValueError: n_jobs == 0 in Parallel has no meaning", "said_no_cpus"),
+        (b"ValueError: The number of threads must be between 1 and 1", "said_no_cpus"),
+        (b"  'mc.cores' must be >= 1\n", "said_no_cpus"),
+        (b"  numeric 'names' must be >= 1\n", "said_no_cpus"),
+        ("Error: ‘workers >= 1’ is not TRUE\n".encode(), "said_no_cpus"),
+        (b'Error: Argument "num_threads". Illegal value, expected >=1:  `0\'', "said_no_cpus"),
+        (b"-p/--threads arg must be at least 1\n", "said_no_cpus"),
+        (b"sort: number in parallel must be nonzero\n", "said_no_cpus"),
+        (b"make: the '-j' option requires a positive integer argument\n", "said_no_cpus"),
+        (
+            b"java.lang.IllegalArgumentException\n\tat java.base/java.util.concurrent.ThreadPoolExecutor.<init>(T",
+            "said_no_cpus",
+        ),
+        (
+            b"srun: Job 7 step creation still disabled, retrying (Requested nodes are busy)\n",
+            "said_waits_for_cpus",
+        ),
+        (b"No available node types can fulfill resource request {'CPU': 4.0}. Add", "said_waits_for_cpus"),
+        (b"WARN TaskSchedulerImpl: Initial job has not accepted any resources; check", "said_waits_for_cpus"),
+        (b"No available node types can fulfill resource request {'GPU': 4.0}. Add", None),
+        (b"Number of processes: 1, at least", None),
+        (b"the process ended with a code greater than 0", None),
         (b"memory used: 12 GiB; no error", None),
         (b"he was Killed in action", None),
         (b"HandleMemoryErrors()", None),
@@ -54,7 +99,7 @@ needs_root = pytest.mark.skipif(ME != 0, reason="only root can read as another u
         (b"", None),
     ],
 )
-def test_the_words_of_those_who_had_no_memory(text: bytes, said: Said | None) -> None:
+def test_the_words_of_those_who_had_no_memory_or_too_few_cpus(text: bytes, said: Said | None) -> None:
     assert mark_in(text) == said
 
 

@@ -297,6 +297,12 @@ def test_output_is_read_of_those_alone_that_we_cut_and_that_fail_for_no_reason(t
     assert read == []
     assert [outcome.problem for outcome in left(failed("FAILED", "1:0"))] == [""]
     assert read == [7]
+    # It may have waited for CPUs; one that was busy comes back without.
+    assert left(msgspec.structs.replace(failed("TIMEOUT", "0:0"), busy_share=0.1)) == []
+    assert read == [7, 7]
+    busy = msgspec.structs.replace(failed("TIMEOUT", "0:0"), busy_share=0.9)
+    assert [outcome.problem for outcome in left(busy)] == [""]
+    assert read == [7, 7]
 
 
 def test_an_output_that_cannot_be_looked_at_says_nothing_and_is_not_looked_at_again(tmp_path: Path) -> None:
