@@ -20,6 +20,7 @@ from models.demand.chain import (
 )
 from models.demand.slowdown import cpus_in_time, fewest_cpus
 from models.demand.slowed import unslowed_cpus
+from models.demand.threads import enough_to_go_on
 from models.past.families import Family
 from models.past.history import History
 from models.past.jobs import Learned, PastJob
@@ -130,7 +131,8 @@ class Predictor:
         in_time = cpus_in_time(cores.upper, wall.upper, limit_s)
         jobs = sight.evidence.jobs
         fewest = fewest_cpus(jobs, cores.upper, bears, in_time)
-        return max(fewest, unslowed_cpus(sight.evidence, fewest, bears))
+        # Who cannot go on with fewer is not slowed by them.
+        return max(fewest, unslowed_cpus(sight.evidence, fewest, bears), enough_to_go_on(jobs))
 
     def sees_limit(self, request: JobRequest) -> bool:
         """Whether what is predicted of a job may depend on its time limit."""

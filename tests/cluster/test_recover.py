@@ -56,6 +56,11 @@ SLOW = 'test -n "$SLURM_RESTART_COUNT" || { for n in 1 2 3 4; do while :; do :; 
 # It ends by itself, with a code of its own, as programs do that find no memory.
 SAYS = 'test -n "$SLURM_RESTART_COUNT" || { echo MemoryError >&2; exit 1; }\n'
 
+# Out of the sight of whoever reads the script.
+STEPS = f"sr''un -n {ASKED_CPUS} true\n"
+ONE = "sr''un -n1 -c1 --exact --mem=9"
+WAITS = f"{ONE} sleep 600 & sleep 2\n{ONE} true && kill $!\nwait; true\n"
+
 STEP = f"srun {HOLD}"
 # They queue themselves again, so that to Slurm they do not fail.
 ITSELF = "{ scontrol requeue $SLURM_JOB_ID; sleep 60; }\n"
@@ -69,6 +74,8 @@ FAMILIES = {
     "idle": "sleep 600\n",
     "grow": HOLD,
     "says": SAYS,
+    "steps": STEPS,
+    "waits": WAITS,
     "greedy": HOLD,
     "modest": MODEST,
     "held": HOLD,
@@ -263,16 +270,44 @@ def test_who_says_that_he_had_no_memory_comes_back_where_the_site_wants_that(sit
     secret.chmod(0o600)
     (home / "foreign.out").unlink()
     (home / "foreign.out").symlink_to(secret)
-    recovery = msgspec.structs.replace(site.config.recovery, read_output=True)
-    reads = site.folder / "reads.toml"
-    reads.write_text(render_config(msgspec.structs.replace(site.config, recovery=recovery)), encoding="utf-8")
     assert f" {ours} " not in site.shell.run("rightsizer", "recover")
-    site.shell.run("rightsizer", "recover", "--config", str(reads), "--apply")
+    recover_by_output(site)
     site.wait_for(lambda: site.have_come_back(ours))
     first, second = site.runs(ours)[str(ours)]
     assert first.mem_mib < ASKED_MIB
     assert second == AS_ASKED
     assert len(site.runs(foreign)[str(foreign)]) == 1
+
+
+def recover_by_output(site: Site) -> None:
+    """Recover once as a site that lets outputs be read."""
+    recovery = msgspec.structs.replace(site.config.recovery, read_output=True)
+    reads = site.folder / "reads.toml"
+    reads.write_text(render_config(msgspec.structs.replace(site.config, recovery=recovery)), encoding="utf-8")
+    site.shell.run("rightsizer", "recover", "--config", str(reads), "--apply")
+
+
+@pytest.mark.usefixtures("cpus_follow")
+def test_who_says_that_he_had_too_few_cpus_comes_back_and_his_family_keeps_them(site: Site) -> None:
+    """One step is refused, and one waits for the CPU of another, by Slurm's own words."""
+    home = site.folder / "steps"
+    home.mkdir()
+    shutil.chown(home, USER)
+    ours = [site.submit(name, FAMILIES[name], f"--output={home}/%x-%j.out") for name in ("steps", "waits")]
+    site.shell.wait_state(ours[1], "RUNNING")
+    time.sleep(LEAST_MEASURED_S + 2)
+    site.shell.run("scontrol", "update", f"JobId={ours[1]}", "EndTime=now")
+    site.wait_for(lambda: set(ours) <= set(site.failed()))
+    recover_by_output(site)
+    site.wait_for(lambda: site.have_come_back(*ours))
+    for first, second in site.runs(*ours).values():
+        assert first.cpus < ASKED_CPUS
+        assert second == AS_ASKED
+    causes = {entry.job_id: entry.cause for entry in site.entries()}
+    assert [causes[job] for job in ours] == ["said_no_cpus", "timeout"]
+    site.shell.run("rightsizer", "ingest")
+    for name in ("steps", "waits"):
+        site.wait_for(lambda name=name: "cpus" not in token_of(site, name).granted)  # type: ignore[misc]
 
 
 def test_who_waits_for_it_waits_on_and_its_family_is_not_cut_that_far_again(site: Site) -> None:

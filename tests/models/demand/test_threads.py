@@ -47,6 +47,56 @@ def test_cpus_were_too_few_for_who_was_late_and_busy_with_all_that_he_was_left(
     assert too_few(jobs) == pytest.approx(KILLED_BUMP * cpus)
 
 
+def stopped(**changes: Any) -> PastJob:
+    """A job that failed with the two CPUs that it was left."""
+    return job(**{"complete": False, "cores_per_task": 0.1, "job_id": 7, **changes})
+
+
+def idle(**changes: Any) -> PastJob:
+    """A job that waited until its time was over; as accounting has it, its need is complete."""
+    return job(**{"wall_at_least": True, "cores_per_task": 0.1, "job_id": 8, **changes})
+
+
+def whole(**changes: Any) -> PastJob:
+    return job(**{"given_cpus": 8, "job_id": 7, "given_mem_mib": 8000, "mem_mib": 200.0, **changes})
+
+
+@pytest.mark.parametrize(
+    ("jobs", "cpus"),
+    [
+        ([stopped()], 0),
+        ([stopped(), whole()], 8),
+        ([stopped(num_tasks=2), whole(num_tasks=2)], 4),
+        ([idle(job_id=7), whole()], 8),
+        ([stopped(), whole(job_id=9)], 0),
+        ([stopped(), whole(wall_at_least=True)], 0),
+        ([stopped(), whole(given_cpus=2)], 0),
+        ([stopped(given_cpus=8), whole()], 0),
+        ([stopped(mem_at_least=True), whole()], 0),
+        ([stopped(given_mem_mib=100), whole()], 0),
+        ([stopped(given_gpus=1, asked_gpus=2), whole()], 0),
+        ([stopped(), whole(), *[job()] * 9], 8),
+        ([stopped(), whole(), *[job()] * 10], 0),
+        ([stopped(), whole(), *[job(given_cpus=3)] * 10], 8),
+        ([idle(), *[whole()] * 3], 8),
+        ([idle(), *[whole()] * 2], 0),
+        ([idle(), *[whole()] * 3, whole(wall_at_least=True)], 0),
+        ([stopped(job_id=0), *[whole(job_id=0)] * 3], 0),
+        ([idle(), *[whole()] * 3, *[job()] * 10], 0),
+    ],
+    ids=[
+        "nobody_knows", "ran_again_with_all", "by_task", "waited_and_ran_again", "another", "late_again", "cut_again",
+        "had_all", "killed_for_memory", "used_more_memory_then", "had_fewer_gpus", "nine_others", "ten_others",
+        "others_had_more", "waited_where_others_end", "two_are_too_few", "its_family_runs_until_its_limit", "no_number",
+        "ten_others_did_not_wait",
+    ],
+)  # fmt: skip
+def test_cpus_were_too_few_for_who_was_stopped_and_ended_well_with_all(
+    jobs: list[PastJob], cpus: int
+) -> None:
+    assert too_few(jobs) == cpus
+
+
 @pytest.mark.parametrize(("busy", "filled"), [(1.79, False), (1.8, True), (2.0, True)])
 def test_nine_tenths_of_what_it_was_left_are_all(busy: float, filled: bool) -> None:
     assert was_filled(job(cores_per_task=busy)) is filled

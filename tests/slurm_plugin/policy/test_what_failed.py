@@ -78,6 +78,7 @@ class Family:
         *,
         killed: bool = False,
         late: bool = False,
+        stopped: bool = False,
         job_id: int = 0,
     ) -> None:
         self.ended += 1
@@ -87,7 +88,7 @@ class Family:
             asked_cpus=ASKED_CPUS,
             asked_mem_mib=ASKED_MIB,
             asked_gpus=None,
-            complete=not killed,
+            complete=not (killed or stopped),
             mem_mib=mem_mib,
             mem_at_least=killed,
             cores_per_task=cores,
@@ -139,6 +140,21 @@ class Family:
         if late:
             self.failed[self.ended] = cpus
         return cpus
+
+    def run_steps(self, need: int, *, waits: bool, comes_back: bool = True) -> None:
+        """Run a job that cannot go on with fewer CPUs, and keeps half a core busy with as many.
+
+        It fails, or waits until its time is over; it comes back as it was asked, or not.
+        """
+        given = self.sized()
+        cpus = given.cpus_per_task or 0
+        if cpus >= need:
+            self.end(given, 100.0, 0.5)
+            return
+        self.end(given, 100.0, 0.01, late=waits, stopped=not waits)
+        self.failed[self.ended] = cpus
+        if comes_back:
+            self.end(ASKED, 100.0, 0.5, job_id=self.ended)
 
     @property
     def remembered(self) -> float:
@@ -216,6 +232,37 @@ def test_cpus_are_never_those_with_which_time_ran_out_nor_above_the_request(
     for need in needs:
         least = math.ceil(min(ASKED_CPUS, KILLED_BUMP * family.remembered))
         assert least <= family.run_cores(need) <= ASKED_CPUS
+
+
+@pytest.mark.parametrize(("waits", "comes_back"), [(False, True), (True, True), (True, False)])
+@pytest.mark.parametrize(("before", "need"), [(3, 16), (20, 4), (50, 2)])
+@pytest.mark.parametrize("most_slowdown", [0.0, 0.2])
+def test_a_family_that_fewer_cpus_stop_keeps_them(
+    most_slowdown: float, before: int, need: int, waits: bool, comes_back: bool
+) -> None:
+    """One of its jobs is stopped; where nobody brought it back, those before it tell."""
+    chain = ChainSettings(most_slowdown=most_slowdown)
+    family = Family(Policy(limits_of(Config().policy), chain, 100))
+    for _ in range(before):
+        family.end(ASKED, 100.0, 0.5)
+    for _ in range(40):
+        family.run_steps(need, waits=waits, comes_back=comes_back)
+    assert list(family.failed.values()) == [1]
+    assert family.sized().cpus_per_task == ASKED_CPUS
+
+
+def test_who_hangs_now_and_then_is_cut_all_the_same() -> None:
+    """Ten that ended well with as few CPUs say that it was no want of them."""
+    family = Family(Policy(limits_of(Config().policy), ChainSettings(), 100))
+    for _ in range(20):
+        family.end(ASKED, 100.0, 0.5)
+    for _ in range(10):
+        family.run_steps(1, waits=True)
+    for _ in range(3):
+        family.end(family.sized(), 100.0, 0.01, late=True)
+        for _ in range(15):
+            family.run_steps(1, waits=True)
+        assert family.sized().cpus_per_task == 1
 
 
 def test_jobs_that_run_until_their_limit_anyway_are_cut_all_the_same() -> None:
