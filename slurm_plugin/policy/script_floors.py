@@ -17,7 +17,7 @@ import msgspec
 from accounting.request import Dimension
 from accounting.units import parse_memory_mib
 from models.past.families import without_numbers
-from slurm_plugin.policy.script_parts import least_cpus
+from slurm_plugin.policy.script_parts import read_parts
 from slurm_plugin.policy.script_steps import Step, farmed, read_steps
 from slurm_plugin.policy.script_values import FOLLOWING, with_values
 
@@ -122,6 +122,7 @@ _INNER_CORES = re.compile(
     rf"|--threads-per-core{_IS}|--hint{_IS}{_QUOTE}nomultithread)"
 )
 RANKS_BY_CPUS = "the script starts as many ranks as the job has CPUs"
+COUNTS_UP = "the script counts up to the CPUs that its job has"
 ENGINE = "a workflow engine shares out what its job has"
 # Started here they refuse whatever of a workflow asks for more CPUs or memory than they see: Nextflow
 # (nf-core/sarek#1165), `cwltool --parallel` («but only 2.0 available»), Toil (InsufficientSystemResources) where it
@@ -184,19 +185,20 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
     lines = (line for line in script.splitlines() if not line.lstrip().startswith("#"))
     body = "\n".join(lines).replace("\\\n", "")
     said = with_values(body) if any(word in body for word in _ASKING) else body
-    steps, launched = read_steps(said), _launched(said)
+    steps, launched, parts = read_steps(said), _launched(said), read_parts(said)
     options, own = [step.options for step in steps], [step.own for step in steps]
     memory = [HEAP_OVERHEAD * _mib(text, "B") for text in _HEAP.findall(said)]
     memory += [_mib(text, "M") for option in _MEMORY_OPTIONS for text in option.findall(said)]
     memory.append(_held([(_step_mib(step.options), step.background) for step in steps]))
     return ScriptFloors(
         memory_mib=math.ceil(max(memory, default=0)),
-        cpus_per_task=max(_cpus(body, said, steps, num_tasks), default=0),
+        cpus_per_task=max((*_cpus(body, said, steps, num_tasks), *parts.least_cpus), default=0),
         kept=(
             *_kept_memory(said, options, own),
             *_kept_by_steps(options, own),
             *_kept_by_farms(farmed(said, steps)),
             *_kept_by_programs(said, launched),
+            *((("cores", COUNTS_UP),) if parts.counts_up else ()),
         ),
         tasks_by_fit=any(map(_says_cpus_alone, options)),
         on_nodes=any(map(_INNER_NODES.search, options)),
@@ -211,7 +213,6 @@ def _cpus(body: str, said: str, steps: Sequence[Step], num_tasks: int) -> Iterat
     for threads in _THREADS:
         yield from map(int, threads.findall(body))
     yield from map(int, _CPUS_EXPORTED.findall(said))
-    yield from least_cpus(said)
     for command in _launched(said):
         yield _launcher_cpus(command, num_tasks)
     held = _held([(_step_cpus(step.options, num_tasks), step.background) for step in steps])

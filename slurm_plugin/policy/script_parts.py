@@ -1,13 +1,15 @@
-"""Of how many CPUs a part is still one: who starts a quarter of them, or all but one, starts none of too few. Pure.
+"""What a script does with the number of CPUs that its job was given. Pure.
 
-Read is what a script divides the CPUs that its job was given by, or takes off them, in the shell, Python, R and others,
-also by a name of its own for them: `n = int(os.environ["SLURM_CPUS_PER_TASK"])`, and `n // 4` further down.
+Who starts a quarter of them, or all but one, starts none of too few; and who counts up to them, one run of his program
+for each, does less of his work with fewer, and nothing fails. Read are the shell, Python, R and others, and names of
+their own for that number: `n = int(os.environ["SLURM_CPUS_PER_TASK"])`, and `n // 4` further down.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+
+import msgspec
 
 # By these a script knows what it was given; `detectCores()` and `os.cpu_count()` tell of the node.
 _GIVEN = (
@@ -24,27 +26,51 @@ _SHARED = r"((?<![ \t])-|-(?=[ \t])|//?|%/%)[ \t]*(\d{1,3})\b"
 # What stands between it and the sign: its value where Slurm sets none, and the ends of what it is written in.
 _DEFAULT = r"(?::?-\d+\}|[\"']?,[ \t]*(?:unset[ \t]*=[ \t]*)?[\"']?\d+[\"']?)?"
 _PART = re.compile(rf"{_DEFAULT}[\]\"')}} \t]*{_SHARED}")
-_NAME = re.compile(r"([A-Za-z_]\w*)[ \t]*(?:=|<-)[^=]{0,80}\Z")
+_NAME = re.compile(r"([A-Za-z_]\w*)[ \t]*(?:=|<-)[^=;<]{0,80}\Z")
+# What stands before it where it is counted to.
+_COUNTED = re.compile(
+    r"(?:\bseq\b[^;|`]*|\brange\([^):;]*|\{\d+\.\.|\w\}?[ \t]*(?:<=?|-l[te])[ \t]*)[$({\"'\s]*\Z"
+)
+_NEAR = 80
 _MOST_NAMES = 8
 
 
-def least_cpus(script: str) -> Iterator[int]:
-    """Yield the CPUs of a task of which each part in a script is one at least."""
+class Parts(msgspec.Struct, frozen=True):
+    """Of how many CPUs a task each part in a script is one at least, and whether the script counts up to them."""
+
+    least_cpus: tuple[int, ...] = ()
+    counts_up: bool = False
+
+
+NO_PARTS = Parts()
+
+
+def read_parts(script: str) -> Parts:
+    """Return what a script does with the number of its CPUs."""
     if not any(word in script for word in _WORDS):
-        return
-    names: set[str] = set()
-    for given in (one for kind in _GIVEN for one in kind.finditer(script)):
-        part = _PART.match(script, given.end())
-        if part:
-            yield _least(part)
-        elif len(names) < _MOST_NAMES:
-            before = script[script.rfind("\n", 0, given.start()) + 1 : given.start()]
-            names.update(_NAME.findall(before))
-    for name in sorted(names):
-        for part in re.finditer(rf"{name}(?<![\w.-]{name})\b[\]\"')}} \t]*{_SHARED}", script):
-            yield _least(part)
+        return NO_PARTS
+    parts = list[int]()
+    counts_up = False
+    for start, end in _uses(script):
+        if part := _PART.match(script, end):
+            parts.append(int(part[2]) + (part[1] == "-"))
+        counts_up = counts_up or bool(_COUNTED.search(_before(script, start)))
+    return Parts(tuple(parts), counts_up)
 
 
-def _least(part: re.Match[str]) -> int:
-    sign, number = part[1], int(part[2])
-    return number + (sign == "-")
+def _uses(script: str) -> list[tuple[int, int]]:
+    """Return where a script names that number: as it is told, or by a name that it gives it, not some part of it."""
+    told = [given.span() for kind in _GIVEN for given in kind.finditer(script)]
+    names = {
+        name
+        for start, end in told
+        if not _PART.match(script, end)
+        for name in _NAME.findall(_before(script, start))
+    }
+    named = (rf"{name}(?<![\w.-]{name})\b" for name in sorted(names)[:_MOST_NAMES])
+    return told + [use.span() for name in named for use in re.finditer(name, script)]
+
+
+def _before(script: str, start: int) -> str:
+    """Return what stands before a place on its line, as far as it matters."""
+    return script[max(script.rfind("\n", 0, start) + 1, start - _NEAR) : start]
