@@ -57,7 +57,7 @@ SLOW = 'test -n "$SLURM_RESTART_COUNT" || { for n in 1 2 3 4; do while :; do :; 
 SAYS = 'test -n "$SLURM_RESTART_COUNT" || { echo MemoryError >&2; exit 1; }\n'
 
 # Out of the sight of whoever reads the script.
-STEPS = f"sr''un -n {ASKED_CPUS} true\n"
+STEPS = f"sr''un -n {ASKED_CPUS} sleep 2\n"
 ONE = "sr''un -n1 -c1 --exact --mem=9"
 WAITS = f"{ONE} sleep 600 & sleep 2\n{ONE} true && kill $!\nwait; true\n"
 
