@@ -70,6 +70,8 @@ _CPUS = re.compile(
 # Words of those who wait for CPUs: an srun for those of other steps, Ray's tasks, Spark's. Who goes on says them too.
 _WAITS = re.compile(
     rb"step creation (?:temporarily|still) disabled, retrying"
+    # All that 26.05 says of it, once the job is over.
+    rb"|Unable to create step for job \d+: Job/step already completing or completed"
     rb"|resource request[^\n{]{0,80}\{[^\n}]*'CPU'"
     rb"|Initial job has not accepted any resources"
 )

@@ -57,7 +57,9 @@ SLOW = 'test -n "$SLURM_RESTART_COUNT" || { for n in 1 2 3 4; do while :; do :; 
 SAYS = 'test -n "$SLURM_RESTART_COUNT" || { echo MemoryError >&2; exit 1; }\n'
 
 # Out of the sight of whoever reads the script.
-STEPS = f"sr''un -n {ASKED_CPUS} sleep 2\n"
+HALF = """python3 -c 'import multiprocessing, os
+multiprocessing.Pool(int(os.environ["SLURM_CPUS" "_PER_TASK"]) // 2)' && sleep 2
+"""
 ONE = "sr''un -n1 -c1 --exact --mem=9"
 WAITS = f"{ONE} sleep 600 & sleep 2\n{ONE} true && kill $!\nwait; true\n"
 
@@ -74,7 +76,7 @@ FAMILIES = {
     "idle": "sleep 600\n",
     "grow": HOLD,
     "says": SAYS,
-    "steps": STEPS,
+    "half": HALF,
     "waits": WAITS,
     "greedy": HOLD,
     "modest": MODEST,
@@ -289,11 +291,11 @@ def recover_by_output(site: Site) -> None:
 
 @pytest.mark.usefixtures("cpus_follow")
 def test_who_says_that_he_had_too_few_cpus_comes_back_and_his_family_keeps_them(site: Site) -> None:
-    """One step is refused, and one waits for the CPU of another, by Slurm's own words."""
-    home = site.folder / "steps"
+    """One starts half as many processes as it has CPUs, and of one a step waits for the CPU of another."""
+    home = site.folder / "few"
     home.mkdir()
     shutil.chown(home, USER)
-    ours = [site.submit(name, FAMILIES[name], f"--output={home}/%x-%j.out") for name in ("steps", "waits")]
+    ours = [site.submit(name, FAMILIES[name], f"--output={home}/%x-%j.out") for name in ("half", "waits")]
     site.shell.wait_state(ours[1], "RUNNING")
     time.sleep(LEAST_MEASURED_S + 2)
     site.shell.run("scontrol", "update", f"JobId={ours[1]}", "EndTime=now")
@@ -306,7 +308,7 @@ def test_who_says_that_he_had_too_few_cpus_comes_back_and_his_family_keeps_them(
     causes = {entry.job_id: entry.cause for entry in site.entries()}
     assert [causes[job] for job in ours] == ["said_no_cpus", "timeout"]
     site.shell.run("rightsizer", "ingest")
-    for name in ("steps", "waits"):
+    for name in ("half", "waits"):
         site.wait_for(lambda name=name: "cpus" not in token_of(site, name).granted)  # type: ignore[misc]
 
 

@@ -87,6 +87,10 @@ needs_root = pytest.mark.skipif(ME != 0, reason="only root can read as another u
             b"srun: Job 7 step creation still disabled, retrying (Requested nodes are busy)\n",
             "said_waits_for_cpus",
         ),
+        (
+            b"srun: error: Unable to create step for job 2: Job/step already completing or completed\n",
+            "said_waits_for_cpus",
+        ),
         (b"No available node types can fulfill resource request {'CPU': 4.0}. Add", "said_waits_for_cpus"),
         (b"WARN TaskSchedulerImpl: Initial job has not accepted any resources; check", "said_waits_for_cpus"),
         (b"No available node types can fulfill resource request {'GPU': 4.0}. Add", None),
