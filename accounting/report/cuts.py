@@ -188,15 +188,20 @@ class _Sums:
             cuts="done" if enforced else "would be",
             jobs=self.jobs,
             cut=self.cut,
-            saved_core_h=round(cores, 2),
-            saved_gib_h=round(mem_mib / MIB_A_GIB, 2),
-            saved_gpu_h=round(gpus, 2),
+            saved_core_h=_hours(cores),
+            saved_gib_h=_hours(mem_mib / MIB_A_GIB),
+            saved_gpu_h=_hours(gpus),
             judged=self.judged,
             short=self.short,
             short_pct=round(100 * self.short / self.judged, 2) if self.judged else None,
             short_at_most_pct=round(100 * highest_share(self.short, self.judged), 2) if self.judged else None,
             busy=self.busy,
         )
+
+
+def _hours(amount: float) -> float:
+    # A little less than none would be rounded to -0.
+    return round(amount, 2) + 0.0
 
 
 def highest_share(found: int, of: int) -> float:

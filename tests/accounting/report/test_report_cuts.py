@@ -70,6 +70,12 @@ def test_what_was_saved_and_who_failed_by_it(site: Site) -> None:
     assert (row.saved_core_h, row.saved_gib_h) == (2 * 5 - 3, 2 * 6 - 2)
 
 
+def test_a_little_that_was_held_in_vain_is_not_written_as_less_than_none(site: Site) -> None:
+    killed: dict[str, Any] = {"outcome": "out_of_memory", "memory_quality": "censored", "peak_mem_mib": 2048.0}
+    [row] = rows_of(site, measured(1, **HAD, **killed, wall_s=1, elapsed_s=1))
+    assert (str(row.saved_core_h), str(row.saved_gib_h)) == ("0.0", "0.0")
+
+
 @pytest.mark.parametrize("state", ["PREEMPTED", "CANCELLED by 1000", "FAILED"])
 def test_who_was_cut_short_says_nothing_of_whether_it_had_enough(site: Site, state: str) -> None:
     ended: dict[str, Any] = {"state": state, "outcome": "cut_short"}
