@@ -31,8 +31,9 @@ from slurm_plugin.sandbox.environment import command_environment
 from slurm_plugin.sandbox.shape import Shape
 from slurm_plugin.slurm.backends import open_queue, why_no_pyslurm
 from slurm_plugin.slurm.gateway import Gateway, WriteTerms
-from slurm_plugin.slurm.queue import FactorChange, QueuedJob
+from slurm_plugin.slurm.queue import FactorChange
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 NODES = 4
 GOAL = 1.10

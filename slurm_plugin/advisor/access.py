@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from slurm_plugin.slurm.queue import PartitionState, QueuedJob, Snapshot
+from slurm_plugin.slurm.snapshot import PartitionState, QueuedJob, Snapshot
 
 
 def may_use(job: QueuedJob, partition: PartitionState, snapshot: Snapshot) -> bool:

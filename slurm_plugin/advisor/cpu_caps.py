@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_plugin.slurm.queue import NodeState, PartitionState, Snapshot
+from slurm_plugin.slurm.snapshot import NodeState, PartitionState, Snapshot
 
 
 def capped_of(snapshot: Snapshot) -> tuple[PartitionState, ...]:

@@ -34,7 +34,8 @@ from slurm_plugin.config.settings import Advisor as Settings
 from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.slurm.gateway import Gateway
-from slurm_plugin.slurm.queue import FactorChange, Snapshot, Written
+from slurm_plugin.slurm.queue import FactorChange, Written
+from slurm_plugin.slurm.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from accounting.journal.advice import AdvisedJob, Cycle
 from models.planning.problem import Plan, PlannedJob, Problem
-from slurm_plugin.slurm.queue import Snapshot, Written
+from slurm_plugin.slurm.queue import Written
+from slurm_plugin.slurm.snapshot import Snapshot
 
 MOST_JOBS = 500
 

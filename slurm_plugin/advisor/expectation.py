@@ -11,7 +11,7 @@ from models.demand.prediction import Predictor
 from models.past.families import Family, family_keys, wide_keys
 from models.past.job_names import normal_name
 from slurm_plugin.advisor.run_time import RunTime, by_limit, request_of, within_limit
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 MOST_REMEMBERED = 50_000
 NO_MODEL = "there is no model yet"

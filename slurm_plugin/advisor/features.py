@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 _SAID = "Features="
 _ANY_OF = re.compile(rf"{_SAID}([\w.\-]+(?:\|[\w.\-]+)*)", re.ASCII)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_plugin.slurm.queue import BY_QOS, Snapshot
+from slurm_plugin.slurm.snapshot import BY_QOS, Snapshot
 
 NO_PLUGIN = ("", "(null)", "site_factor/none")
 # With these in PreemptMode, WITHIN from 22.05 on and PRIORITY from 25.05 on, priorities say who preempts whom: a job

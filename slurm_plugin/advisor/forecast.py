@@ -22,7 +22,7 @@ from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.room import Numbers, numbers_of
 from slurm_plugin.advisor.run_time import SHORTEST_S, UNLIMITED_S
 from slurm_plugin.advisor.shared_limits import SharedLimits, Whose
-from slurm_plugin.slurm.queue import Snapshot
+from slurm_plugin.slurm.snapshot import Snapshot
 
 READ_EVERY_S = 3600.0
 # A store that is away is not asked in every cycle.

@@ -26,7 +26,8 @@ from slurm_plugin.policy.rules import Terms
 from slurm_plugin.policy.submission import NOT_BATCH, OPTED_OUT, opts_out
 from slurm_plugin.service.decide import BRAKED, BY_CLIENT, NOTHING_FIXED, Answer
 from slurm_plugin.slurm.job_lines import is_held_again
-from slurm_plugin.slurm.queue import QueuedJob, Resize
+from slurm_plugin.slurm.queue import Resize
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 NOT_OURS = "no-token"
 STARTS_NOW = "starts-now"

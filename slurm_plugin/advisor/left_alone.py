@@ -13,7 +13,7 @@ from models.demand.prediction import Predictor
 from models.past.families import Family, family_keys
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.slurm.job_lines import is_held_again
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 # What is known of a user changes all the time, and little (service/remembered.py).
 HOLDS_S = 600.0

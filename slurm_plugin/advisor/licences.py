@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 _SAID = "Licenses="
 _NAME = r"[\w.@\-]+"

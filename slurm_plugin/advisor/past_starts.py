@@ -12,7 +12,7 @@ import numpy
 
 from accounting.errors import StoreError
 from models.planning.interval_calibration import LOOKED_BACK_S, UNCALIBRATED, Calibration, Outcomes, learned
-from slurm_plugin.slurm.queue import Snapshot
+from slurm_plugin.slurm.snapshot import Snapshot
 
 # Nor is a store that is away asked more often; one that has nothing yet is.
 READ_EVERY_S, AT_FIRST_S = 600.0, 60.0

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from slurm_plugin.advisor import features, licences
-from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.reasons import reason_of
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 _TASKS_A_NODE = re.compile(r"NtasksPerN:B:S:C=(\d+):0:\*:[*1]")
 # A small group ahead of all others by more than factors may bridge is the top of the queue; so large at most.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from models.planning.problem import Yields
-from slurm_plugin.slurm.queue import BY_QOS, PartitionState, QosState, QueuedJob, Snapshot
+from slurm_plugin.slurm.snapshot import BY_QOS, PartitionState, QosState, QueuedJob, Snapshot
 
 BY_PARTITION = "preempt/partition_prio"
 # More than any PriorityTier: a QOS that may preempt another comes before it.

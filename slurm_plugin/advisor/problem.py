@@ -24,8 +24,8 @@ from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbe
 from slurm_plugin.advisor.run_time import RunTime, limit_of
 from slurm_plugin.advisor.shared_limits import SharedLimits, clock_of, counted, has_budget
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
-from slurm_plugin.slurm.queue import PartitionState, QueuedJob, Snapshot
 from slurm_plugin.slurm.reasons import reason_of
+from slurm_plugin.slurm.snapshot import PartitionState, QueuedJob, Snapshot
 
 MOST_PRIORITY = (1 << 32) - 1
 # What factors may bridge, where nobody says.

@@ -18,7 +18,7 @@ from slurm_plugin.advisor.features import features_of, pool_name
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.run_time import RunTime, likely_left_s, most_left_s, over_limit_of
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
-from slurm_plugin.slurm.queue import NodeState, PartitionState, QueuedJob, ReservedNodes, Snapshot
+from slurm_plugin.slurm.snapshot import NodeState, PartitionState, QueuedJob, ReservedNodes, Snapshot
 
 # What nodes have where memory does not count: more than jobs ask for.
 ENDLESS_MIB = 1 << 40

@@ -13,7 +13,7 @@ import msgspec
 from accounting.decisions.token import asked_request, find_token
 from accounting.request import JobRequest
 from models.demand.chain import Estimate
-from slurm_plugin.slurm.queue import QueuedJob, Snapshot
+from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 
 # What a job without a limit is taken for; as far ahead as no plan looks.
 UNLIMITED_S = 365 * 86400.0

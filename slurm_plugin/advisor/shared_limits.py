@@ -24,7 +24,7 @@ from slurm_plugin.advisor.room import Numbers, amounts_of_job
 from slurm_plugin.advisor.run_time import RunTime, likely_left_s, limit_of, most_left_s
 from slurm_plugin.advisor.waiting import Variant
 from slurm_plugin.advisor.whole_cores import WholeCores
-from slurm_plugin.slurm.queue import (
+from slurm_plugin.slurm.snapshot import (
     MINUTES,
     MULTIFACTOR,
     RUN_MINUTES,

@@ -13,7 +13,7 @@ import msgspec
 from models.planning.problem import Pending
 from models.scheduling.room import MILLI
 from slurm_plugin.advisor.waiting import Variant
-from slurm_plugin.slurm.queue import NodeState, QueuedJob, SchedulerTerms, Snapshot
+from slurm_plugin.slurm.snapshot import NodeState, QueuedJob, SchedulerTerms, Snapshot
 
 JOB_SIZE = "JobSize"
 

@@ -38,8 +38,9 @@ from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import Answer, chain_settings_of, fill_in
 from slurm_plugin.service.journal import Journal
-from slurm_plugin.slurm.queue import QueuedJob, Resize, Snapshot, Written
+from slurm_plugin.slurm.queue import Resize, Written
 from slurm_plugin.slurm.release import read_release
+from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import msgspec
 from accounting.decisions.decision import Decision
 from accounting.decisions.token import Token, asked_request, granted_by, tells_of
 from accounting.request import Dimension, Grant, JobRequest, granted
-from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.resizing import is_split
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 CHANGED = "changed-since"
 NOTHING_ASKED = "nothing-asked"

@@ -17,7 +17,7 @@ from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.problem import own_priority
 from slurm_plugin.advisor.room import numbers_of, pools_of
 from slurm_plugin.advisor.run_time import limit_of
-from slurm_plugin.slurm.queue import QueuedJob, Snapshot
+from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 
 
 class Unmoved(NamedTuple):

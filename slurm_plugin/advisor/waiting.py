@@ -17,8 +17,8 @@ from accounting.units import round_up
 from models.planning.problem import Pending, Problem
 from models.scheduling.room import MILLI
 from slurm_plugin.service.decide import BRAKED
-from slurm_plugin.slurm.queue import MINUTES, RUN_MINUTES, WALL, QueuedJob
 from slurm_plugin.slurm.reasons import reason_of
+from slurm_plugin.slurm.snapshot import MINUTES, RUN_MINUTES, WALL, QueuedJob
 
 # Limits of time are asked for in such steps.
 TIME_STEP_S = 300.0

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from accounting.units import round_up
-from slurm_plugin.slurm.queue import NodeState, QueuedJob, Snapshot
+from slurm_plugin.slurm.snapshot import NodeState, QueuedJob, Snapshot
 
 
 class WholeCores(msgspec.Struct, frozen=True, kw_only=True):

@@ -94,10 +94,10 @@ def recoverer_of(config: Config, *, apply: bool, reads: bool) -> Recoverer:
     from slurm_plugin.recovery.output import said_by
     from slurm_plugin.recovery.rounds import Recoverer
     from slurm_plugin.slurm.gateway import RecoveryGate
-    from slurm_plugin.slurm.queue import MULTIFACTOR
     from slurm_plugin.slurm.release import read_release
     from slurm_plugin.slurm.rights import why_not_in_their_names
     from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+    from slurm_plugin.slurm.snapshot import MULTIFACTOR
 
     if apply and (forbidden := why_not_in_their_names()):
         raise ServiceError(forbidden)

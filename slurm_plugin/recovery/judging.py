@@ -21,8 +21,9 @@ from accounting.wants import OF_CPUS, Cause, Said, wants
 from slurm_plugin.advisor.standing import CHANGED, KINDS, stands_at
 from slurm_plugin.slurm import gpu_fields
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
-from slurm_plugin.slurm.queue import Failed, GiveBack, QueuedJob, Requeue
+from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue
 from slurm_plugin.slurm.requeuing import KILLED, KILLED_FOR_MEMORY
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 # Who wanted CPUs kept those that he had busy. Servers, and sessions that somebody works in, run until their limit on
 # purpose, and nobody is served by another such run.

@@ -20,7 +20,8 @@ import subprocess
 from pathlib import Path
 
 from accounting.wants import Said
-from slurm_plugin.slurm.queue import Failed, QueuedJob
+from slurm_plugin.slurm.queue import Failed
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 MOST_BYTES = 64 * 1024
 # A round may meet hundreds of jobs whose files are away, and slurmctld forgets the others after MinJobAge.

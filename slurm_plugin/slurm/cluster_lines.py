@@ -19,7 +19,8 @@ from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.limits import config_words, counts_memory, parameters_in, select_names
 from slurm_plugin.slurm.node_words import core_cpus, socket_cpus, words_of
 from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, gpus_of, states_of
-from slurm_plugin.slurm.queue import (
+from slurm_plugin.slurm.release import parse_release
+from slurm_plugin.slurm.snapshot import (
     MINUTES,
     RUN_MINUTES,
     WALL,
@@ -30,7 +31,6 @@ from slurm_plugin.slurm.queue import (
     ReservedNodes,
     SchedulerTerms,
 )
-from slurm_plugin.slurm.release import parse_release
 
 _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
 _WEIGHT = "PriorityWeight"

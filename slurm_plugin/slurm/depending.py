@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from slurm_plugin.slurm.job_lines import blocks_of, is_held_again, parse_plain
-from slurm_plugin.slurm.queue import Dependent, QueuedJob
+from slurm_plugin.slurm.queue import Dependent
 from slurm_plugin.slurm.resizing import Update
+from slurm_plugin.slurm.snapshot import QueuedJob
 from slurm_plugin.slurm.targets import target_of
 
 CANCELLED = "CANCELLED"

@@ -23,17 +23,9 @@ from slurm_plugin.slurm import factor_state
 from slurm_plugin.slurm.backends import open_queue
 from slurm_plugin.slurm.factor_log import FactorLog, now
 from slurm_plugin.slurm.factor_state import FactorState, Lease, Submission
-from slurm_plugin.slurm.queue import (
-    Dependent,
-    FactorChange,
-    Failed,
-    Queue,
-    Requeue,
-    Resize,
-    Snapshot,
-    Written,
-)
+from slurm_plugin.slurm.queue import Dependent, FactorChange, Failed, Queue, Requeue, Resize, Written
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from slurm_plugin.slurm.snapshot import Snapshot
 from slurm_plugin.slurm.unnumbered import LEFT, Unnumbered
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,8 @@ from accounting.units import parse_duration_s, parse_memory_mib, whole
 from slurm_plugin.slurm.array_tasks import count_tasks
 from slurm_plugin.slurm.asked_besides import asked_else, asked_gpus, constraints, counted_gpus, types_in
 from slurm_plugin.slurm.hostlist import expand_nodes
-from slurm_plugin.slurm.queue import Dependent, QueuedJob
+from slurm_plugin.slurm.queue import Dependent
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 # No white space between the two line ends: a user's thousands of them would be gone through thousands of times.
 _BETWEEN = re.compile(r"\n\n(?=JobId=\d)")

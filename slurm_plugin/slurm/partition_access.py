@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 
 from slurm_plugin.slurm.groups import groups_of
 from slurm_plugin.slurm.limits import config_words
-from slurm_plugin.slurm.queue import PartitionState, QueuedJob
 from slurm_plugin.slurm.release import parse_release
+from slurm_plugin.slurm.snapshot import PartitionState, QueuedJob
 
 
 def chosen_among(job: QueuedJob, names: Collection[str]) -> bool:

@@ -19,8 +19,8 @@ from slurm_plugin.slurm.array_tasks import count_tasks
 from slurm_plugin.slurm.asked_besides import other_gres, types_in
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.job_lines import ALIVE, HELD
-from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.scontrol_queue import VARIABLES, ScontrolQueue
+from slurm_plugin.slurm.snapshot import QueuedJob
 from slurm_plugin.slurm.targets import target_of
 
 # Whose nodes only jobs of the same user, or of the same MCS label, share.

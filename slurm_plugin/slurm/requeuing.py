@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 
 from slurm_plugin.slurm.gpu_fields import gpu_words, parse_gpu_fields
 from slurm_plugin.slurm.job_lines import blocks_of, is_held_again, parse_plain
-from slurm_plugin.slurm.queue import Failed, GiveBack, QueuedJob, Requeue, Written
+from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue, Written
 from slurm_plugin.slurm.resizing import Update, is_raised, is_split, resource_words
+from slurm_plugin.slurm.snapshot import QueuedJob
 from slurm_plugin.slurm.targets import target_of
 
 Look = Callable[[int], "Failed | None"]

@@ -18,7 +18,8 @@ import msgspec
 
 from slurm_plugin.slurm.gpu_fields import PER_TASK, with_cpus
 from slurm_plugin.slurm.job_lines import is_held_again
-from slurm_plugin.slurm.queue import QueuedJob, Resize, Written
+from slurm_plugin.slurm.queue import Resize, Written
+from slurm_plugin.slurm.snapshot import QueuedJob
 from slurm_plugin.slurm.targets import target_of
 
 Record = Callable[[int], "QueuedJob | None"]

@@ -24,23 +24,18 @@ from slurm_plugin.slurm.command import UNIX_TIMES, run
 from slurm_plugin.slurm.last_told import LastTold
 from slurm_plugin.slurm.limits import config_words, select_parameters
 from slurm_plugin.slurm.partition_access import accounts_are_inherited, chosen_among, user_groups
-from slurm_plugin.slurm.queue import (
+from slurm_plugin.slurm.queue import Dependent, FactorChange, Failed, Requeue, Resize, Written
+from slurm_plugin.slurm.scontrol_lines import run_update, run_updates
+from slurm_plugin.slurm.snapshot import (
     BY_QOS,
     MULTIFACTOR,
     AssociationState,
-    Dependent,
-    FactorChange,
-    Failed,
     PartitionState,
     QosState,
     QueuedJob,
-    Requeue,
-    Resize,
     SchedulerTerms,
     Snapshot,
-    Written,
 )
-from slurm_plugin.slurm.scontrol_lines import run_update, run_updates
 from slurm_plugin.slurm.targets import target_of
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 _STEPPED = re.compile(r"(\d{1,10})-(\d{1,10}):(\d{1,10})", re.ASCII)
 # No word that a program is given has room for more tasks.

@@ -3,8 +3,8 @@
 from models.planning.rollout import expected_starts
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.run_time import by_limit
-from slurm_plugin.slurm.queue import Snapshot
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from slurm_plugin.slurm.snapshot import Snapshot
 
 
 def foreseen() -> tuple[Snapshot, dict[int, float]]:

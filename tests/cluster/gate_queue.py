@@ -7,7 +7,8 @@ from pathlib import Path
 from slurm_plugin.slurm import factor_state
 from slurm_plugin.slurm.factor_log import FactorLog
 from slurm_plugin.slurm.gateway import WriteTerms
-from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Snapshot
+from slurm_plugin.slurm.queue import FactorChange
+from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 from tests.cluster.advised_site import is_numbered
 from tests.cluster.conftest import PATIENCE_S, Shell
 

@@ -11,9 +11,9 @@ from models.planning.rollout import expected_starts
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.run_time import RunTime, by_limit
 from slurm_plugin.sandbox.shape import Shape
-from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.release import read_release
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from slurm_plugin.slurm.snapshot import QueuedJob
 from tests.cluster.conftest import PATIENCE_S, Shell, unhooked_site
 from tests.cluster.foreseen import foreseen
 

@@ -6,7 +6,7 @@ from accounting.decisions.token import Token, asked_request, find_token, granted
 from accounting.request import Grant
 from slurm_plugin.policy.messages import changes_in_words
 from slurm_plugin.slurm.job_lines import is_held_again
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 
 def decided_in_words(job: QueuedJob) -> str:

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from slurm_plugin.slurm.array_tasks import task_within
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 _WRITTEN = re.compile(r"(\d{1,10})(?:_(\d{1,10})|\+(\d{1,10}))?", re.ASCII)
 

@@ -16,7 +16,7 @@ from slurm_plugin.cli.explain.job_id import JobId, queued_records
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config.settings import Config
 from slurm_plugin.slurm.job_lines import BEGINS_LATER
-from slurm_plugin.slurm.queue import QueuedJob, Snapshot
+from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 
 if TYPE_CHECKING:
     from models.demand.prediction import Predictor

@@ -12,7 +12,7 @@ from accounting.errors import SlurmError
 from accounting.report.selection import Selection
 from models.forecast.demand import COLUMNS
 from slurm_plugin.config.settings import Config
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 # It holds its nodes no longer, or will be in the store before the others are.
 _ENDING = frozenset({"COMPLETING", "STAGE_OUT"})

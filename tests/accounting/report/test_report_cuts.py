@@ -71,7 +71,11 @@ def test_what_was_saved_and_who_failed_by_it(site: Site) -> None:
 
 
 def test_a_little_that_was_held_in_vain_is_not_written_as_less_than_none(site: Site) -> None:
-    killed: dict[str, Any] = {"outcome": "out_of_memory", "memory_quality": "censored", "peak_mem_mib": 2048.0}
+    killed: dict[str, Any] = {
+        "outcome": "out_of_memory",
+        "memory_quality": "censored",
+        "peak_mem_mib": 2048.0,
+    }
     [row] = rows_of(site, measured(1, **HAD, **killed, wall_s=1, elapsed_s=1))
     assert (str(row.saved_core_h), str(row.saved_gib_h)) == ("0.0", "0.0")
 

@@ -13,7 +13,7 @@ from slurm_plugin.advisor.cycle import Advisor, Means
 from slurm_plugin.config.settings import Advisor as Settings
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.slurm.gateway import Gateway, WriteTerms
-from slurm_plugin.slurm.queue import Snapshot
+from slurm_plugin.slurm.snapshot import Snapshot
 from tests.slurm_plugin.slurm.fake_queue import FakeQueue
 from tests.slurm_plugin.slurm.queued import running, snapshot, waiting
 

@@ -14,7 +14,7 @@ from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.policy.rules import terms_for
 from slurm_plugin.service.decide import Answer, decide, fill_in
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.snapshot import QueuedJob
 from tests.builders import submission
 
 ENFORCING = Config(mode="enforce")

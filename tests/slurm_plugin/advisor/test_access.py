@@ -11,7 +11,7 @@ from slurm_plugin.advisor.access import may_use
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.room import numbers_of
 from slurm_plugin.advisor.run_time import by_limit
-from slurm_plugin.slurm.queue import PartitionState
+from slurm_plugin.slurm.snapshot import PartitionState
 from tests.slurm_plugin.slurm.queued import snapshot, waiting
 
 ABOVE = {"lasers": "physics", "physics": "root"}

@@ -14,7 +14,7 @@ from slurm_plugin.advisor.cpu_caps import cap_of
 from slurm_plugin.advisor.problem import UNEQUAL, problem_of
 from slurm_plugin.advisor.run_time import by_limit
 from slurm_plugin.advisor.unmoved import site_of, unmoved
-from slurm_plugin.slurm.queue import NodeState, PartitionState, QueuedJob, Snapshot
+from slurm_plugin.slurm.snapshot import NodeState, PartitionState, QueuedJob, Snapshot
 from tests.slurm_plugin.slurm.queued import NOW_S, running, snapshot, waiting
 
 HOUR_S = 3600.0

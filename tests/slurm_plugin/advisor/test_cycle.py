@@ -18,7 +18,7 @@ from models.planning.shadow import OLDEST_S
 from slurm_plugin.advisor.cycle import Advisor
 from slurm_plugin.advisor.lots import is_control
 from slurm_plugin.advisor.state_file import NAME, read_state
-from slurm_plugin.slurm.queue import PartitionState, QosState, Snapshot
+from slurm_plugin.slurm.snapshot import PartitionState, QosState, Snapshot
 from tests.slurm_plugin.advisor.conftest import MakeAdvisor
 from tests.slurm_plugin.slurm.fake_queue import FakeQueue
 from tests.slurm_plugin.slurm.queued import NOW_S, TERMS, waiting

@@ -29,7 +29,7 @@ from slurm_plugin.advisor.run_time import (
     request_of,
     within_limit,
 )
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.snapshot import QueuedJob
 from tests.builders import attempt, decision
 from tests.slurm_plugin.slurm.queued import NOW_S, waiting
 

@@ -21,7 +21,7 @@ from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.room import Numbers, numbers_of
 from slurm_plugin.advisor.run_time import SHORTEST_S, UNLIMITED_S, by_limit
 from slurm_plugin.advisor.shared_limits import SharedLimits
-from slurm_plugin.slurm.queue import PartitionState, QosState
+from slurm_plugin.slurm.snapshot import PartitionState, QosState
 from tests.accounting.report.report_store import fill, measured
 from tests.slurm_plugin.slurm.queued import NOW_S, TERMS, snapshot, waiting
 

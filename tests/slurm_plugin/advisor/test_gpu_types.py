@@ -13,7 +13,7 @@ from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.room import gpu_types_of
 from slurm_plugin.advisor.run_time import by_limit
 from slurm_plugin.advisor.unmoved import site_of, unmoved
-from slurm_plugin.slurm.queue import NodeState, QueuedJob, Snapshot
+from slurm_plugin.slurm.snapshot import NodeState, QueuedJob, Snapshot
 from tests.slurm_plugin.slurm.queued import NOW_S, running, snapshot, waiting
 
 

@@ -20,7 +20,7 @@ from slurm_plugin.advisor.preemption import (
 )
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.run_time import by_limit
-from slurm_plugin.slurm.queue import BY_QOS, PartitionState, QosState, QueuedJob, Snapshot
+from slurm_plugin.slurm.snapshot import BY_QOS, PartitionState, QosState, QueuedJob, Snapshot
 from tests.slurm_plugin.slurm.queued import NOW_S, TERMS, running, snapshot, waiting
 
 QOS = {

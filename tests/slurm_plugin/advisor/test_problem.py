@@ -19,7 +19,7 @@ from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.room import numbers_of
 from slurm_plugin.advisor.run_time import RunTime, by_limit
 from slurm_plugin.advisor.unmoved import seen_of
-from slurm_plugin.slurm.queue import NodeState, PartitionState, ReservedNodes, Snapshot
+from slurm_plugin.slurm.snapshot import NodeState, PartitionState, ReservedNodes, Snapshot
 from tests.slurm_plugin.slurm.queued import NOW_S, TERMS, running, snapshot, waiting
 
 

@@ -15,7 +15,7 @@ from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.run_time import RunTime, by_limit
 from slurm_plugin.advisor.shared_limits import SharedLimits, clock_of, counted_anew
 from slurm_plugin.advisor.waiting import Needed, limit_in_words, variants
-from slurm_plugin.slurm.queue import (
+from slurm_plugin.slurm.snapshot import (
     RUN_MINUTES,
     AssociationState,
     NodeState,

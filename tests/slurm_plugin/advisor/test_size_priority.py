@@ -6,7 +6,7 @@ from models.planning.problem import Pending
 from slurm_plugin.advisor.size_priority import at_their_size, size_points
 from slurm_plugin.advisor.waiting import Needed, variants
 from slurm_plugin.slurm.cluster_lines import parse_terms
-from slurm_plugin.slurm.queue import NodeState, QueuedJob, Snapshot
+from slurm_plugin.slurm.snapshot import NodeState, QueuedJob, Snapshot
 from tests.slurm_plugin.slurm.queued import snapshot, waiting
 
 NODES = tuple(

@@ -24,7 +24,8 @@ from slurm_plugin.policy.braked import family_brake
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import decide
 from slurm_plugin.service.journal import Journal
-from slurm_plugin.slurm.queue import QueuedJob, Resize, Snapshot, Written
+from slurm_plugin.slurm.queue import Resize, Written
+from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 from tests.builders import SCRIPT, attempt, submission
 from tests.slurm_plugin.slurm.queued import TERMS, waiting
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.run_time import RunTime, by_limit
 from slurm_plugin.advisor.unmoved import seen_of, unmoved
-from slurm_plugin.slurm.queue import QueuedJob, Snapshot
+from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 from tests.slurm_plugin.slurm.queued import NOW_S, running, snapshot, waiting
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from models.planning.problem import Pending
 from slurm_plugin.advisor.waiting import Needed, ahead_of, variants, why_it_waits, why_whole
-from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.reasons import REASONS, reason_of
+from slurm_plugin.slurm.snapshot import QueuedJob
 from tests.slurm_plugin.slurm.queued import waiting
 
 JOB = waiting(7, partitions=("main", "long"), priority=100)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from models.planning.rollout import expected_starts
 from slurm_plugin.advisor.whole_cores import whole_cores_of
-from slurm_plugin.slurm.queue import NodeState, PartitionState, QueuedJob, Snapshot
+from slurm_plugin.slurm.snapshot import NodeState, PartitionState, QueuedJob, Snapshot
 from tests.slurm_plugin.advisor.test_problem import problem
 from tests.slurm_plugin.slurm.queued import TERMS, running, snapshot, waiting
 

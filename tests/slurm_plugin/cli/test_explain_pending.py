@@ -14,7 +14,7 @@ from accounting.journal.advice import AdvisedJob, Cycle
 from accounting.store.advice import write_cycles
 from accounting.store.database import open_store
 from slurm_plugin.slurm import backends
-from slurm_plugin.slurm.queue import NodeState, PartitionState
+from slurm_plugin.slurm.snapshot import NodeState, PartitionState
 from tests.accounting.report.report_store import fill, measured
 from tests.conftest import Site
 from tests.slurm_plugin.advisor.conftest import mixed

@@ -15,7 +15,7 @@ from accounting.store.database import open_store
 from accounting.store.records import write_rows
 from slurm_plugin.cli.forecast.open_jobs import attempts_of
 from slurm_plugin.slurm import backends
-from slurm_plugin.slurm.queue import QueuedJob
+from slurm_plugin.slurm.snapshot import QueuedJob
 from tests.builders import attempt
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run

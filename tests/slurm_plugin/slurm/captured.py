@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from slurm_plugin.slurm import cluster_lines, job_lines
-from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.scontrol_queue import with_factors
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 CAPTURED = Path(__file__).parents[2] / "contract" / "queue"
 RELEASES = sorted(folder.name for folder in CAPTURED.iterdir())

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from accounting.errors import SlurmError
-from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Resize, Snapshot, Written
+from slurm_plugin.slurm.queue import FactorChange, Resize, Written
+from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 
 
 class FakeQueue:

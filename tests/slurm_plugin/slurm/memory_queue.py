@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from accounting.errors import SlurmError
-from slurm_plugin.slurm.queue import FactorChange, QueuedJob, Resize, Snapshot, Written
+from slurm_plugin.slurm.queue import FactorChange, Resize, Written
+from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 from tests.slurm_plugin.slurm.queued import TERMS, waiting
 
 

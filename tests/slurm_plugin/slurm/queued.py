@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm_plugin.slurm.queue import (
-    NodeState,
-    PartitionState,
-    QueuedJob,
-    SchedulerTerms,
-    Snapshot,
-)
+from slurm_plugin.slurm.snapshot import NodeState, PartitionState, QueuedJob, SchedulerTerms, Snapshot
 
 NOW_S = 1_800_000_000.0
 TERMS = SchedulerTerms(

@@ -13,9 +13,9 @@ from slurm_plugin.slurm import last_told, scontrol_queue
 from slurm_plugin.slurm.backends import why_no_pyslurm
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.nodes import read_nodes
-from slurm_plugin.slurm.queue import QosState
 from slurm_plugin.slurm.running import count_running
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from slurm_plugin.slurm.snapshot import QosState
 from tests.builders import executable
 
 

@@ -7,7 +7,7 @@ import pytest
 from slurm_plugin.slurm import cluster_lines
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.nodes import parse_nodes
-from slurm_plugin.slurm.queue import AssociationState, QosState
+from slurm_plugin.slurm.snapshot import AssociationState, QosState
 from tests.slurm_plugin.slurm.captured import Captured
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from slurm_plugin.slurm import cluster_lines, job_lines
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.nodes import parse_nodes
-from slurm_plugin.slurm.queue import QueuedJob
 from slurm_plugin.slurm.scontrol_queue import problem_of
+from slurm_plugin.slurm.snapshot import QueuedJob
 from slurm_plugin.slurm.targets import target_of
 from tests.slurm_plugin.slurm.captured import CAPTURED, RELEASES, Captured
 from tests.slurm_plugin.slurm.queued import waiting

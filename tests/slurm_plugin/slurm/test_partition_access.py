@@ -10,8 +10,8 @@ import pytest
 from accounting.errors import SlurmError
 from slurm_plugin.slurm import last_told, scontrol_queue
 from slurm_plugin.slurm.partition_access import accounts_are_inherited, user_groups
-from slurm_plugin.slurm.queue import PartitionState
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from slurm_plugin.slurm.snapshot import PartitionState
 from tests.slurm_plugin.slurm.queued import waiting
 
 CONFIG = "ClusterName             = alpha\nSLURM_VERSION           = {}\n"

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from slurm_plugin.slurm.queue import QueuedJob, Resize
+from slurm_plugin.slurm.queue import Resize
 from slurm_plugin.slurm.resizing import has, resize, said
+from slurm_plugin.slurm.snapshot import QueuedJob
 from tests.slurm_plugin.slurm.queued import waiting
 
 JOB = waiting(

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from slurm_plugin.slurm import resizing
-from slurm_plugin.slurm.queue import QueuedJob, Resize
+from slurm_plugin.slurm.queue import Resize
+from slurm_plugin.slurm.snapshot import QueuedJob
 from tests.slurm_plugin.slurm.queued import waiting
 
 OLD, NEW = "old token", "new token"

@@ -1,0 +1,291 @@
+"""The cluster as Slurm has it at one moment: jobs, nodes, partitions, QOS, accounts, and how it schedules. Pure.
+
+Both backends read it (scontrol_queue.py, pyslurm_queue.py); what may be changed in it stands in queue.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+# The PreemptType by which a QOS says whose jobs its own preempt.
+BY_QOS = "preempt/qos"
+# The PriorityType that knows SiteFactors.
+MULTIFACTOR = "priority/multifactor"
+
+
+class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One record of slurmctld's that waits or runs. Times are unix seconds (0: not known), memory is MiB.
+
+    What waits of an array is one record, `array_tasks` as Slurm writes them (`9-200%5`), `tasks` how many; `job_id` is
+    what `scontrol update JobId=` takes. A task that runs, and each component of a het job, is a record of its own.
+    Whoever was queued again, `restarts` times, has that moment as `submit_s`.
+    CPUs, memory, GPUs and `billing` are those of one task of an array. `gpu_types` says of the types of GPUs that it
+    asks for by name, or is told to have, how many of its `gpus` are. `start_s` of a job that waits is Slurm's estimate.
+    `fixed` says that its priority was set directly, so that no factor counts; `nice` is what its user takes from it.
+    `fair_share` is the factor of 0 to 1, None where it does not count. By `deadline_s` a job has to have ended: Slurm
+    gives one up that waits so long that `least_limit_s` (None: its limit) would end later. `tres_per_task` is what
+    slurmctld says of each task in words of its own (`cpu=2,gres/gpu=1`), CPUs from 23.11 on; only scontrol tells it.
+    `min_cpus` are those that a job asks for in all while it waits, else 0: its user may set them apart from its tasks'.
+    `stopped_s` is when it was last suspended, or let go on (0: never); until then it had run for `ran_before_s`.
+    `other` names constraints of placement that the fields here do not express.
+    """
+
+    job_id: int
+    user: str
+    uid: int
+    account: str
+    partitions: tuple[str, ...]
+    qos: str
+    name: str
+    state: str
+    reason: str
+    submit_s: float
+    eligible_s: float
+    start_s: float
+    end_s: float
+    limit_s: int | None
+    priority: int
+    site_factor: int
+    cpus: int
+    mem_mib: int
+    gpus: int
+    billing: int = 0
+    gpu_types: tuple[tuple[str, int], ...] = ()
+    array_job_id: int = 0
+    array_tasks: str = ""
+    tasks: int = 1
+    het_job_id: int = 0
+    held: bool = False
+    fixed: bool = False
+    nice: int = 0
+    fair_share: float | None = None
+    deadline_s: float = 0.0
+    least_limit_s: int | None = None
+    dependency: str = ""
+    reservation: str = ""
+    num_tasks: int = 1
+    cpus_per_task: int = 1
+    tres_per_task: str = ""
+    mem_per_node_mib: int | None = None
+    mem_per_cpu_mib: int | None = None
+    num_nodes: int = 1
+    min_cpus_per_node: int = 1
+    min_cpus: int = 0
+    nodes: tuple[str, ...] = ()
+    exclusive: bool = False
+    batch: bool = True
+    other: tuple[str, ...] = ()
+    comment: str = ""
+    admin_comment: str = ""
+    restarts: int = 0
+    stopped_s: float = 0.0
+    ran_before_s: float = 0.0
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has not started yet."""
+        return self.state == "PENDING"
+
+    @property
+    def configuring(self) -> bool:
+        """Whether it has its nodes and does not run yet: they are powered up or booted, or a prolog readies them.
+
+        Only then slurmctld counts its limit, from 0; where nodes were powered up, it also sets `start_s` anew.
+        """
+        return self.state == "CONFIGURING"
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it has its nodes and does not go on: an administrator, or jobs that come first, suspended it."""
+        return self.state == "SUSPENDED"
+
+    def ran_s(self, until_s: float) -> float:
+        """Return how long it has run until a moment, as Slurm counts it: without the time that it was suspended."""
+        if self.configuring:
+            return 0.0
+        if self.suspended:
+            return self.ran_before_s
+        if self.stopped_s:
+            return self.ran_before_s + max(0.0, until_s - self.stopped_s)
+        return max(0.0, until_s - self.start_s) if self.start_s else 0.0
+
+
+class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A node: what it has for jobs in all, and whether it takes any now; CPUs are hardware threads, or cores alone.
+
+    `gpu_types` says how many of its GPUs are of which type, in its own order; the others have none. `features` are
+    those that it has or, booted anew, could have.
+    One that is `asleep` takes jobs too, but is powered up for them first, which takes its time.
+    """
+
+    name: str
+    cpus: int
+    mem_mib: int
+    gpus: int
+    partitions: tuple[str, ...]
+    gpu_types: tuple[tuple[str, int], ...] = ()
+    features: tuple[str, ...] = ()
+    away: bool = False
+    asleep: bool = False
+    cpus_per_core: int = 1
+    cpus_per_socket: int = 1
+
+
+class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition; Slurm looks at those of a higher tier first. It starts no job of a limit above `longest_s`.
+
+    `whole_sockets`: no two of its jobs share a socket (SelectTypeParameters=CR_Socket). `preempt_mode` is how its jobs
+    are preempted (its own PreemptMode, or the cluster's); '' is OFF. It takes jobs of `accounts`, else of all but
+    `denied_accounts`; so with QOS. Without `groups` it takes all users. No job gets more than `most_nodes` there, and
+    all its jobs together no more CPUs of a node, or of one of its sockets, than `most_cpus_per_node` and
+    `most_cpus_per_socket` (None: all). Its jobs may run for `over_limit_s` beyond their limits (None: the cluster's).
+    They are under the limits of its `qos`, too.
+    """
+
+    name: str
+    tier: int = 1
+    up: bool = True
+    longest_s: float = math.inf
+    whole_sockets: bool = False
+    preempt_mode: str = ""
+    accounts: tuple[str, ...] = ()
+    denied_accounts: tuple[str, ...] = ()
+    all_qos: tuple[str, ...] = ()
+    denied_qos: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    most_nodes: float = math.inf
+    most_cpus_per_node: int | None = None
+    most_cpus_per_socket: int | None = None
+    over_limit_s: float | None = None
+    qos: str = ""
+
+
+# GrpTRESRunMins and the like are limits of what a job has, times the minutes that it may still have it.
+RUN_MINUTES = " RunMins"
+# GrpTRESMins and GrpWall are limits of what all jobs have, or are, times the minutes that they have it.
+MINUTES, WALL = " Mins", "GrpWall"
+
+
+class QosState(msgspec.Struct, frozen=True, kw_only=True):
+    """A QOS: the QOS whose jobs its own may preempt, and how its own are; '' is the cluster's mode.
+
+    They are exempt from that for the first `exempt_s` of a run; None: for as long as the cluster says. How much all its
+    jobs may have `together` at a time, and those `of_user` and `of_account`, by what it is: `jobs`, `cpu`, `mem` (MiB),
+    `node`, `billing`, `gres/gpu`, `gres/gpu:TYPE`; with RUN_MINUTES behind, how many minutes of it they may still use.
+    It goes `over_partition` whose QOS limits the same (OverPartQOS). Time counts its jobs `usage_factor` times; of one
+    that is to start only where it is `usage_factor_asked` (UsageFactorSafe). It `has_budget` whose jobs may use so much
+    time in all (GrpTRESMins, GrpWall).
+    """
+
+    preempts: frozenset[str] = frozenset()
+    preempt_mode: str = ""
+    exempt_s: float | None = None
+    together: Mapping[str, int] = {}
+    of_user: Mapping[str, int] = {}
+    of_account: Mapping[str, int] = {}
+    over_partition: bool = False
+    usage_factor: float = 1.0
+    usage_factor_asked: bool = False
+    has_budget: bool = False
+
+
+class AssociationState(msgspec.Struct, frozen=True, kw_only=True):
+    """An account (`user` is ''), or a user of it, there in one partition alone, where that is not ''.
+
+    `parent` is the account above an account. `together` is how much all its jobs may have at a time, as of a QOS, and
+    `most_jobs` how many jobs a user may run (None: any number). It `has_budget` as a QOS does.
+    """
+
+    account: str
+    user: str = ""
+    partition: str = ""
+    parent: str = ""
+    together: Mapping[str, int] = {}
+    most_jobs: int | None = None
+    has_budget: bool = False
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return " ".join(filter(None, ("account", self.account, self.user, self.partition)))
+
+
+class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """A reservation: which nodes it holds, from when to when (unix seconds), for whom (none: for nobody).
+
+    Of these nodes it holds so many CPUs and GPUs in all; without CPUs all that they have.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    start_s: float
+    end_s: float
+    cpus: int = 0
+    gpus: int = 0
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+
+
+class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What slurm.conf says of scheduling. `weights` are the PriorityWeight… by the rest of their names.
+
+    `most_age_s` is from when on a job's age counts in full; 0 where that is not said. Where memory does not count
+    (SelectTypeParameters=CR_Core and the like), jobs get nodes whatever memory they ask for. `counts_threads`: of
+    the cores that a job is given it is told to have what it asked (CR_CPU). `one_task_per_core`: CR_ONE_TASK_PER_CORE.
+    Priority for a job's size (`weights` has JobSize) is for small ones where `favors_small`, and by limit where
+    `size_by_time`; `tres_weights` are those of PriorityWeightTRES by their names in lower case, of a partition's whole
+    or, where `tres_by_amount`, of each CPU and MiB.
+    Who preempts whom goes by `preempt_type`, and nobody is preempted in the first `preempt_exempt_s` of his run. Nobody
+    is ended before he is `over_limit_s` beyond his limit (OverTimeLimit). Where `limits_hold`, those of accounts and
+    QOS do; the time that runs may still use slurmctld counts anew each `counts_each_s` (PriorityCalcPeriod), the first
+    time when it started, `counts_from_s` (unix). It goes by those of a QOS' users and accounts where `counts_for_each`.
+    Where it is `safe`, nobody starts whose limit is beyond what is left of a budget.
+    """
+
+    priority_type: str
+    scheduler_type: str
+    parameters: tuple[str, ...]
+    site_factor_plugin: str = ""
+    weights: Mapping[str, int] = {}
+    most_age_s: float = 0.0
+    memory_counts: bool = True
+    counts_threads: bool = False
+    one_task_per_core: bool = False
+    favors_small: bool = False
+    size_by_time: bool = False
+    tres_weights: Mapping[str, float] = {}
+    tres_by_amount: bool = False
+    preempt_type: str = ""
+    preempt_mode: str = ""
+    preempt_exempt_s: float = 0.0
+    over_limit_s: float = 0.0
+    limits_hold: bool = False
+    counts_from_s: float = 0.0
+    counts_each_s: float = 0.0
+    counts_for_each: bool = True
+    safe: bool = False
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster at one moment (unix seconds). `qos` are told where Slurm preempts or limits by them.
+
+    `account_parents` has the account above each, `user_groups` the groups of users, where partitions go by them;
+    `associations` are told where limits hold. `licences` has how many of each jobs may have at a time, `left` how many
+    minutes of what are left of the budgets of an association or a QOS, by its name.
+    """
+
+    time_s: float
+    jobs: tuple[QueuedJob, ...]
+    nodes: tuple[NodeState, ...]
+    partitions: tuple[PartitionState, ...]
+    reservations: tuple[ReservedNodes, ...]
+    terms: SchedulerTerms
+    qos: Mapping[str, QosState] = {}
+    account_parents: Mapping[str, str] = {}
+    user_groups: Mapping[str, frozenset[str]] = {}
+    associations: tuple[AssociationState, ...] = ()
+    licences: Mapping[str, int] = {}
+    left: Mapping[str, Mapping[str, int]] = {}
