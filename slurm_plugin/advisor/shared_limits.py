@@ -34,6 +34,8 @@ from slurm_plugin.slurm.snapshot import (
     QueuedJob,
     SchedulerTerms,
     Snapshot,
+    is_budget,
+    is_of_time,
 )
 
 JOBS, NODES = "jobs", "node"
@@ -288,14 +290,9 @@ def _most(kind: str, most: int) -> int:
     return (most + 1) * MINUTE_S - 1 if is_of_time(kind) else most
 
 
-def is_of_time(name: str) -> bool:
-    """Whether a limit, or its kind, is one of minutes."""
-    return name.endswith((RUN_MINUTES, MINUTES, WALL))
-
-
 def has_budget(dues: Dues) -> bool:
     """Whether a budget of time is among what a job counts for."""
-    return any(due.binds and due.limit.endswith((MINUTES, WALL)) for due in dues)
+    return any(due.binds and is_budget(due.limit) for due in dues)
 
 
 def _tres_of(kind: str) -> str:

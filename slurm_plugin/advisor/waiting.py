@@ -18,7 +18,7 @@ from models.planning.problem import Pending, Problem
 from models.scheduling.room import MILLI
 from slurm_plugin.service.decide import BRAKED
 from slurm_plugin.slurm.reasons import reason_of
-from slurm_plugin.slurm.snapshot import MINUTES, RUN_MINUTES, WALL, QueuedJob
+from slurm_plugin.slurm.snapshot import QueuedJob, is_budget, is_of_time
 
 # Limits of time are asked for in such steps.
 TIME_STEP_S = 300.0
@@ -62,15 +62,14 @@ def limit_in_words(job: Pending, problem: Problem) -> str:
     limit = due.limit
     amounts = ledger.in_use(limit), max(0, problem.limits[limit]), due.needs
     used, most, needs = (_amount_in_words(limit, amount) for amount in amounts)
-    if limit.endswith((MINUTES, WALL)):
+    if is_budget(limit):
         by_runs = f", of which what runs may use {used}" if used != "0" else ""
         return f"it is at a limit, {limit}: {most} minutes are left{by_runs}, and it would take {needs}"
     return f"it is at a limit, {limit}: {used} of {most} are in use, and it would take {needs}"
 
 
 def _amount_in_words(limit: str, amount: float) -> str:
-    is_of_time = limit.endswith((RUN_MINUTES, MINUTES, WALL))
-    return f"{int(amount // 60 if is_of_time else amount):,}"
+    return f"{int(amount // 60 if is_of_time(limit) else amount):,}"
 
 
 def why_whole(job: QueuedJob) -> str:

@@ -169,6 +169,16 @@ RUN_MINUTES = " RunMins"
 MINUTES, WALL = " Mins", "GrpWall"
 
 
+def is_of_time(limit: str) -> bool:
+    """Whether a limit, by its name or kind, is one of minutes."""
+    return limit.endswith(RUN_MINUTES) or is_budget(limit)
+
+
+def is_budget(limit: str) -> bool:
+    """Whether a limit, by its name or kind, is one of minutes that are used up."""
+    return limit.endswith((MINUTES, WALL))
+
+
 class QosState(msgspec.Struct, frozen=True, kw_only=True):
     """A QOS: the QOS whose jobs its own may preempt, and how its own are; '' is the cluster's mode.
 
