@@ -10,8 +10,9 @@ import msgspec
 Learned = Literal["memory", "cores", "wall", "gpu_mem"]
 LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall", "gpu_mem")
 
-# Below these amounts a logarithm says nothing.
-LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.01, 1.0
+# Below these amounts a logarithm says nothing: a core that is busy for a tenth of the time does little but start the
+# program, and twice as much on a busy node.
+LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.1, 1.0
 
 # What a line of the feed may say, so that one that something damaged is passed over: logarithms are taken of these.
 Tasks = Annotated[int, msgspec.Meta(ge=1, le=2**31)]

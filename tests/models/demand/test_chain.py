@@ -221,6 +221,11 @@ def test_a_family_of_one_thread_is_given_one_cpu(jobs: list[PastJob], cpus: int 
     assert bound == cpus if cpus else bound > 1.02 * max(one.cores_per_task or 0 for one in jobs)
 
 
+def test_how_much_a_core_that_does_nothing_does_is_no_spread() -> None:
+    sleep = with_cores(*[0.016] * 13, 0.06)
+    assert upper(chain("cores"), sleep) < 1
+
+
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=60), st.floats(0, 0.5))
 def test_cores_are_never_predicted_below_what_was_used_once(used: list[float], margin: float) -> None:
     bound = upper(chain("cores", margin=margin), with_cores(*used))

@@ -77,6 +77,9 @@ def history_of(past: list[PastJob]) -> History:
         ([WHOLE] * 50, 0),
         # A tenth longer is not taken note of.
         ([WHOLE] * 3 + [Shown(2, 1.6, True)] * 20, 0),
+        # They sleep: the node was busier, or less.
+        ([Shown(8, 0.07, False)] * 3 + [Shown(3, 0.014, True)] * 20, 0),
+        ([Shown(8, 0.14, False)] * 3 + [Shown(3, 0.07, True)] * 20, 3),
         # Theirs had more, but not twice as many.
         ([Shown(3, 1.7, True)] * 3 + [CUT] * 20, 0),
         ([Shown(3, 1.7, False)] * 3 + [CUT] * 20, 2),
@@ -95,9 +98,9 @@ def history_of(past: list[PastJob]) -> History:
         ([WHOLE, WHOLE, Shown(8, 1.2, False), *[Shown(2, 1.5, True), CUT] * 3], 0),
     ],
     ids=[
-        "slowed", "too_few", "nobody_had_more", "nobody_is_cut", "hardly", "not_twice_as_many", "all", "twice_as_many",
-        "as_asked", "the_most_that_slow", "and_no_more", "faster", "for_want_of_memory", "too_few_to_tell",
-        "and_of_cpus", "by_chance",
+        "slowed", "too_few", "nobody_had_more", "nobody_is_cut", "hardly", "asleep", "hardly_asleep",
+        "not_twice_as_many", "all", "twice_as_many", "as_asked", "the_most_that_slow", "and_no_more", "faster",
+        "for_want_of_memory", "too_few_to_tell", "and_of_cpus", "by_chance",
     ],
 )  # fmt: skip
 def test_cpus_slow_who_keeps_fewer_busy_than_those_with_twice_as_many(
