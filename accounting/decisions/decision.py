@@ -45,7 +45,7 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What only the submission told, whatever is known later: floors, and dimensions to keep, each with the reason.
 
     MiB of the job, CPUs per task (0: none), and the GPUs that its nodes take at least. `tasks_stay`: how many of its
-    tasks are on each of its nodes is fixed.
+    tasks are on each of its nodes is fixed. `session`: somebody works in it.
     """
 
     memory_mib: int = 0
@@ -53,6 +53,7 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus: int = 1
     kept: tuple[tuple[Dimension, str], ...] = ()
     tasks_stay: bool = False
+    session: bool = False
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -183,7 +183,7 @@ class Policy(Section, frozen=True, kw_only=True):
     """How far a request may be cut, whatever is predicted.
 
     `most_failures` is the share of all jobs that may get less than they need, `most_slowdown` by which share of its run
-    a job may be expected to run longer for want of CPUs.
+    a job may be expected to run longer for want of CPUs. `cut_sessions` is whether what somebody works in is cut.
     """
 
     most_failures: FailureShare = 0.01
@@ -199,6 +199,7 @@ class Policy(Section, frozen=True, kw_only=True):
     min_gpus: Count = 1
     cpus_step: Count = 1
     def_mem_per_cpu_mib: Mebibytes | None = None
+    cut_sessions: bool = False
 
 
 class Advisor(Section, frozen=True, kw_only=True):
@@ -279,6 +280,7 @@ class Rule(Section, frozen=True, kw_only=True):
     cpus_step: Count | None = None
     min_saving: Share | None = None
     def_mem_per_cpu_mib: Mebibytes | None = None
+    cut_sessions: bool | None = None
 
 
 class JobType(Section, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from accounting.request import Dimension
 from accounting.units import parse_memory_mib
 from models.past.families import without_numbers
 from slurm_plugin.policy.script_parts import read_parts
+from slurm_plugin.policy.script_programs import is_session, kept_by_programs
 from slurm_plugin.policy.script_steps import Step, farmed, read_steps
 from slurm_plugin.policy.script_values import FOLLOWING, with_values
 
@@ -123,25 +124,6 @@ _INNER_CORES = re.compile(
 )
 RANKS_BY_CPUS = "the script starts as many ranks as the job has CPUs"
 COUNTS_UP = "the script counts up to the CPUs that its job has"
-ENGINE = "a workflow engine shares out what its job has"
-# Started here they refuse whatever of a workflow asks for more CPUs or memory than they see: Nextflow
-# (nf-core/sarek#1165), `cwltool --parallel` («but only 2.0 available»), Toil (InsufficientSystemResources) where it
-# starts them itself.
-_ITSELF = r"(?![^\n;|&]{0,400}--batchSystem[= \t]+(?!single))"
-_ENGINES = (
-    re.compile(r"nextflow(?<!\wnextflow)[ \t]+[^\n;|&]{0,200}?\brun\b"),
-    re.compile(r"cwltool(?<!\wcwltool)[ \t]+[^\n;|&]{0,200}?--parallel\b"),
-    re.compile(rf"toil-(?:cwl|wdl)-runner\b{_ITSELF}"),
-    # Cactus, which is built on Toil, by what it writes; «cactus» alone is many a folder's name.
-    re.compile(
-        rf"cactus(?<!\wcactus)(?:-[a-z0-9]+)*[ \t]+(?=[^\n;|&]{{0,200}}?(?:\.hal\b|--outDir\b)){_ITSELF}"
-    ),
-)
-RAY = "Ray shares out what its job has"
-# What asks it for more CPUs, GPUs or memory than it was started with waits for ever.
-_RAY = re.compile(r"ray(?<!\wray)(?:[ \t]+start\b|\.init\()")
-# A worker that has more than its share of what the job was given is ended, whatever the others have.
-_DASK = (re.compile(r"dask(?<!\wdask)[ -]worker\b"), re.compile(r"LocalCluster\("))
 # Files there count for the limit of their job, and for none of its processes, which are all that Slurm may look at.
 _SHARED_MEMORY = re.compile(r"/dev/shm(?<!\w/dev/shm)\b")  # noqa: S108 - nothing is put there
 # Arithmetic of the shell needs no sign before a variable, other languages have its name in quotes.
@@ -154,6 +136,7 @@ class ScriptFloors(msgspec.Struct, frozen=True, kw_only=True):
     `tasks_by_fit`: where the job says no number of tasks, a step starts as many as have room in its CPUs. `on_nodes`: a
     step takes several nodes, `on_each_node`: it or a launcher is told how many ranks are on each. `least_part`: the
     fewest CPUs, and their memory, that a step has on a node, other than all of them or a task's (0: no step does).
+    `session`: somebody works in it.
     """
 
     memory_mib: int = 0
@@ -163,6 +146,7 @@ class ScriptFloors(msgspec.Struct, frozen=True, kw_only=True):
     on_nodes: bool = False
     on_each_node: bool = False
     least_part: int = 0
+    session: bool = False
 
 
 NOTHING = ScriptFloors()
@@ -197,7 +181,8 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
             *_kept_memory(said, options, own),
             *_kept_by_steps(options, own),
             *_kept_by_farms(farmed(said, steps)),
-            *_kept_by_programs(said, launched),
+            *_kept_by_launchers(said, launched),
+            *kept_by_programs(said),
             *((("cores", COUNTS_UP),) if parts.counts_up else ()),
         ),
         tasks_by_fit=any(map(_says_cpus_alone, options)),
@@ -205,6 +190,7 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
         on_each_node=any(map(_RANKS_PER_NODE.search, launched))
         or (num_tasks > 1 and any(map(_INNER_EACH_NODE.search, own))),
         least_part=min(filter(None, (_part(step, num_tasks) for step in own)), default=0),
+        session=is_session(said),
     )
 
 
@@ -321,7 +307,7 @@ def _any_first(says_ranks: re.Pattern[str], launched: Sequence[str]) -> bool:
     return any(first[1] for first in map(says_ranks.search, launched) if first)
 
 
-def _kept_by_programs(body: str, launched: Sequence[str]) -> Iterator[tuple[Dimension, str]]:
+def _kept_by_launchers(body: str, launched: Sequence[str]) -> Iterator[tuple[Dimension, str]]:
     if _any_first(_RANKS_UNREAD, launched):
         yield "cores", "the script's number of ranks cannot be read"
     elif _any_first(_RANKS_BY_CPUS, launched):
@@ -332,15 +318,6 @@ def _kept_by_programs(body: str, launched: Sequence[str]) -> Iterator[tuple[Dime
         yield "cores", "the script says how many ranks are on each socket"
     if _CPUS_BY_NUMBER.search(body) or any(map(_RANKS_BY_NUMBER.search, launched)):
         yield "cores", "the script takes CPUs by their numbers"
-    if any(runs.search(body) for runs in _ENGINES):
-        yield "memory", ENGINE
-        yield "cores", ENGINE
-    if any(starts.search(body) for starts in _DASK):
-        yield "memory", "Dask shares out the memory of its job"
-    if _RAY.search(body):
-        yield "memory", RAY
-        yield "cores", RAY
-        yield "gpus", RAY
 
 
 def _kept_by_farms(farm: Sequence[Step]) -> Iterator[tuple[Dimension, str]]:

@@ -46,6 +46,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     CPUs only. None = not known, and such a job keeps its CPUs; 0 = memory does not follow CPUs here.
     `def_mem_per_node_mib` is what such a job gets per node instead (0: nothing is set), and `max_mem_per_cpu_mib` the
     most that Slurm lets a CPU carry (0: any amount). `tasks_stay`: how many of its tasks are on each node is fixed.
+    `cut_sessions`: what somebody works in is sized like any other job.
     """
 
     memory_floor_mib: int
@@ -60,6 +61,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     def_mem_per_node_mib: int = 0
     max_mem_per_cpu_mib: int = 0
     tasks_stay: bool = False
+    cut_sessions: bool = False
 
 
 class Sized(msgspec.Struct, frozen=True, kw_only=True):

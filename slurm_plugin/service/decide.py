@@ -13,7 +13,7 @@ import msgspec
 
 from accounting.decisions.decision import Decision, Fixed, PredictedUnder
 from accounting.decisions.token import carried_id, carried_word, format_token
-from accounting.request import Grant, JobRequest
+from accounting.request import Dimension, Grant, JobRequest
 from models.demand.prediction import ChainSettings, Prediction, Predictor
 from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
@@ -36,6 +36,9 @@ from slurm_plugin.service.protocol import VERSION, Reply
 NO_FACTS = SiteFacts()
 NO_MEMORY_TERMS = MemoryTerms()
 NOTHING_FIXED = Fixed()
+KEPT_BY_SESSION: dict[Dimension, str] = dict.fromkeys(
+    ("memory", "cores", "gpus"), "somebody works in the session that the script starts"
+)
 BY_CLIENT = "decided-for-its-client"
 # What Slurm allows was never read: a job that is cut below it would wait for ever.
 SITE_NOT_KNOWN = "site-not-known"
@@ -104,7 +107,8 @@ def fill_in(
     request, fixed = undecided.request, undecided.fixed or NOTHING_FIXED
     terms = terms_for(request, config, facts)
     memory, cpus_step = facts.memory_for(request) or NO_MEMORY_TERMS, facts.cpus_step_for(request)
-    kept = {
+    kept: dict[Dimension, str] = {
+        **(KEPT_BY_SESSION if fixed.session and not terms.limits.cut_sessions else {}),
         **kept_by_form(facts.forms_of(request)),
         **kept_by_limits(request, memory, cpus_step),
         **dict(fixed.kept),
@@ -165,6 +169,7 @@ def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
         gpus=submission.nodes_min or 1 if request.gpus_per_job is not None else 1,
         kept=tuple({**by_script, **kept_dimensions(submission)}.items()),
         tasks_stay=submission.tasks_stay,
+        session=script.session,
     )
 
 

@@ -105,7 +105,7 @@ def test_whether_memory_comes_with_cpus_is_told_by_slurm_and_the_site(
     partition: str, site: dict[str, int], comes: bool
 ) -> None:
     facts, asked = facts_of(), request(partition=partition)
-    config = Config(policy=Policy(**site))
+    config = Config(policy=msgspec.structs.replace(Policy(), **site))
     assert memory_comes_with_cpus(asked, config, facts) is comes
     uncounted = facts_of(CONFIG + "SelectTypeParameters = CR_CORE\n")
     assert not memory_comes_with_cpus(asked, config, uncounted)

@@ -13,10 +13,13 @@ from accounting.decisions.token import find_token
 from accounting.errors import ServiceError
 from accounting.request import Grant
 from models.past.families import script_signature
+from slurm_plugin.config.settings import Policy, Rule
+from slurm_plugin.policy.submission import job_request
 from slurm_plugin.service.afterwards import Work
 from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.connections import Handler
 from slurm_plugin.service.current_facts import CurrentFacts
+from slurm_plugin.service.decide import NO_FACTS, decide_request
 from slurm_plugin.service.input_sizes import InputSizes
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import decode_reply
@@ -80,6 +83,29 @@ def test_a_job_that_is_left_alone_has_its_reason(
     token = find_token(answer.token)
     assert token is not None
     assert (answer.grant, answer.message, token.reason) == (Grant(), "", reason)
+
+
+@pytest.mark.parametrize(
+    ("starts", "site_wants", "cut"),
+    [
+        ("./start lab", {}, True),
+        ("jupyter lab", {}, False),
+        ("jupyter lab", {"policy": Policy(cut_sessions=True)}, True),
+        ("jupyter lab", {"rules": (Rule(name="lab", user=(KNOWN.user,), cut_sessions=True),)}, True),
+    ],
+    ids=["another", "session", "site", "rule"],
+)
+def test_what_somebody_works_in_is_cut_only_where_the_site_wants_it(
+    starts: str, site_wants: dict[str, Any], cut: bool, site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    config = site.configure(mode="enforce", **site_wants)
+    works_in = msgspec.structs.replace(KNOWN, script=f"#!/bin/sh\n{starts}\n")
+    # Jobs like it are known, though their scripts said nothing of it.
+    known = model_in_use(config).predictor
+    answer = decide_request(works_in, job_request(KNOWN), known, config, "1", 1.0, NO_FACTS)
+    assert answer.decision.applied is cut
+    assert answer.decision.reason.startswith("resized" if cut else "form-not-handled:somebody works in")
 
 
 def test_without_a_model_every_job_keeps_its_request(site: Site) -> None:

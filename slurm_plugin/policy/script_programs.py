@@ -1,0 +1,112 @@
+"""Programs whose needs no past job tells: they share out what their job has, or somebody works in them. Pure.
+
+A workflow engine, Ray or a pilot looks at what its job was given and offers as much to tasks that come from elsewhere;
+with less, a task that asks for more is refused, or waits until the time limit. In a session (Jupyter, RStudio, a
+desktop) what one did yesterday says little of today, and one that comes back is of no use to whom it was taken from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from accounting.request import Dimension
+
+
+class Program(NamedTuple):
+    """How a program is started, by any of `words` and then by `starts`, and what stays because of it: `why`."""
+
+    why: str
+    kept: tuple[Dimension, ...]
+    words: tuple[str, ...]
+    starts: re.Pattern[str]
+
+
+# Options up to the next command.
+_OPTIONS = r"[ \t]+[^\n;|&]{0,200}?"
+# Toil that starts jobs of its own for its tasks has none of them here.
+_ITSELF = r"(?![^\n;|&]{0,400}--batchSystem[= \t]+(?!single))"
+_PILOT: tuple[Dimension, ...] = ("memory", "cores", "gpus")
+_PROGRAMS = (
+    # Started here they refuse whatever of a workflow asks for more CPUs or memory than they see: Nextflow
+    # (nf-core/sarek#1165), `cwltool --parallel` («but only 2.0 available»), Toil (InsufficientSystemResources) where it
+    # starts them itself. Cactus, which is built on Toil, by what it writes; «cactus» alone is many a folder's name.
+    Program(
+        "a workflow engine shares out what its job has",
+        ("memory", "cores"),
+        ("nextflow", "cwltool", "toil-", "cactus"),
+        re.compile(
+            rf"\bnextflow{_OPTIONS}\brun\b|\bcwltool{_OPTIONS}--parallel\b|toil-(?:cwl|wdl)-runner\b{_ITSELF}"
+            rf"|\bcactus(?:-[a-z0-9]+)*[ \t]+(?=[^\n;|&]{{0,200}}?(?:\.hal\b|--outDir\b)){_ITSELF}"
+        ),
+    ),
+    # A worker that has more than its share of what the job was given is ended, whatever the others have.
+    Program(
+        "Dask shares out the memory of its job",
+        ("memory",),
+        ("dask", "LocalCluster("),
+        re.compile(r"\bdask[ -]worker\b|distributed\.cli\.dask_worker\b|LocalCluster\("),
+    ),
+    # What asks it for more CPUs, GPUs or memory than it was started with waits for ever.
+    Program(
+        "Ray shares out what its job has",
+        _PILOT,
+        ("ray",),
+        re.compile(r"ray(?<!\wray)(?:[ \t]+start\b|\.init\()"),
+    ),
+    # A pool of workers with `cpu_affinity` ends where it has fewer CPUs than workers, and its tasks wait (Parsl#2072).
+    Program(
+        "Parsl shares out what its job has",
+        _PILOT,
+        ("process_worker_pool", "HighThroughputExecutor("),
+        re.compile(r"\bprocess_worker_pool(?:\.py)?\b|HighThroughputExecutor\("),
+    ),
+    Program(
+        "HyperQueue shares out what its job has",
+        _PILOT,
+        ("hq ",),
+        re.compile(rf"\bhq(?:{_OPTIONS}|[ \t]+)worker[ \t]+start\b"),
+    ),
+    Program(
+        "a pilot fetches its work once it runs",
+        _PILOT,
+        ("_worker", "rlaunch", "glidein_startup", "condor_", "pilot", "ipengine", "ipcluster", "celery"),
+        re.compile(
+            r"\b(?:work_queue|vine)_worker\b"
+            rf"|\brlaunch{_OPTIONS}\b(?:rapidfire|singleshot|multi)\b|\brlaunch[ \t]+(?:rapidfire|singleshot|multi)\b"
+            r"|\bglidein_startup\.sh\b|\bcondor_(?:master|startd)\b"
+            r"|\brunpilot\d*-wrapper\.sh\b|\bdirac-pilot\b|\bradical-pilot-agent\b"
+            rf"|\bipengine\b|\bipcluster[ \t]+(?:start|engines)\b|\bcelery{_OPTIONS}\bworker\b|\bcelery[ \t]+worker\b"
+        ),
+    ),
+)
+_SESSION_WORDS = (
+    "jupyter",
+    "connection YAML",
+    "rserver",
+    "rstudio-server",
+    "code-server",
+    "code tunnel",
+    "vnc",
+)
+_SESSION = re.compile(
+    r"\bjupyter(?:hub-singleuser\b|-(?:lab|labhub|notebook|server)\b|[ \t]+(?:lab|notebook|server)\b)"
+    # Open OnDemand's own part of the script of each of its sessions.
+    r"|\bGenerating connection YAML file\b"
+    r"|\brserver[ \t]+-|\brstudio-server[ \t]+(?:start|restart)\b"
+    r"|\b(?:openvs)?code-server\b(?![./-])|\bcode[ \t]+tunnel\b|\bvncserver\b(?![./-])|\bX(?:tiger)?vnc[ \t]"
+)
+
+
+def kept_by_programs(body: str) -> Iterator[tuple[Dimension, str]]:
+    """Yield what stays as it was asked for because of the programs that a script starts, and why."""
+    for program in _PROGRAMS:
+        # A plain search is ten times as fast as a boundary: a submission waits.
+        if any(word in body for word in program.words) and program.starts.search(body):
+            yield from ((dimension, program.why) for dimension in program.kept)
+
+
+def is_session(body: str) -> bool:
+    """Whether somebody works in what a script starts."""
+    return any(word in body for word in _SESSION_WORDS) and bool(_SESSION.search(body))

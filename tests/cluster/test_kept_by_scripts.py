@@ -1,0 +1,53 @@
+"""What scripts keep, on a real Slurm: what their steps share out, and what somebody works in."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.recovery_site import Run, Site, past_of, start_site
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+CPUS, CPU_MIB, HELD_MIB = 8, 1000, 400
+# Four CPUs are left: with one, it would have all the memory that is.
+STEPS = f"export OMP_NUM_THREADS=4\nsrun -n 1 -c 1 python3 -c 'held = b\"1\" * ({HELD_MIB} << 20)'\n"
+SCRIPTS = {
+    "steps": STEPS,
+    "session": "jupyter() { true; }\njupyter lab --no-browser\n",
+    "pilot": "hq() { true; }\nhq worker start --manager slurm\n",
+    "work": "true\n",
+}
+
+
+@pytest.fixture(scope="module")
+def site(make_folder: Callable[[], Path]) -> Site:
+    site = start_site(make_folder(), nodes=1)
+    asked = {"cpus_per_task": CPUS, "mem_per_node_mib": CPUS * CPU_MIB}
+    site.train(
+        {
+            name: past_of(name, body, 900_000 + 100 * number, asked=asked, used_mib=HELD_MIB)
+            for number, (name, body) in enumerate(SCRIPTS.items())
+        }
+    )
+    return site
+
+
+def run_of(site: Site, name: str, *memory: str) -> Run:
+    job = site.submit(name, SCRIPTS[name], asked=(f"-c{CPUS}", *memory))
+    site.shell.wait_ended(job)
+    ((run,),) = site.runs(job).values()
+    return run
+
+
+def test_a_step_with_one_of_the_cpus_has_the_memory_that_it_had(site: Site) -> None:
+    """Of memory per CPU a step has that of its own CPUs alone."""
+    run = run_of(site, "steps", f"--mem-per-cpu={CPU_MIB}")
+    assert (run.state, run.mem_mib) == ("COMPLETED", CPUS * CPU_MIB)
+
+
+@pytest.mark.parametrize(("name", "kept"), [("session", True), ("pilot", True), ("work", False)])
+def test_sessions_and_pilots_have_all_that_they_ask_for(site: Site, name: str, kept: bool) -> None:
+    run = run_of(site, name, f"--mem={CPUS * CPU_MIB}")
+    assert run.state == "COMPLETED"
+    assert ((run.cpus, run.mem_mib) == (CPUS, CPUS * CPU_MIB)) is kept

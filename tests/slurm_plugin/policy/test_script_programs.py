@@ -1,0 +1,61 @@
+"""Programs that share out what their job has, or that somebody works in, by how scripts start them."""
+
+import pytest
+
+from slurm_plugin.policy.script_floors import read_floors
+
+ALL = ["memory", "cores", "gpus"]
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        # As Parsl's and dask-jobqueue's providers, HyperQueue's allocator and FireWorks' launcher write them.
+        ("cat << EOF > cmd.sh\nprocess_worker_pool.py  --max_workers_per_node=8 -a h -p 0 -c 1.0\nEOF", ALL),
+        ("python3 - <<X\nparsl.load(Config(executors=[HighThroughputExecutor(label='h')]))\nX", ALL),
+        ("/opt/bin/python -m distributed.cli.dask_worker tcp://h:1 --nthreads 4 --nanny", ["memory"]),
+        ('RUST_LOG=info /opt/hq worker start --idle-timeout "5m" --manager "slurm" --server-dir "/d"', ALL),
+        ("hq --server-dir /d worker start &", ALL),
+        ("hq server start & hq submit ./a; hq worker list", []),
+        ("cd /home/ann; rlaunch -w /home/ann/my_fworker.yaml rapidfire --nlaunches 2", ALL),
+        ("rlaunch singleshot", ALL),
+        ("qlaunch rapidfire", []),
+        ("vine_worker -M my-manager --cores $SLURM_CPUS_ON_NODE", ALL),
+        ("srun work_queue_worker host 9123", ALL),
+        ("./glidein_startup.sh -v std -name gfactory", ALL),
+        ("exec $CONDOR/sbin/condor_master -f", ALL),
+        ("./runpilot2-wrapper.sh -q SITE", ALL),
+        ("python dirac-pilot.py -S DIRAC", ALL),
+        ("srun ipengine --profile-dir=p", ALL),
+        ("ipcluster start -n 8 & python3 a.py", ALL),
+        ("celery -A tasks worker --concurrency=8", ALL),
+        ("./autopilot --pilot 3; my_worker 4; condor_submit a.sub; celery beat; ./xhq worker start", []),
+    ],
+)
+def test_what_shares_out_its_job_keeps_it(body: str, kept: list[str]) -> None:
+    floors = read_floors(f"#!/bin/sh\n{body}\n", 1)
+    assert [dimension for dimension, _ in floors.kept] == kept
+    assert not floors.session
+
+
+@pytest.mark.parametrize(
+    ("body", "session"),
+    [
+        ("batchspawner-singleuser jupyterhub-singleuser --ip=0.0.0.0", True),
+        ("jupyter lab --no-browser --port $(shuf -i 8000-9000 -n 1)", True),
+        ("singularity exec j.sif jupyter-notebook --no-browser", True),
+        ("/opt/conda/bin/jupyter-labhub", True),
+        ("jupyter nbconvert --execute a.ipynb; papermill a.ipynb b.ipynb; ./jupyter-labs", False),
+        ('create_yml () {\n  echo "Generating connection YAML file..."\n}\n"./script.sh" &', True),
+        ("singularity exec rstudio.sif rserver --www-port 8787", True),
+        ("module load rserver\nRscript rserver.R", False),
+        ("code-server --auth none", True),
+        ("cp code-server.tar.gz x; ls vncserver/; cat vncserver.log", False),
+        ("code tunnel --accept-server-license-terms", True),
+        ("vncserver :1 -geometry 1600x900", True),
+        ("# jupyter lab\n./a", False),
+    ],
+)
+def test_a_session_is_known_by_what_it_starts(body: str, session: bool) -> None:
+    floors = read_floors(f"#!/bin/sh\n{body}\n", 1)
+    assert (floors.session, floors.kept) == (session, ())
