@@ -66,7 +66,7 @@ _PROGRAMS = (
         "HyperQueue shares out what its job has",
         _PILOT,
         ("hq ",),
-        re.compile(rf"\bhq(?:{_OPTIONS}|[ \t]+)worker[ \t]+start\b"),
+        re.compile(rf"\bhq{_OPTIONS}\bworker[ \t]+start\b"),
     ),
     Program(
         "a pilot fetches its work once it runs",
@@ -74,10 +74,10 @@ _PROGRAMS = (
         ("_worker", "rlaunch", "glidein_startup", "condor_", "pilot", "ipengine", "ipcluster", "celery"),
         re.compile(
             r"\b(?:work_queue|vine)_worker\b"
-            rf"|\brlaunch{_OPTIONS}\b(?:rapidfire|singleshot|multi)\b|\brlaunch[ \t]+(?:rapidfire|singleshot|multi)\b"
+            rf"|\brlaunch{_OPTIONS}\b(?:rapidfire|singleshot|multi)\b"
             r"|\bglidein_startup\.sh\b|\bcondor_(?:master|startd)\b"
             r"|\brunpilot\d*-wrapper\.sh\b|\bdirac-pilot\b|\bradical-pilot-agent\b"
-            rf"|\bipengine\b|\bipcluster[ \t]+(?:start|engines)\b|\bcelery{_OPTIONS}\bworker\b|\bcelery[ \t]+worker\b"
+            rf"|\bipengine\b|\bipcluster[ \t]+(?:start|engines)\b|\bcelery{_OPTIONS}\bworker\b"
         ),
     ),
 )
