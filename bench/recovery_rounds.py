@@ -1,11 +1,13 @@
 """What a round of `rightsizer recover` costs beside a long queue: against bare `squeue` of the same queue, same run.
 
-    python -m bench.recovery_rounds [--waiting 8000] [--tasks 100000] [--again 400] [--slurm-prefix DIR]
+    python -m bench.recovery_rounds [--waiting 8000] [--tasks 100000] [--again 400] [--failed 200]
+        [--slurm-prefix DIR]
 
 On a private Slurm wait so many jobs, half of them by their own `--begin`, one array of so many tasks, and so many cut
-jobs that a node which failed had queued again. Every round is one that also looks at what waits (the others, of every
-ten seconds, ask for what failed alone), and writes nothing. CPU time is that of this process and of the commands that
-it runs; the first rounds look at each job that was queued again once, the last one has nothing new to look at.
+jobs that a node which failed had queued again; so many cut jobs have failed for reasons of their own. Every round is
+one that also looks at what waits (the others, of every ten seconds, ask for what failed alone), and writes nothing. CPU
+time is that of this process and of the commands that it runs; the first rounds look at each job that failed or was
+queued again once, the last one has nothing new to look at.
 """
 
 from __future__ import annotations
@@ -49,10 +51,11 @@ def main() -> None:
     parser.add_argument("--waiting", type=int, default=8_000)
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--again", type=int, default=400)
+    parser.add_argument("--failed", type=int, default=200)
     parser.add_argument("--slurm-prefix", type=Path)
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
-    most = 2 * (arguments.waiting + arguments.tasks + arguments.again)
+    most = 2 * (arguments.waiting + arguments.tasks + arguments.again + arguments.failed)
     node = NodeShape(cores=arguments.again + 64, memory_mib=2 * ASKED_MIB * (arguments.again + 64))
     lines = (f"MaxJobCount={most}", f"MaxArraySize={arguments.tasks + 1}", "SchedulerParameters=defer")
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
@@ -65,8 +68,9 @@ def main() -> None:
         sandbox = cluster.start(options)
         try:
             with patch.dict(os.environ, sandbox.environment()):
+                fail(arguments.failed)
                 fill(sandbox.manifest.nodes[0], arguments.waiting, arguments.tasks, arguments.again)
-                rows = measure(folder, arguments.again)
+                rows = measure(folder, arguments.again + arguments.failed)
         finally:
             cluster.stop(folder / "site")
         # A long queue's folder takes minutes to remove.
@@ -74,14 +78,21 @@ def main() -> None:
         sys.stdout.flush()
 
 
+def fail(jobs: int) -> None:
+    """Let jobs fail that are cut, but not for that."""
+    submit(jobs, "--job-name=fails --mem=1 --hold --wrap=false")
+    numbers = marked("fails")
+    if numbers:
+        run("scontrol", "release", ",".join(numbers))
+    until(lambda: in_state("FAILED", "fails") >= len(numbers))
+
+
 def fill(node: str, waiting: int, tasks: int, again: int) -> None:
     """Make the queue."""
     script = f"--job-name=again --mem={ASKED_MIB} --wrap='sleep 600'"
     submit(again, script, script)
     until(lambda: in_state("RUNNING") >= again)
-    token = format_token(cut())
-    for job in run("squeue", "--noheader", "--name=again", "--format=%A").split():
-        run("scontrol", "update", f"JobId={job}", f"AdminComment={token}")
+    marked("again")
     # What waits behind them needs more than the node has, so that it stays where it is.
     submit(waiting, "--mem=1 --exclusive --wrap=true", "--begin=now+86400 --mem=1 --wrap=true")
     run(
@@ -97,9 +108,18 @@ def fill(node: str, waiting: int, tasks: int, again: int) -> None:
     until(lambda: in_state("PENDING") >= again)
 
 
-def in_state(state: str) -> int:
+def marked(name: str) -> list[str]:
+    """Give all jobs of a name the token of a cut, and return them."""
+    numbers = run("squeue", "--noheader", f"--name={name}", "--format=%A").split()
+    token = format_token(cut())
+    for job in numbers:
+        run("scontrol", "update", f"JobId={job}", f"AdminComment={token}")
+    return numbers
+
+
+def in_state(state: str, name: str = "again") -> int:
     """Return how many of the cut jobs are in a state."""
-    return run("squeue", "--noheader", "--name=again", f"--states={state}").count("\n")
+    return run("squeue", "--noheader", f"--name={name}", f"--states={state}").count("\n")
 
 
 def cut() -> Decision:
@@ -125,7 +145,7 @@ def submit(jobs: int, *kinds: str) -> None:
         submitter.wait()
 
 
-def measure(folder: Path, again: int) -> list[Row]:
+def measure(folder: Path, looked_at: int) -> list[Row]:
     """Return what squeue took, and each round."""
     floor_s, _, wall_s = cost(lambda: run("squeue", "--all", "--array"))
     rows: list[Row] = [{"what": "bare squeue --array", "wall s": wall_s, "CPU s": floor_s, "of squeue": 1.0}]
@@ -133,7 +153,7 @@ def measure(folder: Path, again: int) -> list[Row]:
         RecoveryGate(ScontrolQueue(), apply=False), Journal(folder / "journal"), apply=False, most=Recovery().most_jobs
     )  # fmt: skip
     rounds.LOOKS_AGAIN_S = 0.0  # each looks at what waits
-    for number in range(again // Recovery().most_jobs + 2):
+    for number in range(looked_at // Recovery().most_jobs + 2):
         cpu_s, commands, wall_s = cost(recoverer.round)
         rows.append(
             {

@@ -59,7 +59,10 @@ class Gate(MendersGate, Protocol):
         """Return what was seen of each job that failed, and with `again` of those that wait again."""
 
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
-        """Return jobs as slurmctld has them; None where one is gone, or not plain."""
+        """Return jobs as slurmctld has them; None where one is gone, or odd. A token counts where the next holds."""
+
+    def has_plain_folder(self, job_id: int) -> bool:
+        """Whether nothing in the name of a job's folder can pass for its token; False where the job is gone."""
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue it again with other resources, or do what is left of that."""
@@ -196,11 +199,15 @@ class Recoverer:
                 self._note(entry, "lost", GONE)
             elif entry.what == "begun" or is_forgotten(run, entry):
                 begun[entry.job_id] = entry
-        # All are judged before any is acted on: the journal of decisions is read once for them.
+        # All are judged before any is acted on: the journal of decisions is read once for them. With most that failed
+        # nothing is to be done, so that the call which tells whether a token can be believed comes last.
         judged = {
             job_id: (run, found)
             for job_id, run in runs.items()
-            if run is not None and job_id not in begun and (found := self._judged(run)) is not None
+            if run is not None
+            and job_id not in begun
+            and (found := self._judged(run)) is not None
+            and self._gate.has_plain_folder(job_id)
         }
         decided = self._decisions(judged.values())
         for job_id in jobs:

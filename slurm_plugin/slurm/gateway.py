@@ -250,8 +250,12 @@ class RecoveryGate:
         return self._queue.failed(job_id)
 
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
-        """Return so many jobs likewise, with fewer calls than one by one."""
+        """Return so many jobs by a call for all; the token of one counts where it `has_plain_folder`."""
         return self._queue.failed_of(job_ids)
+
+    def has_plain_folder(self, job_id: int) -> bool:
+        """Whether nothing in the name of a job's folder can pass for its token; False where the job is gone."""
+        return self._queue.has_plain_folder(job_id)
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue a job again, or do what is left of that; SlurmError where slurmctld does not answer.

@@ -25,7 +25,7 @@ from slurm_plugin.slurm.last_told import LastTold
 from slurm_plugin.slurm.limits import config_words, select_parameters
 from slurm_plugin.slurm.partition_access import accounts_are_inherited, chosen_among, user_groups
 from slurm_plugin.slurm.queue import Dependent, FactorChange, Failed, Requeue, Resize, Written
-from slurm_plugin.slurm.scontrol_lines import run_update, run_updates
+from slurm_plugin.slurm.scontrol_lines import run_update, run_updates, show_jobs
 from slurm_plugin.slurm.snapshot import (
     BY_QOS,
     MULTIFACTOR,
@@ -162,19 +162,25 @@ class ScontrolQueue:
 
     def failed(self, job_id: int) -> Failed | None:
         """Return a job with what slurmctld knows of its last run; None where it is gone, or not plain."""
-        return self.failed_of((job_id,))[job_id]
+        return _with_accounting({job_id: _last_run(job_id)})[job_id]
 
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
-        """Return so many jobs likewise; what accounting alone tells of some of them is asked for in common."""
-        found = {job_id: _last_run(job_id) for job_id in job_ids}
-        asked: dict[Question, list[Failed]] = {}
-        for one in found.values():
-            if one and (question := question_of(one)):
-                asked.setdefault(question, []).append(one)
-        for question, runs in asked.items():
-            said = lines_by_job(_accounted(runs, *question.options))
-            found |= {one.job.job_id: question.answered(one, said.get(one.job.job_id, [])) for one in runs}
-        return found
+        """Return so many jobs by one call, and one of sacct for those it is to be asked the same of.
+
+        Whether the token of one can be believed `has_plain_folder` tells, a call each.
+        """
+        options = ("--all", "--details")
+        shown = show_jobs(job_ids, *options, patience_s=READ_PATIENCE_S, variables=VARIABLES)
+        return _with_accounting(
+            {
+                job_id: requeuing.parse_failed(text, job_id)
+                for job_id, text in zip(job_ids, shown, strict=True)
+            }
+        )
+
+    def has_plain_folder(self, job_id: int) -> bool:
+        """Whether nothing in the name of a job's folder can pass for its token; False where the job is gone."""
+        return has_plain_folder(job_id)
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue a job that failed again, with other resources, or do what is left of that.
@@ -328,6 +334,19 @@ def _last_run(job_id: int) -> Failed | None:
     """Return a job with what slurmctld alone knows of its last run; None where it is gone, or not plain."""
     found = requeuing.parse_failed(run_shown(job_id, "--details"), job_id)
     return found if found and has_plain_folder(job_id) else None
+
+
+def _with_accounting(found: dict[int, Failed | None]) -> dict[int, Failed | None]:
+    """Return runs with what accounting alone tells of some; all that are asked the same are asked of in one call."""
+    asked: dict[Question, list[Failed]] = {}
+    for one in found.values():
+        if one and (question := question_of(one)):
+            asked.setdefault(question, []).append(one)
+    answered = dict(found)
+    for question, runs in asked.items():
+        said = lines_by_job(_accounted(runs, *question.options))
+        answered |= {one.job.job_id: question.answered(one, said.get(one.job.job_id, [])) for one in runs}
+    return answered
 
 
 def _accounted(runs: Sequence[Failed], *how: str) -> str:

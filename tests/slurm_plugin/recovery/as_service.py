@@ -41,6 +41,9 @@ class Gate:
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
         return {job_id: self.failed(job_id) for job_id in job_ids}
 
+    def has_plain_folder(self, job_id: int) -> bool:
+        return job_id in self.runs
+
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         del kept_open
         self.requeued.append(wanted.change.job_id)

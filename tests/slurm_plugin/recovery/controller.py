@@ -29,6 +29,7 @@ class Controller:
         self.refuses, self.complaint = "", "Access/permission denied"
         self.complains = ""
         self.dependents: list[Dependent] = []
+        self.forgers = set[int]()
         self.before_write: Callable[[int], None] = lambda _: None
         self.after_write: Callable[[int], None] = lambda _: None
 
@@ -53,6 +54,9 @@ class Controller:
 
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
         return {job_id: self.failed(job_id) for job_id in job_ids}
+
+    def has_plain_folder(self, job_id: int) -> bool:
+        return job_id not in self.forgers
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         assert len(kept_open) == 1

@@ -6,7 +6,7 @@ import pytest
 from accounting.errors import SlurmError
 from accounting.request import Grant
 from slurm_plugin.recovery.judging import cause_of
-from slurm_plugin.slurm import scontrol_queue
+from slurm_plugin.slurm import requeuing, scontrol_queue
 from slurm_plugin.slurm.accounted_runs import EARLIER_RUNS, HOW_BUSY, STEPS, Question, lines_by_job
 from slurm_plugin.slurm.queue import Failed
 from tests.slurm_plugin.recovery.test_judging import GRANT, failed, token
@@ -26,7 +26,8 @@ def test_of_many_that_wait_again_accounting_is_asked_once(monkeypatch: pytest.Mo
         asked.append(command)
         return "".join(f"{n}|REQUEUED\n{n}.batch|{'OUT_OF_MEMORY' if n % 2 else 'CANCELLED'}\n" for n in runs)
 
-    monkeypatch.setattr(scontrol_queue, "_last_run", runs.get)
+    monkeypatch.setattr(scontrol_queue, "show_jobs", lambda jobs, *_, **__: [str(job) for job in jobs])
+    monkeypatch.setattr(requeuing, "parse_failed", lambda _, job_id: runs.get(job_id))
     monkeypatch.setattr(scontrol_queue, "_ask", ask)
     found = scontrol_queue.ScontrolQueue().failed_of([*runs, 102])
     killed = {job for job, run in found.items() if run and "0:125" in run.exit_codes}

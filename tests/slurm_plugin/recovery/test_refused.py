@@ -51,6 +51,9 @@ class Cluster(ScontrolQueue):
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
         return {job_id: self.failed(job_id) for job_id in job_ids}
 
+    def has_plain_folder(self, job_id: int) -> bool:
+        return job_id in self.jobs
+
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         self.tried.append(wanted.change.job_id)
         return self.jobs[wanted.change.job_id].requeue(wanted, kept_open)

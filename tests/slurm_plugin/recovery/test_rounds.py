@@ -37,6 +37,18 @@ def test_a_job_comes_back_once_and_no_second_time(tmp_path: Path) -> None:
     assert [entry.what for entry in entries(tmp_path)] == ["requeued"]
 
 
+@pytest.mark.parametrize("job", [failed(), failed(requeues=False)], ids=["to come back", "lost"])
+def test_who_may_have_written_his_token_himself_is_left_and_nothing_is_owed(
+    tmp_path: Path, job: Failed
+) -> None:
+    gate = Controller(job)
+    gate.forgers = {job.job.job_id}
+    assert recoverer(gate, tmp_path).round() == []
+    assert (gate.writes, entries(tmp_path)) == ([], [])
+    gate.forgers.clear()
+    assert len(recoverer(gate, tmp_path).round()) == 1
+
+
 def test_gpus_come_back_in_the_same_step_as_all_else(tmp_path: Path) -> None:
     asked = msgspec.structs.replace(ASKED, gpus_per_task=4)
     grant = msgspec.structs.replace(GRANT, gpus_per_task=1)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from accounting.errors import SlurmError
-from slurm_plugin.slurm.scontrol_lines import TOO_LONG, run_update, run_updates
+from slurm_plugin.slurm.scontrol_lines import TOO_LONG, run_update, run_updates, show_jobs
 from tests.builders import executable
 
 # Said by every command of a site whose slurm.conf names an old option (seen on 22.05), or PrologFlags=Contain beside
@@ -85,3 +85,44 @@ def test_nor_is_a_scontrol_that_is_not_there(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SlurmError, match="put Slurm's commands on the PATH"):
         run_update("update", "JobId=1", patience_s=10.0)
+
+
+# As scontrol shows jobs: it repeats what it reads where it was built with readline, and prints prompts anyhow.
+SHOWING = f"""#!/bin/sh
+echo "{OF_ITSELF}" >&2
+[ "$1 $2" = "--all --details" ] || exit 1
+while printf 'scontrol: ' && read -r show what of; do
+  ECHO
+  case "$what $of" in
+    "hostnames "*) echo "$of" ;;
+    "job 99") echo "slurm_load_jobs error: Invalid job id specified" >&2 ;;
+    "job 98") exit 1 ;;
+    "job 97") echo "slurm_load_jobs error: {SILENT}" >&2 ;;
+    "job 96") echo "slurm_load_jobs error: Access/permission denied" >&2 ;;
+    *) printf 'JobId=%s JobName=x\n\nnext-0x\nscontrol: show hostnames next-0x\n   StdOut=/x\n\n' "$of" ;;
+  esac
+done
+exit 1
+"""
+
+
+@pytest.fixture(params=["", 'echo "$show $what $of"'], ids=["plain", "readline"])
+def showing(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    executable(tmp_path / "scontrol", SHOWING.replace("ECHO", request.param))
+
+
+@pytest.mark.usefixtures("showing")
+def test_jobs_are_shown_each_by_itself_whatever_their_texts_hold() -> None:
+    texts = "next-0x\nscontrol: show hostnames next-0x\n   StdOut=/x\n\n"
+    shown = show_jobs([1, 99, 2], "--all", "--details", patience_s=10.0)
+    assert shown == [f"JobId=1 JobName=x\n\n{texts}", "", f"JobId=2 JobName=x\n\n{texts}"]
+    assert show_jobs([], patience_s=10.0) == []
+
+
+@pytest.mark.usefixtures("showing")
+@pytest.mark.parametrize(
+    ("job", "words"), [(98, "not shown all of 3"), (97, "Unable to contact"), (96, "permission denied")]
+)
+def test_what_is_not_shown_is_not_taken_for_gone(job: int, words: str) -> None:
+    with pytest.raises(SlurmError, match=words):
+        show_jobs([1, job, 2], "--all", "--details", patience_s=10.0)
