@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
-from accounting.decisions.token import format_token
+from accounting.decisions.token import Token, find_token, format_token
 from accounting.records import Attempt
 from models.past.families import script_signature
-from slurm_plugin.config.file import load_config
+from slurm_plugin.config.file import load_config, render_config
 from slurm_plugin.config.settings import Config
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.sandbox import cluster, daemons
@@ -59,6 +60,12 @@ def past_of(
     return [attempt(job_id=first + n, submit_s=T0 + 1000 * n, **told) for n in range(30)]
 
 
+def pasts_of(families: Mapping[str, str]) -> dict[str, list[Attempt]]:
+    """The pasts of families, given by their scripts."""
+    numbered = enumerate(families.items(), 1)
+    return {name: past_of(name, body, 900_000 + 1000 * number) for number, (name, body) in numbered}
+
+
 def script_of(body: str) -> str:
     return f"#!/bin/bash\n{body}"
 
@@ -70,6 +77,9 @@ class Run(NamedTuple):
     cpus: int
     mem_mib: int
     gpus: int = 0
+
+
+AS_ASKED = Run("COMPLETED", ASKED_CPUS, ASKED_MIB)
 
 
 class Site:
@@ -141,6 +151,33 @@ class Site:
                 env={**os.environ, **self.sandbox.environment()},
                 stderr=log,
             )
+
+    def token_of(self, name: str, body: str) -> Token:
+        """What a submission of a family gets now."""
+        waits = self.submit(name, body, "--hold")
+        shown = self.shell.run("scontrol", "show", "job", str(waits))
+        self.shell.run("scancel", str(waits))
+        token = find_token(shown.partition("AdminComment=")[2].partition("\n")[0])
+        assert token is not None
+        return token
+
+    def recover(self, job: int) -> "subprocess.Popen[bytes]":
+        """Recover one job, as EpilogSlurmctld has it done."""
+        return subprocess.Popen(
+            ["rightsizer", "recover", "--job", str(job), "--apply"],
+            env={**os.environ, **self.sandbox.environment()},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def recover_by_output(self) -> None:
+        """Recover once as a site that lets outputs be read."""
+        recovery = msgspec.structs.replace(self.config.recovery, read_output=True)
+        reads = self.folder / "reads.toml"
+        reads.write_text(
+            render_config(msgspec.structs.replace(self.config, recovery=recovery)), encoding="utf-8"
+        )
+        self.shell.run("rightsizer", "recover", "--config", str(reads), "--apply")
 
     def wait_for(self, what: Callable[[], bool]) -> None:
         until_s = time.monotonic() + self.patience_s

@@ -18,7 +18,7 @@ from slurm_plugin.sandbox.cluster import Options, Sandbox
 from tests.cluster.conftest import CPUS_STAY, PATIENCE_S, Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.cluster.recovery_site import past_of, script_of
-from tests.cluster.test_recover import SLOW
+from tests.cluster.test_recover_cpus import SLOW
 from tests.stores import store_attempts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

@@ -1,8 +1,6 @@
 """Jobs that we cut below their need, on a real Slurm with real memory limits: each comes back once, as it was asked.
 
-And a family of which too many are killed is cut no more: Slurm's own AllocTRES says so.
-RIGHTSIZER_RECOVERIES=50 makes it fifty jobs, RIGHTSIZER_RECOVERY_KILLS=20 kills the watcher twenty times,
-RIGHTSIZER_BRAKE_JOBS=30 submits thirty at once to a model that gives too little.
+RIGHTSIZER_RECOVERIES=50 makes it fifty jobs, RIGHTSIZER_RECOVERY_KILLS=20 kills the watcher twenty times.
 """
 
 import os
@@ -11,26 +9,17 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from accounting.decisions.token import Token, find_token
-from accounting.store.database import open_store
-from accounting.store.records import read_attempts
-from models.past.trials import Trial, trial_of
-from slurm_plugin.brakes.pulled import pulled_file
-from slurm_plugin.config.file import render_config
-from slurm_plugin.policy.braked import family_brake
 from slurm_plugin.sandbox.shape import Shape
-from slurm_plugin.slurm.accounted_runs import LEAST_MEASURED_S
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from tests.cluster import conftest
 from tests.cluster.late_cycles import sizing
-from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.cluster.recovery_site import (
+    AS_ASKED,
     ASKED_CPUS,
     ASKED_MIB,
     HOLD,
@@ -38,7 +27,7 @@ from tests.cluster.recovery_site import (
     USER,
     Run,
     Site,
-    past_of,
+    pasts_of,
     start_site,
 )
 
@@ -46,22 +35,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 JOBS = int(os.environ.get("RIGHTSIZER_RECOVERIES", "6"))
 KILLS = int(os.environ.get("RIGHTSIZER_RECOVERY_KILLS", "3"))
-# So many at once, before any has ended: what is learned from the first helps none of them.
-AT_ONCE = int(os.environ.get("RIGHTSIZER_BRAKE_JOBS", "6"))
-MOST_CUT = 30
-PATIENCE_S = conftest.PATIENCE_S + 4 * (JOBS + AT_ONCE)
-# Slow only as long as nobody has queued it again, and busy: one that was idle is left. Others use these processors too.
-SLOW = 'test -n "$SLURM_RESTART_COUNT" || { for n in 1 2 3 4; do while :; do :; done & done; wait; }\n'
-
+PATIENCE_S = conftest.PATIENCE_S + 4 * JOBS
 # It ends by itself, with a code of its own, as programs do that find no memory.
 SAYS = 'test -n "$SLURM_RESTART_COUNT" || { echo MemoryError >&2; exit 1; }\n'
-
-# Out of the sight of whoever reads the script.
-HALF = """python3 -c 'import multiprocessing, os
-multiprocessing.Pool(int(os.environ["SLURM_CPUS" "_PER_TASK"]) // 2)' && sleep 2
-"""
-ONE = "sr''un -n1 -c1 --exact --mem=9"
-WAITS = f"{ONE} sleep 600 & sleep 2\n{ONE} true && kill $!\nwait; true\n"
 
 STEP = f"srun {HOLD}"
 # They queue themselves again, so that to Slurm they do not fail.
@@ -72,45 +48,22 @@ FAMILIES = {
     "step": STEP,
     "step-again": f"{STEP.strip()} || {ITSELF}",
     "hold-again": f"{HOLD.strip()} || {ITSELF}",
-    "slow": SLOW,
-    "idle": "sleep 600\n",
     "grow": HOLD,
     "says": SAYS,
-    "half": HALF,
-    "waits": WAITS,
-    "greedy": HOLD,
     "modest": MODEST,
     "held": HOLD,
 }
 
 
-AS_ASKED = Run("COMPLETED", ASKED_CPUS, ASKED_MIB)
 # It takes what we cut, and not what was asked.
 SMALL = f"PartitionName=small Nodes={{node[0]}} MaxMemPerNode={ASKED_MIB // 2}"
 
 
 @pytest.fixture(scope="module")
 def site(make_folder: Callable[[], Path]) -> Site:
-    folder = make_folder()
-    epilog = folder / "epilog.sh"
-    epilog.write_text("#!/bin/sh\n", encoding="utf-8")
-    epilog.chmod(0o755)
-    site = start_site(folder, 4, Shape(lines=(f"EpilogSlurmctld={epilog}", SMALL)), PATIENCE_S)
-    epilog.write_text(epilog_of(site), encoding="utf-8")
-    numbered = enumerate(FAMILIES.items(), 1)
-    site.train({name: past_of(name, body, 900_000 + 1000 * number) for number, (name, body) in numbered})
+    site = start_site(make_folder(), 4, Shape(lines=(SMALL,)), PATIENCE_S)
+    site.train(pasts_of(FAMILIES))
     return site
-
-
-def epilog_of(site: Site) -> str:
-    """The line of docs/recovery.md, while a test switches it on; slurmctld gives it next to no environment."""
-    exports = "".join(
-        f"export {name}='{value}'\n" for name, value in {**os.environ, **site.sandbox.environment()}.items()
-        if name in ("PATH", "SLURM_CONF", "RIGHTSIZER_CONFIG")
-    )  # fmt: skip
-    streams = f"</dev/null >>{site.folder}/epilog.log 2>&1"
-    line = f"""setsid --wait sh -c 'rightsizer recover --job "$SLURM_JOB_ID" --apply {streams} &'"""
-    return f"#!/bin/bash\n{exports}test ! -e {site.on_end} || {line}\n"
 
 
 @pytest.mark.usefixtures("cpus_follow")
@@ -140,7 +93,7 @@ def test_each_comes_back_once_whenever_the_watcher_is_killed(site: Site) -> None
     assert cut_off or KILLS < 10
     # The watcher and EpilogSlurmctld's call may meet.
     watcher = site.watch()
-    calls = [recover_job(site, job) for job in singles]
+    calls = [site.recover(job) for job in singles]
     try:
         site.wait_for(lambda: all(call.poll() is not None for call in calls))
         assert {call.returncode for call in calls} == {0}
@@ -164,20 +117,11 @@ def undone(site: Site, known: set[tuple[int, int, str]]) -> bool:
     return len(done) < JOBS
 
 
-def recover_job(site: Site, job: int) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        ["rightsizer", "recover", "--job", str(job), "--apply"],
-        env={**os.environ, **site.sandbox.environment()},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
 def run_and_come_back(site: Site, *options: str) -> list[Run]:
     """Return the two runs of a job that fails because it is cut, and is brought back by one call."""
     job = site.submit("hold", HOLD, *options)
     site.wait_for(lambda: job in site.failed())
-    assert recover_job(site, job).wait(PATIENCE_S) == 0
+    assert site.recover(job).wait(PATIENCE_S) == 0
     site.wait_for(lambda: site.have_come_back(job))
     return site.runs(job)[str(job)]
 
@@ -199,7 +143,7 @@ def test_who_queues_himself_again_after_a_kill_has_all_he_asked_for_when_he_star
     job = site.submit(name, FAMILIES[name])
     site.wait_for(lambda: "REQUEUED" in {run.state for run in site.runs(job).get(str(job), ())})
     site.shell.wait_state(job, "PENDING")
-    assert recover_job(site, job).wait(PATIENCE_S) == 0
+    assert site.recover(job).wait(PATIENCE_S) == 0
     site.user.run("scontrol", "update", f"JobId={job}", "StartTime=now")
     site.wait_for(lambda: site.have_come_back(job))
     first, second = site.runs(job)[str(job)]
@@ -273,43 +217,12 @@ def test_who_says_that_he_had_no_memory_comes_back_where_the_site_wants_that(sit
     (home / "foreign.out").unlink()
     (home / "foreign.out").symlink_to(secret)
     assert f" {ours} " not in site.shell.run("rightsizer", "recover")
-    recover_by_output(site)
+    site.recover_by_output()
     site.wait_for(lambda: site.have_come_back(ours))
     first, second = site.runs(ours)[str(ours)]
     assert first.mem_mib < ASKED_MIB
     assert second == AS_ASKED
     assert len(site.runs(foreign)[str(foreign)]) == 1
-
-
-def recover_by_output(site: Site) -> None:
-    """Recover once as a site that lets outputs be read."""
-    recovery = msgspec.structs.replace(site.config.recovery, read_output=True)
-    reads = site.folder / "reads.toml"
-    reads.write_text(render_config(msgspec.structs.replace(site.config, recovery=recovery)), encoding="utf-8")
-    site.shell.run("rightsizer", "recover", "--config", str(reads), "--apply")
-
-
-@pytest.mark.usefixtures("cpus_follow")
-def test_who_says_that_he_had_too_few_cpus_comes_back_and_his_family_keeps_them(site: Site) -> None:
-    """One starts half as many processes as it has CPUs, and of one a step waits for the CPU of another."""
-    home = site.folder / "few"
-    home.mkdir()
-    shutil.chown(home, USER)
-    ours = [site.submit(name, FAMILIES[name], f"--output={home}/%x-%j.out") for name in ("half", "waits")]
-    site.shell.wait_state(ours[1], "RUNNING")
-    time.sleep(LEAST_MEASURED_S + 2)
-    site.shell.run("scontrol", "update", f"JobId={ours[1]}", "EndTime=now")
-    site.wait_for(lambda: set(ours) <= set(site.failed()))
-    recover_by_output(site)
-    site.wait_for(lambda: site.have_come_back(*ours))
-    for first, second in site.runs(*ours).values():
-        assert first.cpus < ASKED_CPUS
-        assert second == AS_ASKED
-    causes = {entry.job_id: entry.cause for entry in site.entries()}
-    assert [causes[job] for job in ours] == ["said_no_cpus", "timeout"]
-    site.shell.run("rightsizer", "ingest")
-    for name in ("half", "waits"):
-        site.wait_for(lambda name=name: "cpus" not in token_of(site, name).granted)  # type: ignore[misc]
 
 
 def test_who_waits_for_it_waits_on_and_its_family_is_not_cut_that_far_again(site: Site) -> None:
@@ -332,7 +245,7 @@ def test_who_waits_for_it_waits_on_and_its_family_is_not_cut_that_far_again(site
     site.shell.run("rightsizer", "ingest")
 
     # The service hears of what ended within a moment.
-    site.wait_for(lambda: token_of(site, "grow").granted.get("mem", ASKED_MIB) >= NEEDS_MIB)
+    site.wait_for(lambda: site.token_of("grow", HOLD).granted.get("mem", ASKED_MIB) >= NEEDS_MIB)
     again = site.submit("grow", HOLD)
     assert site.shell.wait_ended(again) == "COMPLETED"
 
@@ -345,16 +258,6 @@ def states_of(site: Site, *jobs: int) -> set[str]:
 
 def shown(site: Site, job: int) -> str:
     return site.shell.run("scontrol", "show", "job", str(job))
-
-
-def token_of(site: Site, name: str) -> Token:
-    """What a submission of a family gets now."""
-    waits = site.submit(name, FAMILIES[name], "--hold")
-    shown = site.shell.run("scontrol", "show", "job", str(waits))
-    site.shell.run("scancel", str(waits))
-    token = find_token(shown.partition("AdminComment=")[2].partition("\n")[0])
-    assert token is not None
-    return token
 
 
 def test_one_whose_watcher_is_killed_before_the_mark_is_not_sized_anew_meanwhile(
@@ -398,79 +301,3 @@ def killed_before_the_mark(site: Site) -> "subprocess.Popen[bytes]":
         ["rightsizer", "recover", "--watch", "--apply"],
         env={**environment, "PATH": f"{programs}:{environment['PATH']}"},
     )
-
-
-@pytest.mark.usefixtures("cpus_follow")
-def test_out_of_time_with_fewer_cpus_comes_back_from_the_epilog(site: Site) -> None:
-    job = site.submit("slow", SLOW)
-    site.wait_for(lambda: "RUNNING" in site.shell.run("squeue", "--noheader", "--format=%T", f"--jobs={job}"))
-    site.on_end.touch()
-    try:
-        site.shell.run("scontrol", "update", f"JobId={job}", "EndTime=now+1")
-        if chosen_prefix():
-            # A slurmctld that another release's loader has started calls that loader for the script (exit code 127).
-            site.wait_for(lambda: "Reason=TimeLimit" in site.shell.run("scontrol", "show", "job", str(job)))
-            assert recover_job(site, job).wait(PATIENCE_S) == 0
-        site.wait_for(lambda: site.have_come_back(job))
-    finally:
-        site.on_end.unlink()
-    first, second = site.runs(job)[str(job)]
-    assert first.state in ("TIMEOUT", "REQUEUED")
-    assert first.cpus < ASKED_CPUS
-    assert second == AS_ASKED
-    # Whatever Slurm calls it now, it is known as what it was.
-    site.shell.run("rightsizer", "ingest")
-    engine = open_store(site.config.store.url)
-    cut = min(read_attempts(engine, job), key=lambda one: one.row.start_s)
-    engine.dispose()
-    assert trial_of(cut) == Trial(shrunk=True, failed=True, wanted="timeout"), cut.row
-
-
-def test_a_server_that_was_idle_until_its_time_was_over_does_not_run_again(site: Site) -> None:
-    job = site.submit("idle", FAMILIES["idle"])
-    site.shell.wait_state(job, "RUNNING")
-    time.sleep(LEAST_MEASURED_S + 2)
-    site.shell.run("scontrol", "update", f"JobId={job}", "EndTime=now")
-    site.wait_for(lambda: job in site.failed())
-    assert recover_job(site, job).wait(PATIENCE_S) == 0
-    assert job not in {entry.job_id for entry in site.entries()}
-    assert [(run.state, run.cpus) for run in site.runs(job)[str(job)]] == [("TIMEOUT", 1)]
-
-
-@pytest.fixture
-def ingesting(site: Site) -> Iterator[None]:
-    """Nothing but `rightsizer ingest --watch` tells the service what ended."""
-    with (site.folder / "ingest.log").open("ab") as log:
-        watching = subprocess.Popen(
-            ["rightsizer", "ingest", "--watch", "1"],
-            env={**os.environ, **site.sandbox.environment()},
-            stderr=log,
-        )
-    yield
-    watching.send_signal(signal.SIGTERM)
-    watching.wait(PATIENCE_S)
-
-
-@pytest.mark.usefixtures("ingesting")
-def test_a_model_that_gives_a_family_too_little_stops_by_itself_and_others_go_on(site: Site) -> None:
-    pulled, family = pulled_file(site.config.brakes), family_brake(USER, "greedy")
-    bad = [site.submit("greedy", HOLD) for _ in range(AT_ONCE)]
-    began_s = time.monotonic()
-    site.wait_for(lambda: family in pulled.read().brakes)
-    print(f"stopped {time.monotonic() - began_s:.1f} s after the last of {AT_ONCE} was submitted")
-    site.wait_for(lambda: token_of(site, "greedy").reason == "braked")
-    after = [site.submit("greedy", HOLD) for _ in range(3)]
-    other = site.submit("modest", MODEST)
-    for job in (*after, other):
-        assert site.shell.wait_ended(job) == "COMPLETED"
-    runs = site.runs(*bad, *after, other)
-    assert len(bad) <= MOST_CUT
-    assert all(run.mem_mib < NEEDS_MIB for job in bad for run in runs[str(job)])
-    assert [runs[str(job)] for job in after] == [[AS_ASKED]] * 3
-    [modest] = runs[str(other)]
-    assert modest.mem_mib < ASKED_MIB
-    # A person sees why, and lets go.
-    release = f"rightsizer enable --family {USER}:greedy"
-    assert release in site.shell.run("rightsizer", "doctor", "--format", "csv")
-    site.shell.run("rightsizer", "enable", "--family", f"{USER}:greedy")
-    site.wait_for(lambda: token_of(site, "greedy").reason != "braked")

@@ -1,0 +1,81 @@
+"""A family of which too many are killed is cut no more, on a real Slurm with real memory limits: AllocTRES says so.
+
+RIGHTSIZER_BRAKE_JOBS=30 submits thirty at once to a model that gives too little.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.brakes.pulled import pulled_file
+from slurm_plugin.policy.braked import family_brake
+from tests.cluster import conftest
+from tests.cluster.recovery_site import (
+    AS_ASKED,
+    ASKED_MIB,
+    HOLD,
+    NEEDS_MIB,
+    USER,
+    Site,
+    pasts_of,
+    start_site,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+# So many at once, before any has ended: what is learned from the first helps none of them.
+AT_ONCE = int(os.environ.get("RIGHTSIZER_BRAKE_JOBS", "6"))
+MOST_CUT = 30
+PATIENCE_S = conftest.PATIENCE_S + 4 * AT_ONCE
+MODEST = "true # modest\n"
+
+
+@pytest.fixture(scope="module")
+def site(make_folder: Callable[[], Path]) -> Site:
+    site = start_site(make_folder(), 4, patience_s=PATIENCE_S)
+    site.train(pasts_of({"greedy": HOLD, "modest": MODEST}))
+    return site
+
+
+@pytest.fixture
+def ingesting(site: Site) -> Iterator[None]:
+    """Nothing but `rightsizer ingest --watch` tells the service what ended."""
+    with (site.folder / "ingest.log").open("ab") as log:
+        watching = subprocess.Popen(
+            ["rightsizer", "ingest", "--watch", "1"],
+            env={**os.environ, **site.sandbox.environment()},
+            stderr=log,
+        )
+    yield
+    watching.send_signal(signal.SIGTERM)
+    watching.wait(PATIENCE_S)
+
+
+@pytest.mark.usefixtures("ingesting")
+def test_a_model_that_gives_a_family_too_little_stops_by_itself_and_others_go_on(site: Site) -> None:
+    pulled, family = pulled_file(site.config.brakes), family_brake(USER, "greedy")
+    bad = [site.submit("greedy", HOLD) for _ in range(AT_ONCE)]
+    began_s = time.monotonic()
+    site.wait_for(lambda: family in pulled.read().brakes)
+    print(f"stopped {time.monotonic() - began_s:.1f} s after the last of {AT_ONCE} was submitted")
+    site.wait_for(lambda: site.token_of("greedy", HOLD).reason == "braked")
+    after = [site.submit("greedy", HOLD) for _ in range(3)]
+    other = site.submit("modest", MODEST)
+    for job in (*after, other):
+        assert site.shell.wait_ended(job) == "COMPLETED"
+    runs = site.runs(*bad, *after, other)
+    assert len(bad) <= MOST_CUT
+    assert all(run.mem_mib < NEEDS_MIB for job in bad for run in runs[str(job)])
+    assert [runs[str(job)] for job in after] == [[AS_ASKED]] * 3
+    [modest] = runs[str(other)]
+    assert modest.mem_mib < ASKED_MIB
+    # A person sees why, and lets go.
+    release = f"rightsizer enable --family {USER}:greedy"
+    assert release in site.shell.run("rightsizer", "doctor", "--format", "csv")
+    site.shell.run("rightsizer", "enable", "--family", f"{USER}:greedy")
+    site.wait_for(lambda: site.token_of("greedy", HOLD).reason != "braked")

@@ -1,0 +1,115 @@
+"""Jobs that we left too few CPUs, on a real Slurm: by their time or their output it is told, and they come back."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accounting.store.database import open_store
+from accounting.store.records import read_attempts
+from models.past.trials import Trial, trial_of
+from slurm_plugin.sandbox.shape import Shape
+from slurm_plugin.slurm.accounted_runs import LEAST_MEASURED_S
+from tests.cluster.conftest import PATIENCE_S
+from tests.cluster.matrix.prefixes import chosen_prefix
+from tests.cluster.recovery_site import AS_ASKED, ASKED_CPUS, USER, Site, pasts_of, start_site
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+# Slow only as long as nobody has queued it again, and busy: one that was idle is left. Others use these processors too.
+SLOW = 'test -n "$SLURM_RESTART_COUNT" || { for n in 1 2 3 4; do while :; do :; done & done; wait; }\n'
+
+# Out of the sight of whoever reads the script.
+HALF = """python3 -c 'import multiprocessing, os
+multiprocessing.Pool(int(os.environ["SLURM_CPUS" "_PER_TASK"]) // 2)' && sleep 2
+"""
+ONE = "sr''un -n1 -c1 --exact --mem=9"
+WAITS = f"{ONE} sleep 600 & sleep 2\n{ONE} true && kill $!\nwait; true\n"
+
+FAMILIES = {"slow": SLOW, "idle": "sleep 600\n", "half": HALF, "waits": WAITS}
+
+
+@pytest.fixture(scope="module")
+def site(make_folder: Callable[[], Path]) -> Site:
+    folder = make_folder()
+    epilog = folder / "epilog.sh"
+    epilog.write_text("#!/bin/sh\n", encoding="utf-8")
+    epilog.chmod(0o755)
+    site = start_site(folder, 4, Shape(lines=(f"EpilogSlurmctld={epilog}",)), 2 * PATIENCE_S)
+    epilog.write_text(epilog_of(site), encoding="utf-8")
+    site.train(pasts_of(FAMILIES))
+    return site
+
+
+def epilog_of(site: Site) -> str:
+    """The line of docs/recovery.md, while a test switches it on; slurmctld gives it next to no environment."""
+    exports = "".join(
+        f"export {name}='{value}'\n" for name, value in {**os.environ, **site.sandbox.environment()}.items()
+        if name in ("PATH", "SLURM_CONF", "RIGHTSIZER_CONFIG")
+    )  # fmt: skip
+    streams = f"</dev/null >>{site.folder}/epilog.log 2>&1"
+    line = f"""setsid --wait sh -c 'rightsizer recover --job "$SLURM_JOB_ID" --apply {streams} &'"""
+    return f"#!/bin/bash\n{exports}test ! -e {site.on_end} || {line}\n"
+
+
+@pytest.mark.usefixtures("cpus_follow")
+def test_who_says_that_he_had_too_few_cpus_comes_back_and_his_family_keeps_them(site: Site) -> None:
+    """One starts half as many processes as it has CPUs, and of one a step waits for the CPU of another."""
+    home = site.folder / "few"
+    home.mkdir()
+    shutil.chown(home, USER)
+    ours = [site.submit(name, FAMILIES[name], f"--output={home}/%x-%j.out") for name in ("half", "waits")]
+    site.shell.wait_state(ours[1], "RUNNING")
+    time.sleep(LEAST_MEASURED_S + 2)
+    site.shell.run("scontrol", "update", f"JobId={ours[1]}", "EndTime=now")
+    site.wait_for(lambda: set(ours) <= set(site.failed()))
+    site.recover_by_output()
+    site.wait_for(lambda: site.have_come_back(*ours))
+    for first, second in site.runs(*ours).values():
+        assert first.cpus < ASKED_CPUS
+        assert second == AS_ASKED
+    causes = {entry.job_id: entry.cause for entry in site.entries()}
+    assert [causes[job] for job in ours] == ["said_no_cpus", "timeout"]
+    site.shell.run("rightsizer", "ingest")
+    for name in ("half", "waits"):
+        site.wait_for(lambda name=name: "cpus" not in site.token_of(name, FAMILIES[name]).granted)  # type: ignore[misc]
+
+
+@pytest.mark.usefixtures("cpus_follow")
+def test_out_of_time_with_fewer_cpus_comes_back_from_the_epilog(site: Site) -> None:
+    job = site.submit("slow", SLOW)
+    site.wait_for(lambda: "RUNNING" in site.shell.run("squeue", "--noheader", "--format=%T", f"--jobs={job}"))
+    site.on_end.touch()
+    try:
+        site.shell.run("scontrol", "update", f"JobId={job}", "EndTime=now+1")
+        if chosen_prefix():
+            # A slurmctld that another release's loader has started calls that loader for the script (exit code 127).
+            site.wait_for(lambda: "Reason=TimeLimit" in site.shell.run("scontrol", "show", "job", str(job)))
+            assert site.recover(job).wait(PATIENCE_S) == 0
+        site.wait_for(lambda: site.have_come_back(job))
+    finally:
+        site.on_end.unlink()
+    first, second = site.runs(job)[str(job)]
+    assert first.state in ("TIMEOUT", "REQUEUED")
+    assert first.cpus < ASKED_CPUS
+    assert second == AS_ASKED
+    # Whatever Slurm calls it now, it is known as what it was.
+    site.shell.run("rightsizer", "ingest")
+    engine = open_store(site.config.store.url)
+    cut = min(read_attempts(engine, job), key=lambda one: one.row.start_s)
+    engine.dispose()
+    assert trial_of(cut) == Trial(shrunk=True, failed=True, wanted="timeout"), cut.row
+
+
+def test_a_server_that_was_idle_until_its_time_was_over_does_not_run_again(site: Site) -> None:
+    job = site.submit("idle", FAMILIES["idle"])
+    site.shell.wait_state(job, "RUNNING")
+    time.sleep(LEAST_MEASURED_S + 2)
+    site.shell.run("scontrol", "update", f"JobId={job}", "EndTime=now")
+    site.wait_for(lambda: job in site.failed())
+    assert site.recover(job).wait(PATIENCE_S) == 0
+    assert job not in {entry.job_id for entry in site.entries()}
+    assert [(run.state, run.cpus) for run in site.runs(job)[str(job)]] == [("TIMEOUT", 1)]
