@@ -12,32 +12,41 @@ import hashlib
 import re
 
 from accounting.request import JobRequest
-from models.past.job_names import MACHINE_MADE, is_by_machine, normal_name
+from models.past.job_names import MACHINE_MADE, NAMELESS, is_by_machine, normal_name
 
 Family = tuple[str, ...]
 
 SIGNATURE_CHARS = 12
 # Every signature is taken from the same part of a script: the hook sends its beginning, and more.
 SCRIPT_BYTES = 8192
-# Names that say nothing about what runs: sbatch and the schedulers of workflows give them by themselves.
-GENERIC_NAMES = frozenset(
+# srun calls a job by its program. Of one that runs whatever it is given the next job says nothing: a session in it
+# would be cut to what others took, and where clients do not ask, nobody sees that it is one (`srun --pty python3`).
+RUNS_ANYTHING = frozenset(
     {
-        "",
-        "wrap",
-        "sbatch",
-        "bash",
-        "sh",
-        "interactive",
-        "job",
-        "run",
-        "test",
-        "script",
-        "submit",
-        "slurm",
-        "python",
-        MACHINE_MADE,
+        *("bash", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh"),
+        *(
+            "python",
+            "python#",
+            "python#.#",
+            "ipython",
+            "ipython#",
+            "pypy#",
+            "perl",
+            "r",
+            "rscript",
+            "julia",
+            "java",
+        ),
+        *("matlab", "octave", "jupyter", "jupyter-lab", "jupyter-notebook"),
+        *("apptainer", "singularity", "podman", "env", "conda", "mamba", "micromamba", "uv"),
     }
 )
+# Names that say nothing about what runs: sbatch and the schedulers of workflows give them by themselves.
+GENERIC_NAMES = RUNS_ANYTHING | {
+    *("wrap", "sbatch", "interactive", "job", "run", "test", "script", "submit", "slurm"),
+    MACHINE_MADE,
+    NAMELESS,
+}
 
 _NUMBER = re.compile(r"\d+")
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
@@ -118,7 +127,7 @@ def family_name(job_name: str, script_signature: str = "") -> str:
     name = normal_name(job_name)
     if name not in GENERIC_NAMES:
         return name
-    return f"{name or 'no name'} ({script_signature or 'script not known'})"
+    return f"{name} ({script_signature or 'script not known'})"
 
 
 def renamed(family: Family) -> Family:

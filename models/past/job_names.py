@@ -16,6 +16,9 @@ from typing import NamedTuple
 
 # A name of which nothing is left that a person could have meant. A generic one: it tells nothing of what runs.
 MACHINE_MADE = "##"
+# What slurmdbd calls a job that came without a name, as slurmrestd and Slurm's C API let it (22.05 to 26.05): by the
+# hook's word for that, which is none, it would be no job that ever ended.
+NAMELESS = "allocation"
 ENDINGS = (".sbatch", ".slurm", ".sh", ".job")
 # The same names come again within a submission, and with the next one.
 REMEMBERED = 2048
@@ -74,7 +77,7 @@ class Named(NamedTuple):
 def normal_name(job_name: str) -> str:
     """Return a job name without numbers, machines' parts, path and ending: `runs/Fit_012.sbatch` → `fit_#`.
 
-    It is empty for an empty name alone.
+    It is never empty: no name at all is NAMELESS.
     """
     return read_name(job_name).name
 
@@ -94,7 +97,7 @@ def without_machine_parts(job_name: str) -> str:
 def read_name(job_name: str) -> Named:
     """Return all that is seen in a name; those that were read last are remembered."""
     if not job_name:
-        return Named("", by_machine=False)
+        return Named(NAMELESS, by_machine=False)
     # slurmctld gives slurmdbd ` for each " of a name (22.05 to 26.05): sacct's name and the hook's are one.
     lower = job_name.rstrip("/").rsplit("/", 1)[-1].lower().replace('"', "`")
     cut = _put_right(lower, CUTS)

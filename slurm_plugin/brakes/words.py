@@ -10,7 +10,7 @@ from slurm_plugin.policy.braked import ALL, Brake
 def words_of(brake: Brake) -> str:
     """Name in words what a brake stops."""
     if brake.level == "family":
-        return f"jobs of {brake.user} named {brake.name or '(nothing)'}"
+        return f"jobs of {brake.user} named {brake.name}"
     return "everything" if brake == ALL else f"partition {brake.name}"
 
 

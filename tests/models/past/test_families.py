@@ -89,7 +89,9 @@ def test_a_job_belongs_to_its_script_first_and_to_its_name_next() -> None:
     assert keys == (("user+name+script", "alice", "fit_#", "ab12"), ("user+name", "alice", "fit_#"))
 
 
-@pytest.mark.parametrize("name", [*sorted(GENERIC_NAMES), "Wrap", "job.sh"])
+@pytest.mark.parametrize(
+    "name", [*sorted(GENERIC_NAMES), "Wrap", "job.sh", "", "python3", "/usr/bin/python3.11", "zsh", "R"]
+)
 def test_a_name_that_says_nothing_makes_no_family(name: str) -> None:
     assert family_keys(request(job_name=name)) == ()
     assert len(family_keys(request(job_name=name, script_signature="ab12"))) == 1

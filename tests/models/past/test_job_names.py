@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from models.past.job_names import MACHINE_MADE, is_by_machine, normal_name, without_machine_parts
+from models.past.job_names import MACHINE_MADE, NAMELESS, is_by_machine, normal_name, without_machine_parts
 
 UUID = "fb315e06-46eb-480f-ae1d-c3d14c698bea"
 MD5 = "0cc175b9c0f1b6a831c399e269772661"
@@ -91,7 +91,8 @@ PEOPLE = [
     ("a.sbatch.sh", "a"),
 ]
 ODD = [
-    ("", ""),
+    ("", NAMELESS),
+    (NAMELESS, NAMELESS),
     ("/", MACHINE_MADE),
     ("runs/", "runs"),
     ("runs/Fit_012.sbatch", "fit_#"),
@@ -162,10 +163,10 @@ def test_every_run_of_an_engine_has_the_same_name(one: object, form: str) -> Non
 @given(HOSTILE)
 @example("a.slurm.sh")
 @example("nf-.sh_(")
-def test_a_normal_name_stays_as_it_is_and_only_nothing_is_nothing(name: str) -> None:
+def test_a_normal_name_stays_as_it_is_and_is_never_nothing(name: str) -> None:
     normal = normal_name(name)
     assert normal_name(normal) == normal
-    assert bool(normal) == bool(name)
+    assert normal
     assert normal_name(without_machine_parts(name)) == normal
 
 

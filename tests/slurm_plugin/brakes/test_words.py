@@ -31,5 +31,5 @@ def test_what_a_brake_stops_is_named() -> None:
         "everything",
         "partition gpu",
         "jobs of ann named fit-#",
-        "jobs of ann named (nothing)",
+        "jobs of ann named allocation",
     ]
