@@ -1,0 +1,45 @@
+"""Jobs submitted by slurmrestd, on a real Slurm: cut as by sbatch, each beside a twin that opted out."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from models.past.job_names import NAMELESS
+from slurm_plugin.sandbox import cluster
+from tests.cluster.recovery_site import ASKED_CPUS, ASKED_MIB, past_of, script_of, start_site
+from tests.cluster.rest import rest_as
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+# What the job has must agree with what it is told, and an srun in it must fit there.
+STEP = "test $SLURM_CPUS_ON_NODE = $(srun sh -c 'echo $SLURM_CPUS_ON_NODE')\n"
+ASKED = {"cpus_per_task": ASKED_CPUS, "memory_per_node": ASKED_MIB}
+
+
+def test_a_job_by_slurmrestd_is_cut_with_a_name_and_without(make_folder: Callable[[], Path]) -> None:
+    site = start_site(make_folder(), nodes=1)
+    with rest_as(site.user, site.folder) as rest:
+        site.train({name: past_of(name, STEP, 900_000 + 100 * len(name)) for name in ("step", NAMELESS)})
+        script = script_of(STEP)
+        named, nameless = rest.submit(script, name="step", **ASKED), rest.submit(script, **ASKED)
+        twin = rest.submit(script, comment="rightsize=off", **ASKED)
+        cluster.stop_service(site.sandbox.directory)
+        unserved = rest.submit(script, name="step", **ASKED)
+        jobs = (named, nameless, twin, unserved)
+        assert [site.shell.wait_ended(job) for job in jobs] == ["COMPLETED"] * len(jobs)
+    cut, whole = {"cpu": "1", "mem": "128M"}, {"cpu": str(ASKED_CPUS), "mem": f"{ASKED_MIB}M"}
+    given = [site.shell.allocated(job) for job in jobs]
+    assert [{name: one[name] for name in whole} for one in given] == [cut, cut, whole, whole]
+    assert site.shell.accounted(nameless, "JobName") == NAMELESS
+
+
+def test_a_session_in_an_interpreter_keeps_its_memory(make_folder: Callable[[], Path]) -> None:
+    site = start_site(make_folder(), nodes=1)
+    site.train({name: past_of(name, "", 900_000 + 100 * len(name)) for name in ("python3", "solve")})
+    number = ("python3", "-c", "import os; print(os.environ['SLURM_JOB_ID'])")
+    asks = ("srun", f"--mem={ASKED_MIB}")
+    # What is called by another name than its program's tells of the next one.
+    jobs = [int(site.user.run(*asks, *more, *number)) for more in ((), ("--job-name=solve",))]
+    assert [site.shell.wait_ended(job) for job in jobs] == ["COMPLETED"] * 2
+    assert [site.shell.allocated(job)["mem"] for job in jobs] == [f"{ASKED_MIB}M", "128M"]
