@@ -24,19 +24,8 @@ SCRIPT_BYTES = 8192
 RUNS_ANYTHING = frozenset(
     {
         *("bash", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh"),
-        *(
-            "python",
-            "python#",
-            "python#.#",
-            "ipython",
-            "ipython#",
-            "pypy#",
-            "perl",
-            "r",
-            "rscript",
-            "julia",
-            "java",
-        ),
+        *("python", "python#", "python#.#", "ipython", "ipython#", "pypy#"),
+        *("perl", "r", "rscript", "julia", "java"),
         *("matlab", "octave", "jupyter", "jupyter-lab", "jupyter-notebook"),
         *("apptainer", "singularity", "podman", "env", "conda", "mamba", "micromamba", "uv"),
     }
