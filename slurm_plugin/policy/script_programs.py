@@ -71,9 +71,20 @@ _PROGRAMS = (
     Program(
         "a pilot fetches its work once it runs",
         _PILOT,
-        ("_worker", "rlaunch", "glidein_startup", "condor_", "pilot", "ipengine", "ipcluster", "celery"),
+        (
+            "_worker",
+            "rlaunch",
+            "glidein_startup",
+            "condor_",
+            "pilot",
+            "ipengine",
+            "ipcluster",
+            "celery",
+            "clustermq",
+        ),
         re.compile(
-            r"\b(?:work_queue|vine)_worker\b"
+            # In R, clustermq's and crew's.
+            r"\b(?:work_queue|vine)_worker\b|\bclustermq:::worker\(|\bcrew::crew_worker\("
             rf"|\brlaunch{_OPTIONS}\b(?:rapidfire|singleshot|multi)\b"
             r"|\bglidein_startup\.sh\b|\bcondor_(?:master|startd)\b"
             r"|\brunpilot\d*-wrapper\.sh\b|\bdirac-pilot\b|\bradical-pilot-agent\b"

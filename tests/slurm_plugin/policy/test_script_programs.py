@@ -48,6 +48,8 @@ ALL = ["memory", "cores", "gpus"]
         ("python dirac-pilot.py -S DIRAC", ALL),
         ("srun ipengine --profile-dir=p", ALL),
         ("ipcluster start -n 8 & python3 a.py", ALL),
+        ("CMQ_AUTH=abc R --no-save --no-restore -e 'clustermq:::worker(\"tcp://h:6124\")'", ALL),
+        ("Rscript -e 'crew::crew_worker(settings = list())'", ALL),
         ("celery -A tasks worker --concurrency=8", ALL),
         ("./autopilot --pilot 3; my_worker 4; condor_submit a.sub; celery beat; ./xhq worker start", []),
     ],
