@@ -96,7 +96,6 @@ class ClientSubmission(Submission, frozen=True, kw_only=True, forbid_unknown_fie
 
 def job_request(submission: Submission, input_mib: float | None = None) -> JobRequest:
     """Return the submission in the vocabulary of models and accounting; its input is None where it is not known."""
-    nodes = submission.nodes
     return JobRequest(
         user=submission.user,
         # As it was typed: Slurm takes both in any case, and calls them by lower case itself, here and in accounting.
@@ -105,7 +104,8 @@ def job_request(submission: Submission, input_mib: float | None = None) -> JobRe
         qos=submission.qos.lower(),
         job_name=submission.name,
         script_signature=signature_of(submission.name, submission.script),
-        num_tasks=submission.num_tasks or (nodes or 1) * (submission.ntasks_per_node or 1),
+        # One on each node at least, of which Slurm takes no more than it has to where no most is said.
+        num_tasks=submission.num_tasks or (submission.nodes_min or 1) * (submission.ntasks_per_node or 1),
         cpus_per_task=submission.cpus_per_task,
         mem_per_node_mib=submission.mem_per_node_mib,
         mem_per_cpu_mib=submission.mem_per_cpu_mib,
@@ -113,7 +113,7 @@ def job_request(submission: Submission, input_mib: float | None = None) -> JobRe
         gpus_per_node=submission.gpus_per_node,
         gpus_per_job=submission.gpus_per_job,
         gpus_per_task=submission.gpus_per_task,
-        nodes=nodes,
+        nodes=submission.nodes,
         wall_s=None if submission.time_limit_min is None else submission.time_limit_min * 60,
         input_mib=input_mib,
     )

@@ -85,6 +85,9 @@ def test_a_submission_becomes_a_request() -> None:
     assert job_request(submission()).num_tasks == 1
     by_node = submission(nodes_min=2, nodes_max=2, ntasks_per_node=4)
     assert (job_request(by_node).num_tasks, job_request(by_node).nodes) == (8, 2)
+    # As slurmrestd has it: `-N 2` of sbatch says the most as well.
+    at_least = submission(nodes_min=2)
+    assert (job_request(at_least).num_tasks, job_request(at_least).nodes) == (2, None)
 
 
 @pytest.mark.parametrize("name", [*MEMORY, *GPUS, "cpus_per_task"])
