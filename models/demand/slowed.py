@@ -24,15 +24,13 @@ from typing import Literal, NamedTuple
 
 from models.demand.threads import BUSY_SHARE
 from models.past.evidence import Evidence
-from models.past.jobs import PastJob, had_less, was_cut
+from models.past.jobs import LEAST_CORES, PastJob, had_less, was_cut
 
 # Of less than this share of its time hardly anybody takes note, and jobs that share a node differ by as much.
 NOTED = 0.1
 # Standard deviations by which the sum of ranks may differ by chance: 2 % to the wrong side, which costs some CPUs
 # for as long as those that seem slowed are remembered (`python -m bench.slowed`).
 BY_CHANCE = 2.0
-# Cores that wait for the disk may keep next to nothing busy, but of nothing there is no ratio.
-LEAST_BUSY = 0.01
 # From so many jobs with fewer CPUs on something is said.
 LEAST_JOBS = 5
 # Of so many jobs that were cut one is to have had twice as many CPUs.
@@ -62,7 +60,7 @@ def shown_by(jobs: Iterable[PastJob]) -> list[Shown]:
         # By place: a submission waits for it.
         Shown(
             job.given_cpus / job.num_tasks,
-            max(job.cores_per_task, LEAST_BUSY),
+            max(job.cores_per_task, LEAST_CORES),
             job.given_cpus < (job.asked_cpus or 0),
             was_cut(job),
         )
@@ -109,13 +107,9 @@ def most_slowing(shown: Sequence[Shown], most_slowdown: float) -> float:
 
 
 def fewer_and_more(shown: Sequence[Shown], cpus: float) -> tuple[list[float], list[float]]:
-    """Return what those keep busy that were cut to so many CPUs a task, or up to half as many, and those with more.
-
-    What is a tenth of one core's work, all at once or not, takes on one CPU no more than a tenth longer: how much less
-    than that is busy tells of the node.
-    """
-    fewer = [max(job.busy, NOTED) for job in shown if job.cut and cpus / 2 < job.had <= cpus]
-    return fewer, [max(job.busy, NOTED) for job in shown if had_more(job, cpus)]
+    """Return what those keep busy that were cut to so many CPUs a task, or up to half as many, and those with more."""
+    fewer = [job.busy for job in shown if job.cut and cpus / 2 < job.had <= cpus]
+    return fewer, [job.busy for job in shown if had_more(job, cpus)]
 
 
 def is_no_faster(shown: Sequence[Shown]) -> bool:

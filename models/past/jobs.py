@@ -10,8 +10,9 @@ import msgspec
 Learned = Literal["memory", "cores", "wall", "gpu_mem"]
 LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall", "gpu_mem")
 
-# Below these amounts a logarithm says nothing: a core that is busy for a tenth of the time does little but start the
-# program, and twice as much on a busy node.
+# Below these amounts a logarithm, or a ratio, says nothing. A core that is busy for less than a tenth of the time does
+# little but start the program, which takes twice as long on a busy node; and all of that at once, on one CPU, makes a
+# run no more than a tenth longer.
 LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.1, 1.0
 
 # What a line of the feed may say, so that one that something damaged is passed over: logarithms are taken of these.

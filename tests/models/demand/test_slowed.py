@@ -77,9 +77,6 @@ def history_of(past: list[PastJob]) -> History:
         ([WHOLE] * 50, 0),
         # A tenth longer is not taken note of.
         ([WHOLE] * 3 + [Shown(2, 1.6, True)] * 20, 0),
-        # They sleep: the node was busier, or less.
-        ([Shown(8, 0.07, False)] * 3 + [Shown(3, 0.014, True)] * 20, 0),
-        ([Shown(8, 0.14, False)] * 3 + [Shown(3, 0.07, True)] * 20, 3),
         # Theirs had more, but not twice as many.
         ([Shown(3, 1.7, True)] * 3 + [CUT] * 20, 0),
         ([Shown(3, 1.7, False)] * 3 + [CUT] * 20, 2),
@@ -98,7 +95,7 @@ def history_of(past: list[PastJob]) -> History:
         ([WHOLE, WHOLE, Shown(8, 1.2, False), *[Shown(2, 1.5, True), CUT] * 3], 0),
     ],
     ids=[
-        "slowed", "too_few", "nobody_had_more", "nobody_is_cut", "hardly", "asleep", "hardly_asleep",
+        "slowed", "too_few", "nobody_had_more", "nobody_is_cut", "hardly",
         "not_twice_as_many", "all", "twice_as_many", "as_asked", "the_most_that_slow", "and_no_more", "faster",
         "for_want_of_memory", "too_few_to_tell", "and_of_cpus", "by_chance",
     ],
@@ -124,6 +121,8 @@ def test_what_the_site_bears_slows_nobody(share: float, slowed: bool) -> None:
         # Memory comes with its CPUs.
         ({"asked_mem_mib": None}, [(2, 1.3, True, True)]),
         ({"asked_cpus": None}, [(2, 1.3, False, False)]),
+        # How much starting it takes tells of the node.
+        ({"cores_per_task": 0.0106}, [(2, 0.1, True, False)]),
         ({"given_cpus": None}, []),
         ({"cores_per_task": None}, []),
         ({"complete": False}, []),
@@ -133,6 +132,16 @@ def test_jobs_show_what_they_had_and_kept_busy_once_they_ran_to_their_end(
     changes: dict[str, Any], told: list[Shown]
 ) -> None:
     assert shown_by([job(**changes)]) == told
+
+
+@pytest.mark.parametrize(("whole", "cut", "slowed"), [(0.02, 0.0106, False), (0.3, 0.16, True)])
+def test_jobs_that_sleep_are_slowed_by_nothing(whole: float, cut: float, slowed: bool) -> None:
+    """Forty that start at once on a busy node take a second longer."""
+    had_all = [job(cores_per_task=whole, given_cpus=8)] * 16
+    fewer_cpus = shown_by([*had_all, *[job(cores_per_task=cut)] * 24])
+    assert bool(slowing_cpus(fewer_cpus)) is slowed
+    less_memory = [*had_all, *[job(cores_per_task=cut, given_cpus=8, given_mem_mib=128)] * 24]
+    assert (doubt_of_memory(evidence_of(less_memory)) == "slowed") is slowed
 
 
 @pytest.mark.parametrize(
