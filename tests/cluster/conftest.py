@@ -128,6 +128,15 @@ class Shell:
         ).stdout.strip()
 
 
+def usable(shell: Shell) -> Shell:
+    """Return a user's shell; the test skips where he cannot run this Slurm's programs, as in a folder of root's."""
+    try:
+        shell.run("squeue", "--version")
+    except AssertionError:
+        pytest.skip(f"{shell.user} cannot run the programs of {chosen_prefix()}")
+    return shell
+
+
 @contextmanager
 def commands_on(sandbox: Sandbox) -> Iterator[None]:
     """Let Slurm's commands of this process work on a sandbox."""

@@ -21,7 +21,7 @@ from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.enforcement import memory_enforcement
 from slurm_plugin.sandbox.shape import PLAIN, Shape
 from tests.builders import T0, attempt, decision, request
-from tests.cluster.conftest import PATIENCE_S, Shell
+from tests.cluster.conftest import PATIENCE_S, Shell, usable
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.stores import store_attempts
 
@@ -197,4 +197,6 @@ def start_site(folder: Path, nodes: int, shape: Shape = PLAIN, patience_s: float
     options = Options(
         directory=folder / "site", nodes=nodes, slurm_prefix=chosen_prefix(), mode="enforce", shape=shape
     )
-    return Site(cluster.start(options), folder, patience_s)
+    site = Site(cluster.start(options), folder, patience_s)
+    usable(site.user)
+    return site

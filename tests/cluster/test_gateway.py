@@ -21,7 +21,7 @@ from slurm_plugin.slurm.queue import Resize
 from slurm_plugin.slurm.scontrol_lines import run_update
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from tests.cluster.advised_site import is_numbered
-from tests.cluster.conftest import Shell, commands_on
+from tests.cluster.conftest import Shell, commands_on, usable
 from tests.cluster.gate_queue import (
     TERMS,
     array_records,
@@ -88,12 +88,7 @@ def user(site: Sandbox) -> Shell:
     """The shell of a user without rights, where he can run this Slurm's programs."""
     if os.geteuid() != 0:
         pytest.skip("only root can submit as another user")
-    shell = Shell(site, user=MEMBER)
-    try:
-        shell.run("squeue", "--version")
-    except AssertionError:
-        pytest.skip(f"{MEMBER} cannot run the programs of {chosen_prefix()}")
-    return shell
+    return usable(Shell(site, user=MEMBER))
 
 
 @pytest.fixture(params=["scontrol", "pyslurm"])

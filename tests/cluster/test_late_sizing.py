@@ -25,7 +25,7 @@ from slurm_plugin.sandbox.shape import Shape
 from slurm_plugin.slurm.queue import Written
 from tests.builders import T0, attempt
 from tests.cluster import conftest
-from tests.cluster.conftest import CPUS_STAY, Shell
+from tests.cluster.conftest import CPUS_STAY, Shell, usable
 from tests.cluster.late_cycles import sizing
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.stores import store_attempts
@@ -137,10 +137,7 @@ def site(make_folder: Callable[[], Path]) -> Iterator[Site]:
         directory=folder / "site", nodes=4, slurm_prefix=chosen_prefix(), mode="enforce", shape=shape
     )
     site = Site(cluster.start(options), folder)
-    try:
-        site.user.run("squeue", "--version")
-    except AssertionError:
-        pytest.skip(f"{USER} cannot run the programs of {chosen_prefix()}")
+    usable(site.user)
     for words in (
         ("add", "qos", "small", f"MaxTRESPerUser=cpu={SINGLES_CPUS}"),
         ("add", "qos", "closed", "GrpTRES=cpu=0"),
