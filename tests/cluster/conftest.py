@@ -138,6 +138,22 @@ def usable(shell: Shell) -> Shell:
 
 
 @contextmanager
+def ingesting(sandbox: Sandbox, folder: Path) -> Iterator[None]:
+    """Let jobs that end count within seconds, as on a site: by nothing but `rightsizer ingest --watch`."""
+    with (folder / "ingest.log").open("ab") as log:
+        watching = subprocess.Popen(
+            ["rightsizer", "ingest", "--watch", "1"],
+            env={**os.environ, **sandbox.environment()},
+            stderr=log,
+        )
+    try:
+        yield
+    finally:
+        watching.terminate()
+        watching.wait(PATIENCE_S)
+
+
+@contextmanager
 def commands_on(sandbox: Sandbox) -> Iterator[None]:
     """Let Slurm's commands of this process work on a sandbox."""
     with patch.dict(os.environ, sandbox.environment()):

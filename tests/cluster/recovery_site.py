@@ -60,10 +60,14 @@ def past_of(
     return [attempt(job_id=first + n, submit_s=T0 + 1000 * n, **told) for n in range(30)]
 
 
-def pasts_of(families: Mapping[str, str]) -> dict[str, list[Attempt]]:
+def pasts_of(
+    families: Mapping[str, str], *, asked: Mapping[str, int] = {}, used_mib: float = USED_MIB
+) -> dict[str, list[Attempt]]:
     """The pasts of families, given by their scripts."""
-    numbered = enumerate(families.items(), 1)
-    return {name: past_of(name, body, 900_000 + 1000 * number) for number, (name, body) in numbered}
+    return {
+        name: past_of(name, body, 900_000 + 1000 * number, asked=asked, used_mib=used_mib)
+        for number, (name, body) in enumerate(families.items(), 1)
+    }
 
 
 def script_of(body: str) -> str:

@@ -4,8 +4,6 @@ RIGHTSIZER_BRAKE_JOBS=30 submits thirty at once to a model that gives too little
 """
 
 import os
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,27 +34,13 @@ MODEST = "true # modest\n"
 
 
 @pytest.fixture(scope="module")
-def site(make_folder: Callable[[], Path]) -> Site:
+def site(make_folder: Callable[[], Path]) -> Iterator[Site]:
     site = start_site(make_folder(), 4, patience_s=PATIENCE_S)
     site.train(pasts_of({"greedy": HOLD, "modest": MODEST}))
-    return site
+    with conftest.ingesting(site.sandbox, site.folder):
+        yield site
 
 
-@pytest.fixture
-def ingesting(site: Site) -> Iterator[None]:
-    """Nothing but `rightsizer ingest --watch` tells the service what ended."""
-    with (site.folder / "ingest.log").open("ab") as log:
-        watching = subprocess.Popen(
-            ["rightsizer", "ingest", "--watch", "1"],
-            env={**os.environ, **site.sandbox.environment()},
-            stderr=log,
-        )
-    yield
-    watching.send_signal(signal.SIGTERM)
-    watching.wait(PATIENCE_S)
-
-
-@pytest.mark.usefixtures("ingesting")
 def test_a_model_that_gives_a_family_too_little_stops_by_itself_and_others_go_on(site: Site) -> None:
     pulled, family = pulled_file(site.config.brakes), family_brake(USER, "greedy")
     bad = [site.submit("greedy", HOLD) for _ in range(AT_ONCE)]

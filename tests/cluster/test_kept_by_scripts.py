@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.recovery_site import Run, Site, past_of, start_site
+from tests.cluster.recovery_site import Run, Site, pasts_of, start_site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -24,12 +24,7 @@ SCRIPTS = {
 def site(make_folder: Callable[[], Path]) -> Site:
     site = start_site(make_folder(), nodes=1)
     asked = {"cpus_per_task": CPUS, "mem_per_node_mib": CPUS * CPU_MIB}
-    site.train(
-        {
-            name: past_of(name, body, 900_000 + 100 * number, asked=asked, used_mib=HELD_MIB)
-            for number, (name, body) in enumerate(SCRIPTS.items())
-        }
-    )
+    site.train(pasts_of(SCRIPTS, asked=asked, used_mib=HELD_MIB))
     return site
 
 

@@ -25,7 +25,7 @@ from slurm_plugin.sandbox.shape import Shape
 from slurm_plugin.slurm.queue import Written
 from tests.builders import T0, attempt
 from tests.cluster import conftest
-from tests.cluster.conftest import CPUS_STAY, Shell, usable
+from tests.cluster.conftest import CPUS_STAY, Shell, ingesting, usable
 from tests.cluster.late_cycles import sizing
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.stores import store_attempts
@@ -145,25 +145,12 @@ def site(make_folder: Callable[[], Path]) -> Iterator[Site]:
     ):
         site.shell.run("sacctmgr", "--immediate", *words)
     store_attempts(site.config.store.url, PAST)
-    with ingesting(site):
+    with ingesting(site.sandbox, site.folder):
         site.shell.run("rightsizer", "train", "--promote", "always")
         site.wait_for(
             lambda: "in use" in (site.sandbox.layout.log / f"{daemons.SERVE}.out").read_text(encoding="utf-8")
         )
         yield site
-
-
-@contextlib.contextmanager
-def ingesting(site: Site) -> Iterator[None]:
-    """Let jobs that end count within seconds, as on a site."""
-    environment = {**os.environ, **site.sandbox.environment()}
-    with (site.folder / "ingest.log").open("w", encoding="utf-8") as log:
-        watch = subprocess.Popen(["rightsizer", "ingest", "--watch", "1"], env=environment, stderr=log)
-    try:
-        yield
-    finally:
-        watch.terminate()
-        watch.wait(PATIENCE_S)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import pytest
 
 from models.past.job_names import NAMELESS
 from slurm_plugin.sandbox import cluster
-from tests.cluster.recovery_site import ASKED_CPUS, ASKED_MIB, past_of, script_of, start_site
+from tests.cluster.recovery_site import ASKED_CPUS, ASKED_MIB, pasts_of, script_of, start_site
 from tests.cluster.rest import rest_as
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -20,7 +20,7 @@ ASKED = {"cpus_per_task": ASKED_CPUS, "memory_per_node": ASKED_MIB}
 def test_a_job_by_slurmrestd_is_cut_with_a_name_and_without(make_folder: Callable[[], Path]) -> None:
     site = start_site(make_folder(), nodes=1)
     with rest_as(site.user, site.folder) as rest:
-        site.train({name: past_of(name, STEP, 900_000 + 100 * len(name)) for name in ("step", NAMELESS)})
+        site.train(pasts_of(dict.fromkeys(("step", NAMELESS), STEP)))
         script = script_of(STEP)
         named, nameless = rest.submit(script, name="step", **ASKED), rest.submit(script, **ASKED)
         twin = rest.submit(script, comment="rightsize=off", **ASKED)
@@ -36,7 +36,7 @@ def test_a_job_by_slurmrestd_is_cut_with_a_name_and_without(make_folder: Callabl
 
 def test_a_session_in_an_interpreter_keeps_its_memory(make_folder: Callable[[], Path]) -> None:
     site = start_site(make_folder(), nodes=1)
-    site.train({name: past_of(name, "", 900_000 + 100 * len(name)) for name in ("python3", "solve")})
+    site.train(pasts_of(dict.fromkeys(("python3", "solve"), "")))
     number = ("python3", "-c", "import os; print(os.environ['SLURM_JOB_ID'])")
     asks = ("srun", f"--mem={ASKED_MIB}")
     # What is called by another name than its program's tells of the next one.

@@ -95,9 +95,9 @@ def history_of(past: list[PastJob]) -> History:
         ([WHOLE, WHOLE, Shown(8, 1.2, False), *[Shown(2, 1.5, True), CUT] * 3], 0),
     ],
     ids=[
-        "slowed", "too_few", "nobody_had_more", "nobody_is_cut", "hardly",
-        "not_twice_as_many", "all", "twice_as_many", "as_asked", "the_most_that_slow", "and_no_more", "faster",
-        "for_want_of_memory", "too_few_to_tell", "and_of_cpus", "by_chance",
+        "slowed", "too_few", "nobody_had_more", "nobody_is_cut", "hardly", "not_twice_as_many", "all", "twice_as_many",
+        "as_asked", "the_most_that_slow", "and_no_more", "faster", "for_want_of_memory", "too_few_to_tell",
+        "and_of_cpus", "by_chance",
     ],
 )  # fmt: skip
 def test_cpus_slow_who_keeps_fewer_busy_than_those_with_twice_as_many(
