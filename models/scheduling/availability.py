@@ -146,7 +146,7 @@ def shortage(at_s: float, capacity: Ints, total: Amounts, windows: Sequence[Wind
     free = capacity.copy()
     for window in windows:
         if window.node in nodes and window.from_s <= at_s < window.to_s:
-            free[:, window.node] -= window.amounts
+            free[: len(window.amounts), window.node] -= window.amounts
     for node in nodes:
         if min(amounts_of(free[:, node])) < 0:
             raise ModelError(

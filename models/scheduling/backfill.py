@@ -147,8 +147,8 @@ class Freeing:
         self._reach = Reach(wish, spans=self.spans)
         self.at_s, self.alone, self.later = -1.0, False, room
         self.last: Parts = ()
-        # The rows of types of GPUs, of which most clusters have none.
-        self._types = range(PLAIN, len(wish.demand))
+        # Whether types of GPUs, or single ones, have rows of their own, which few clusters do.
+        self._more_rows = len(room.free) > PLAIN
         # Nodes that hold the demand, where it takes several.
         self._ready: set[int] = set()
         if wish.nodes > 1:
@@ -157,7 +157,7 @@ class Freeing:
     def first_fit(self, endings: Iterator[Ending]) -> Parts | None:
         """Go on to the first ending by which the job fits, and return where it does; None: not after all of them."""
         columns, freed, ready, reach = self._columns, self._freed, self._ready, self._reach
-        demand, types = self._wish.demand, self._types
+        demand, more_rows = self._wish.demand, self._more_rows
         need_cpu, need_mem, need_gpu = demand[:PLAIN]
         for end_s, _, given in endings:
             first = end_s > self.at_s
@@ -171,13 +171,14 @@ class Freeing:
                 bound[0] += amounts[0]
                 bound[1] += amounts[1]
                 bound[2] += amounts[2]
-                for row in types:
-                    bound[row] += amounts[row]
+                if more_rows:
+                    for row, amount in enumerate(amounts[PLAIN:], PLAIN):
+                        bound[row] += amount
                 if (
                     need_cpu <= bound[0]
                     and need_mem <= bound[1]
                     and need_gpu <= bound[2]
-                    and (not types or not exceeds(demand, bound))
+                    and (not more_rows or not exceeds(demand, bound))
                     and node in reach
                 ):
                     fits = True

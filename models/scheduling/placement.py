@@ -22,12 +22,14 @@ Fits = Callable[[Room, Ints], Mask]
 class Placement(msgspec.Struct, frozen=True):
     """A way to place. One that never `spans` nodes spares a try to what fits no single node.
 
-    Its jobs have one part each; `promise` in backfill.py relies on it.
+    Its jobs have one part each; `promise` in backfill.py relies on it. Where the `fullest` node that holds a job is
+    always taken, it is so again by the next one that is alike, as long as it holds that, too.
     """
 
     place: Place
     fits: Fits
     spans: bool = False
+    fullest: bool = True
 
     def reach(self, room: Room) -> Amounts:
         """Return the most that a job can need of each resource to be placed here."""

@@ -35,8 +35,9 @@ FEW = 8
 class Room:
     """Free amounts of nodes (resources × nodes), and what placement asks of them.
 
-    `total` is what the cluster has in all; of a bound 0: it is nothing to have.
-    GPU shares are of the node's GPUs together: which physical GPU a share is on is not told apart yet.
+    `total` is what the cluster has in all; of a bound 0: it is nothing to have. Demands have as many rows as it has.
+    GPU shares are of the node's GPUs together, unless `free` has a row behind these for each GPU of a node: then parts
+    say which they take of, and whoever places looks at them (models/gpus).
     """
 
     def __init__(self, free: Ints, total: Amounts) -> None:
@@ -84,7 +85,7 @@ class Room:
     def most(self) -> Amounts:
         """The most that is free of each resource on any node: a job that needs more fits on none."""
         if self._most is None:
-            self._most = amounts_of(self.free.max(axis=1))
+            self._most = amounts_of(self.free[: len(self.total)].max(axis=1))
         return self._most
 
     def is_short(self, demand: Amounts) -> bool:

@@ -8,8 +8,9 @@ import msgspec
 import numpy
 
 from accounting.errors import ModelError
+from models.gpus.placing import with_gpus
 from models.scheduling.availability import Availability, Window
-from models.scheduling.room import MILLI, Amounts, Ints, amounts_of
+from models.scheduling.room import MILLI, PLAIN, Amounts, Ints, amounts_of
 
 HOUR_S = 3600.0
 # No amount of a node or a job is as much: in thousandths, and of thousands of nodes, it would not fit a whole number.
@@ -86,8 +87,8 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Capacity (resources × nodes) and the speed of each node; what nodes lack at times; who may use each, None: all.
 
-    The first `own` columns are nodes. Behind them come parts of nodes that are reserved for users (availability.py);
-    `part_of` has the node of each.
+    Where single GPUs are told apart, each has a row behind the resources. The first `own` columns are nodes. Behind
+    them come parts of nodes that are reserved for users (availability.py); `part_of` has the node of each.
     """
 
     capacity: Ints
@@ -104,7 +105,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def total(self) -> Amounts:
         """What all nodes have."""
-        return amounts_of(self.capacity[:, : self.own].sum(axis=1))
+        return amounts_of(self.capacity[:PLAIN, : self.own].sum(axis=1))
 
     def availability(self) -> Availability | None:
         """Return the windows for a simulation to go by; None where there are none."""
@@ -128,6 +129,8 @@ def cluster_of(
     nodes: list[Node],
     reservations: Sequence[Reservation] = (),
     users: Mapping[str, frozenset[int]] | None = None,
+    *,
+    single_gpus: bool = False,
 ) -> Cluster:
     """Return the cluster of these nodes; `users` says who is meant by the names of reservations."""
     each = [node for node in nodes for _ in range(node.count)]
@@ -151,8 +154,9 @@ def cluster_of(
                 columns.append(amounts)
                 part_of.append(node)
                 only_for.append(holders)
+    capacity = numpy.array(columns, dtype=numpy.int64).T.copy()
     return Cluster(
-        capacity=numpy.array(columns, dtype=numpy.int64).T.copy(),
+        capacity=with_gpus(capacity) if single_gpus else capacity,
         speeds=tuple(node.speed for node in each) + tuple(each[node].speed for node in part_of),
         windows=tuple(windows),
         part_of=tuple(part_of),

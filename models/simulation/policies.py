@@ -1,4 +1,4 @@
-"""The policies that a name stands for, in one table: an order, and what a job that waits holds up."""
+"""The policies and ways to place that a name stands for: an order, what a job that waits holds up, where jobs go."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Iterable
 import msgspec
 
 from accounting.errors import ConfigError
+from models.gpus.fragmentation import usual_of
+from models.gpus.placing import FULLEST, Gradient
 from models.scheduling.ordering import ORDERINGS
-from models.scheduling.placement import PLACEMENTS
+from models.scheduling.placement import PLACEMENTS, WHOLE, Placement
 from models.scheduling.run_time_guess import LastTwo
 from models.simulation.engine import Policy
+from models.simulation.workload import Workload
 
 # With `-fit`, a job that does not fit holds nothing up: the rounds of the resource-demand paper.
 POLICIES: dict[str, Policy] = {
@@ -24,15 +27,30 @@ POLICIES: dict[str, Policy] = {
     "easy++": Policy(start="easy", guess=LastTwo),
     "conservative": Policy(start="conservative"),
 }
+# These look at single GPUs; to all others the shares of a node's GPUs are one.
+BEST_FIT, FGD = SINGLE_GPUS = ("best-fit", "fgd")
 
 
-def policies(names: Iterable[str], placement: str, seed: int = 1) -> dict[str, Policy]:
+def way_to_place(name: str, jobs: Workload) -> Placement:
+    """Return a way to place the jobs of a load; ConfigError names those there are."""
+    if name == FGD:
+        return by_fragments(jobs).placement
+    known = {**PLACEMENTS, BEST_FIT: FULLEST}
+    if name not in known:
+        raise ConfigError(f"no placement is called {name}; there are {', '.join([*known, FGD])}")
+    return known[name]
+
+
+def by_fragments(jobs: Workload) -> Gradient:
+    """Return what places jobs beside those that usually come, as a site knows them from its past: those of a load."""
+    return Gradient(usual_of(jobs.asked))
+
+
+def policies(names: Iterable[str], placement: Placement = WHOLE, seed: int = 1) -> dict[str, Policy]:
     """Return the policies of these names with a way to place, and a seed; ConfigError names those there are."""
-    if placement not in PLACEMENTS:
-        raise ConfigError(f"no placement is called {placement}; there are {', '.join(PLACEMENTS)}")
     found: dict[str, Policy] = {}
     for name in names:
         if name not in POLICIES:
             raise ConfigError(f"no policy is called {name}; there are {', '.join(POLICIES)}")
-        found[name] = msgspec.structs.replace(POLICIES[name], placement=PLACEMENTS[placement], seed=seed)
+        found[name] = msgspec.structs.replace(POLICIES[name], placement=placement, seed=seed)
     return found

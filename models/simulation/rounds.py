@@ -127,12 +127,13 @@ class Placed(NamedTuple):
 def placed(state: State, position: int, kind: int, before: Placed) -> Placed:
     """Return where a job goes, given where the one `before` it went, since which nothing has changed but for that.
 
-    As all ways to place try the fullest node first, and that has become fuller, one that is alike goes there, too,
-    while it fits: so tasks of an array need not look at all nodes.
+    Where the fullest node is tried first, and that has become fuller, one that is alike goes there, too, while it fits:
+    so tasks of an array need not look at all nodes.
     """
     queue = state.queue
     demand, nodes = queue.demand(position), queue.nodes(position)
-    if nodes == 1 and before.parts and len(before.parts) == 1 and before[:2] == (kind, demand):
+    alike = nodes == 1 and before[:2] == (kind, demand)
+    if state.placement.fullest and alike and before.parts and len(before.parts) == 1:
         ((node, amounts),) = before.parts
         if state.holds(kind, node, amounts):
             return before

@@ -18,6 +18,7 @@ from accounting.errors import ConfigError, ModelError
 from accounting.schema_hints import hint
 from models.scheduling.room import MILLI, Amounts, amounts_of
 from models.simulation.nodes import Cluster, Node, Reservation, are_amounts, cluster_of
+from models.simulation.policies import SINGLE_GPUS
 from models.simulation.trace import read_trace
 from models.simulation.workload import Workload, poisson_arrivals, workload
 
@@ -165,7 +166,8 @@ def cluster(scenario: Scenario, users: Mapping[str, frozenset[int]] | None = Non
     """Return the cluster of a scenario; `users` as of its load, whom its reservations name."""
     if not scenario.nodes:
         raise ConfigError("a scenario needs [[nodes]]; give at least one")
-    return cluster_of(scenario.nodes, scenario.reservations, users)
+    single_gpus = scenario.placement in SINGLE_GPUS
+    return cluster_of(scenario.nodes, scenario.reservations, users, single_gpus=single_gpus)
 
 
 class ShareOfRequest:

@@ -61,7 +61,7 @@ class State:
         self.place = placement.place
         self._started = started
         self._passed_over = passed_over
-        self.queue = Queue(len(room.free))
+        self.queue = Queue(len(room.total))
         self.lanes: dict[int, Queue] = {}
         self.waiting: dict[int, Waiting] = {}
         self.running: dict[int, Running] = {}

@@ -101,7 +101,7 @@ def replay(
 
     config = load_config(config_file)
     site = energy_site(config.energy)
-    chosen = policies(dict.fromkeys(names), "whole")
+    chosen = policies(dict.fromkeys(names))
     if plot is not None:
         check_plots(plot)
     if since is not None and until is not None and since >= until:

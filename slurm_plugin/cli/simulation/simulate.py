@@ -12,6 +12,7 @@ from slurm_plugin.cli.output import format_option, note, print_rows
 from slurm_plugin.cli.plot_check import check_plots
 from slurm_plugin.cli.simulation.drawing import draw
 from slurm_plugin.cli.simulation.machines import nodes_option
+from slurm_plugin.cli.simulation.placed import explain_rows
 
 if TYPE_CHECKING:
     from models.simulation.nodes import Node
@@ -31,6 +32,16 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--seed", type=click.IntRange(0), help="Of a made-up load and of `heap`, instead of the scenario's."
 )
+@click.option(
+    "--placement", help="Where jobs go, instead of the scenario's; fgd and best-fit know single GPUs."
+)
+@click.option(
+    "--explain",
+    "explained",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Why the N-th job that came went where it did, with fgd, in place of the figures.",
+)
 @click.option("--plot", type=FILE, help="Draw what was in use over time (PNG, SVG, PDF).")
 @format_option
 def simulate(
@@ -39,6 +50,8 @@ def simulate(
     trace: Path | None,
     names: tuple[str, ...],
     seed: int | None,
+    placement: str | None,
+    explained: int | None,
     plot: Path | None,
     output_format: str,
 ) -> None:
@@ -53,11 +66,12 @@ def simulate(
       rightsizer simulate cluster.toml
       rightsizer simulate --nodes 20x64:257000:4 --trace last-month.swf
       rightsizer simulate cluster.toml --policy easy --policy conservative --format json
+      rightsizer simulate cluster.toml --policy easy --placement fgd --explain 17
     """
-    from models.simulation.policies import policies
+    from models.simulation.policies import FGD, policies, way_to_place
 
     # What is wrong with the command itself is said before anything is read, and before what takes long is imported.
-    policies(names, "whole")
+    policies(names)
     if plot is not None:
         check_plots(plot)
     from models.simulation.engine import Hooks
@@ -66,9 +80,13 @@ def simulate(
     from models.simulation.scenario import ShareOfRequest, cluster, load_of
 
     described = described_by(scenario, nodes, trace)
+    if placement is not None:
+        described = msgspec.structs.replace(described, placement=placement)
+    if explained is not None and described.placement != FGD:
+        raise click.UsageError(f"--explain tells why {FGD} placed a job; add --placement {FGD}")
     seed = described.seed if seed is None else seed
-    chosen = policies(names or described.policies, described.placement, seed)
     jobs, left_out, users = load_of(described, Path() if scenario is None else scenario.parent, seed)
+    chosen = policies(names or described.policies, way_to_place(described.placement, jobs), seed)
     if left_out:
         note(f"{left_out} jobs of the trace never ran and are left out")
     machines = cluster(described, users)
@@ -79,6 +97,9 @@ def simulate(
         ran[name] = run(jobs, machines, policy, hooks, until_s)
     if plot is not None:
         draw(ran, plot)
+    if explained is not None:
+        print_rows(explain_rows(explained - 1, machines, ran), output_format)
+        return
     title = ", ".join(file.name for file in (scenario, trace) if file is not None)
     print_rows([row_of(name, results) for name, results in ran.items()], output_format, f"{title}, simulated")
 

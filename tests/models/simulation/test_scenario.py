@@ -15,7 +15,7 @@ from models.run_time.strategy import TypeModel
 from models.simulation.adaptive import AdaptiveScaling
 from models.simulation.engine import simulate
 from models.simulation.nodes import Node, cluster_of
-from models.simulation.policies import POLICIES, policies
+from models.simulation.policies import POLICIES, policies, way_to_place
 from models.simulation.results import Outcome
 from models.simulation.scenario import cluster, load_of, read_scenario
 from models.simulation.trace import read_trace
@@ -56,7 +56,7 @@ def test_every_named_policy_finishes_a_made_up_load(tmp_path: Path) -> None:
     jobs, _, _ = load_of(scenario, tmp_path, scenario.seed)
     assert len(jobs) > 150
     waits = {}
-    for name, policy in policies(POLICIES, "whole").items():
+    for name, policy in policies(POLICIES).items():
         results = simulate(jobs, cluster(scenario), policy)
         assert len(results.runs) == len(jobs)
         waits[name] = float((results.start_s - jobs.submit_s).mean())
@@ -69,7 +69,7 @@ def test_small_jobs_wait_less_in_the_heap_than_largest_first(tmp_path: Path) -> 
     jobs, _, _ = load_of(scenario, tmp_path, scenario.seed)
     small = jobs.kind == 0
     waits_s = {}
-    for order, policy in policies(["largest", "heap"], "whole", scenario.seed).items():
+    for order, policy in policies(["largest", "heap"], seed=scenario.seed).items():
         wait_s = simulate(jobs, cluster(scenario), policy).start_s - jobs.submit_s
         waits_s[order] = float(wait_s[small].mean())
     assert waits_s["heap"] < waits_s["largest"] / 2
@@ -79,8 +79,7 @@ def test_a_heap_is_drawn_from_the_seed(tmp_path: Path) -> None:
     scenario = read_scenario(scenario_file(tmp_path, SCENARIO.replace("= 60\n", "= 180\n")))
     jobs, _, _ = load_of(scenario, tmp_path, scenario.seed)
     one, other, third = (
-        simulate(jobs, cluster(scenario), policies(["heap"], "whole", seed)["heap"]).runs
-        for seed in (1, 1, 2)
+        simulate(jobs, cluster(scenario), policies(["heap"], seed=seed)["heap"]).runs for seed in (1, 1, 2)
     )
     assert one == other
     assert one != third
@@ -155,11 +154,11 @@ def test_a_number_that_is_none_is_refused_in_words(tmp_path: Path, old: str, new
         load_of(read_scenario(scenario_file(tmp_path, SCENARIO.replace(old, new))), tmp_path, 3)
 
 
-def test_a_policy_that_there_is_not_is_named() -> None:
+def test_a_policy_that_there_is_not_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no policy is called fif; there are fifo"):
-        policies(["fif"], "whole")
+        policies(["fif"])
     with pytest.raises(ConfigError, match="no placement"):
-        policies(["fifo"], "somewhere")
+        way_to_place("somewhere", load_of(read_scenario(scenario_file(tmp_path)), tmp_path, 1).jobs)
 
 
 def test_a_trace_of_either_format_is_the_same_load(tmp_path: Path) -> None:

@@ -92,3 +92,42 @@ def test_the_scenario_of_the_docs_runs(tmp_path: Path, run: Run) -> None:
     rows = json.loads(run("simulate", str(file), "--format", "json").out)
     assert [row["policy"] for row in rows] == ["fifo", "easy", "easy++", "drf"]
     assert all(row["finished"] == row["jobs"] > 1000 for row in rows)
+
+
+def test_it_explains_where_a_job_went_by_what_others_would_lose(tmp_path: Path, run: Run) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text(
+        "submit_s,run_s,cpus,mem_mib,gpus\n0,100,8,100,0.5\n0,100,8,100,1\n0,100,8,100,2\n5,100,8,100,0.25\n"
+    )
+    nodes = ("--nodes", "4x32:1000:2", "--nodes", "1x16:1000:2", "--trace", str(trace), "--policy", "fifo")
+    ran = run("simulate", *nodes, "--placement", "fgd", "--explain", "4", "--format", "json")
+    assert ran.code == 0, ran.err
+    first, *others = json.loads(ran.out)
+    assert others
+    assert first["costs (GPUs)"] == min(row["costs (GPUs)"] for row in (first, *others))
+    assert first["taken"] == 0.25
+    assert f"on node {first['node']}: of what is idle" in ran.err
+    assert f"the least of {1 + len(others)} nodes" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "told"),
+    [
+        (
+            ("--placement", "fgd", "--explain", "2"),
+            1,
+            "there is no job 2; give 1 to 1, in the order of arrival",
+        ),
+        (("--explain", "1"), 2, "--explain tells why fgd placed a job; add --placement fgd"),
+        (("--placement", "fdg"), 2, "no placement is called fdg; there are whole, spread, best-fit, fgd"),
+        (("--placement", "fgd", "--explain", "0"), 2, "0 is not in the range x>=1"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused_in_words(
+    tmp_path: Path, run: Run, more: tuple[str, ...], code: int, told: str
+) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("submit_s,run_s,cpus\n0,100,4\n")
+    ran = run("simulate", "--nodes", "1x4:1000", "--trace", str(trace), "--policy", "fifo", *more)
+    assert ran.code == code
+    assert told in ran.err

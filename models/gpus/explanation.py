@@ -1,0 +1,56 @@
+"""Why a job goes on one node and not on another, in what those that usually come would lose. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy
+
+from models.gpus.fragmentation import Usual, fitting, lost
+from models.gpus.placing import NONE, Choice, Gradient, part_on
+from models.scheduling.room import MILLI, PLAIN, Amounts, Room
+
+
+class Weighed(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that holds a job, and what it would cost there: less is better. Amounts are of GPUs.
+
+    The job takes `taken` itself. Of what stays idle on the node, so much more than before is lost to a job that comes,
+    in the mean: `for_cpus`, `for_memory`, or as too few GPUs are free together, or too little of one (`for_gpus`); less
+    than 0 where it takes what was lost already. It costs the sum of these, and what it is worth to keep a node
+    `empty`. `fits_no_more` is the share of the jobs that usually come that fitted there before, and do not then.
+    """
+
+    node: int
+    gpu: int | None
+    cost: float
+    taken: float
+    for_cpus: float
+    for_memory: float
+    for_gpus: float
+    empty: float
+    fits_no_more: float
+
+
+def weighed(room: Room, demand: Amounts, gradient: Gradient, usual: Usual, most: int) -> list[Weighed]:
+    """Return the first nodes for a job, the best first, at most so many; none: no node holds it."""
+    return [_weighed(room, demand, choice, usual) for choice in gradient.choices(room, demand)[:most]]
+
+
+def _weighed(room: Room, demand: Amounts, choice: Choice, usual: Usual) -> Weighed:
+    part = part_on(room, choice.node, demand, choice.device)
+    before = room.free[:, [choice.node]]
+    after = before - numpy.array(part)[:, None]
+    cpus, memory, gpus = (
+        float(then[0] - now[0]) / MILLI
+        for now, then in zip(lost(before, usual)[1:], lost(after, usual)[1:], strict=True)
+    )
+    return Weighed(
+        node=choice.node,
+        gpu=None if choice.device == NONE else choice.device,
+        cost=(choice.loss_milli + choice.empty_milli) / MILLI,
+        taken=sum(part[PLAIN:]) / MILLI,
+        for_cpus=cpus,
+        for_memory=memory,
+        for_gpus=gpus,
+        empty=choice.empty_milli / MILLI,
+        fits_no_more=float((fitting(before, usual) - fitting(after, usual))[0]),
+    )

@@ -1,0 +1,117 @@
+"""What of the idle GPUs is of use to the jobs that usually come, and why the rest is not. Pure.
+
+A GPU is idle for nothing where its node has no CPUs or memory left for the jobs that come, where too few GPUs are free
+there together, or where a share of it is left that is smaller than what is asked for. How much of a node's idle GPUs is
+lost so, over the jobs that usually come by how often they do, is its fragmentation (Weng et al.: Beware of
+Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent, USENIX ATC 2023, §3). Unlike there
+memory counts, too, as on most Slurm sites a job may use up that of a node.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy
+
+from models.scheduling.room import MILLI, PLAIN, Floats, Ints, Mask
+
+CPU, MEM, GPU = range(PLAIN)
+# So many kinds of jobs, the most frequent ones, are usual: what more would cost to look at tells no more.
+MOST_KINDS = 200
+
+
+class Wanted(NamedTuple):
+    """GPUs that a job wants of a node: so many, of each a share in thousandths."""
+
+    gpus: int
+    share_milli: int
+
+
+def wanted_of(gpu_milli: int) -> Wanted:
+    """Return which GPUs a job wants that asks for so much: less than one is a share of one, more are whole GPUs."""
+    if gpu_milli < MILLI:
+        return Wanted(min(1, gpu_milli), gpu_milli)
+    return Wanted(-(-gpu_milli // MILLI), MILLI)
+
+
+class Usual(NamedTuple):
+    """Kinds of jobs that want GPUs, and how often each comes among them (together 1; nothing: no such job comes).
+
+    `share_of` has the place of each kind's share in `shares`, which ascend.
+    """
+
+    cpu_milli: Ints
+    mem_mib: Ints
+    gpus: Ints
+    share_of: Ints
+    shares: Ints
+    often: Floats
+
+
+def usual_of(asked: Ints) -> Usual:
+    """Return the kinds among jobs that asked for so much on a node (jobs × resources), the most frequent ones.
+
+    Those without GPUs do not matter: of idle GPUs they use none, wherever they go.
+    """
+    kinds, times = numpy.unique(asked[asked[:, GPU] > 0], axis=0, return_counts=True)
+    most = numpy.sort(numpy.argsort(-times, kind="stable")[:MOST_KINDS])
+    kinds, times = kinds[most], times[most]
+    wanted = [wanted_of(gpu_milli) for gpu_milli in kinds[:, GPU].tolist()]
+    shares, share_of = numpy.unique([each.share_milli for each in wanted], return_inverse=True)
+    return Usual(
+        cpu_milli=kinds[:, CPU],
+        mem_mib=kinds[:, MEM],
+        gpus=numpy.array([each.gpus for each in wanted], dtype=numpy.int64),
+        share_of=share_of.ravel(),
+        shares=shares.astype(numpy.int64),
+        often=times / max(1, times.sum()),
+    )
+
+
+def usable_milli(free: Ints, usual: Usual) -> Floats:
+    """Return how much of each node's idle GPUs a job that comes could use, in the mean (thousandths of a GPU).
+
+    `free` is as of a Room whose GPUs are told apart (rows × nodes).
+    """
+    devices = free[PLAIN:]
+    enough = devices >= usual.shares[:, None, None]
+    idle = (enough * devices).sum(axis=1)[usual.share_of]
+    found: Floats = usual.often @ (_fits(free, usual, enough) * idle)
+    return found
+
+
+def fitting(free: Ints, usual: Usual) -> Floats:
+    """Return how many of the jobs that come would fit on each node (0..1); `free` as of `usable_milli`."""
+    found: Floats = usual.often @ _fits(free, usual, free[PLAIN:] >= usual.shares[:, None, None])
+    return found
+
+
+def _fits(free: Ints, usual: Usual, enough: Mask) -> Mask:
+    """Return which kinds of jobs fit on which nodes; `enough`: which of their GPUs have which share free."""
+    fits: Mask = enough.sum(axis=1)[usual.share_of] >= usual.gpus[:, None]
+    fits &= free[CPU] >= usual.cpu_milli[:, None]
+    fits &= free[MEM] >= usual.mem_mib[:, None]
+    return fits
+
+
+class Lost(NamedTuple):
+    """Of what use each node's idle GPUs are to a job that comes, in the mean (thousandths of a GPU).
+
+    `usable`, or lost: for want of `cpus`, of `memory`, or of GPUs: too few of them, or too little of each, are free
+    together (`gpus`). What lacks several counts for the first of these.
+    """
+
+    usable: Floats
+    cpus: Floats
+    memory: Floats
+    gpus: Floats
+
+
+def lost(free: Ints, usual: Usual) -> Lost:
+    """Return of what use the idle GPUs of each node are; `free` as of `usable_milli`. Where nobody comes, of none."""
+    idle = free[PLAIN:].sum(axis=0)
+    no_cpus = free[CPU] < usual.cpu_milli[:, None]
+    no_memory = ~no_cpus & (free[MEM] < usual.mem_mib[:, None])
+    cpus, memory = (usual.often @ short * idle for short in (no_cpus, no_memory))
+    usable = usable_milli(free, usual)
+    return Lost(usable=usable, cpus=cpus, memory=memory, gpus=idle - usable - cpus - memory)

@@ -1,0 +1,196 @@
+"""On which node, and which of its GPUs, a job goes so that the idle ones stay of use to those that usually come. Pure.
+
+Of all nodes that hold it, it goes where what they could use of idle GPUs shrinks least (fragmentation.py): down the
+gradient of fragmentation, as in FGD (Weng et al., USENIX ATC 2023, §4). Beyond that paper a node that is full already
+is preferred to one that is empty, by KEPT_EMPTY_MILLI. What a job would cost on a node is worked out anew only once
+something there has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy
+
+from models.gpus.fragmentation import CPU, GPU, MEM, Usual, Wanted, usable_milli, wanted_of
+from models.scheduling.placement import Placement, fits_whole, holding
+from models.scheduling.room import MILLI, PLAIN, Amounts, Floats, Ints, Mask, Parts, Room
+
+# What it is worth to keep a node empty, for jobs to come that nobody knows yet, in thousandths of a GPU. Chosen on the
+# two Alibaba traces of the paper (docs/decisions/0072).
+KEPT_EMPTY_MILLI = 30.0
+# Of so many demands it is remembered what they would cost on each node.
+REMEMBERED = 500
+NONE = -1
+
+
+def with_gpus(capacity: Ints) -> Ints:
+    """Return a capacity (resources × nodes) with a row for each GPU behind it; a part of a GPU is the last."""
+    most = -(-int(capacity[GPU].max(initial=0)) // MILLI)
+    devices = numpy.clip(capacity[GPU] - MILLI * numpy.arange(most)[:, None], 0, MILLI)
+    return numpy.vstack([capacity[:PLAIN], devices])
+
+
+def holding_gpus(room: Room, demand: Amounts) -> Ints:
+    """Return the nodes that hold a demand, on as few of their GPUs as it wants, in their order."""
+    nodes = holding(room, demand)
+    wanted = wanted_of(demand[GPU])
+    if not wanted.gpus:
+        return nodes
+    enough = (room.free[PLAIN:, nodes] >= wanted.share_milli).sum(axis=0) >= wanted.gpus
+    found: Ints = nodes[enough]
+    return found
+
+
+def part_on(room: Room, node: int, demand: Amounts, device: int = NONE) -> Amounts:
+    """Return what a demand takes of a node: a share of that GPU, else of the fullest ones that hold as much."""
+    wanted = wanted_of(demand[GPU])
+    devices = room.free[PLAIN:, node]
+    taken = [0] * len(devices)
+    if device == NONE:
+        order = numpy.argsort(devices, kind="stable")
+        chosen = order[devices[order] >= wanted.share_milli][: wanted.gpus].tolist()
+    else:
+        chosen = [device]
+    for each in chosen:
+        taken[each] = wanted.share_milli
+    return (demand[CPU], demand[MEM], wanted.gpus * wanted.share_milli, *taken)
+
+
+def place_fullest(room: Room, demand: Amounts) -> Parts | None:
+    """Return the fullest node that holds a demand, and the fullest of its GPUs; None: no node does."""
+    nodes = holding_gpus(room, demand)
+    if not nodes.size:
+        return None
+    node = int(nodes[room.left_of(nodes).argmin()])
+    return ((node, part_on(room, node, demand)),)
+
+
+class _Known(NamedTuple):
+    """What is known of a demand: how nodes were when it was worked out, what each would lose, and by which GPU."""
+
+    free: Ints
+    loss_milli: Floats
+    device: Ints
+
+
+class Choice(NamedTuple):
+    """A node that holds a job, which of its GPUs a share goes on (-1: no share), and what that costs.
+
+    `loss_milli` is how much less of the idle GPUs a job that comes could use, in the mean (thousandths of a GPU); what
+    the job takes itself is in it. With `empty_milli`, for how empty the node is, it makes the score; less is better.
+    """
+
+    node: int
+    device: int
+    loss_milli: float
+    empty_milli: float
+
+
+class Gradient:
+    """Places jobs where those that usually come lose least. It remembers what it has worked out, and nothing else."""
+
+    def __init__(self, usual: Usual, kept_empty_milli: float = KEPT_EMPTY_MILLI) -> None:
+        self._usual = usual
+        self._kept_empty_milli = kept_empty_milli
+        # By how many nodes there are, and what is asked for.
+        self._known: dict[tuple[int, Amounts], _Known] = {}
+
+    @property
+    def placement(self) -> Placement:
+        """Return it as a way to place jobs of one node."""
+        return Placement(self.place, fits_gpus, fullest=False)
+
+    def place(self, room: Room, demand: Amounts) -> Parts | None:
+        """Return where a job goes; None: no node holds it."""
+        nodes = holding_gpus(room, demand)
+        if not nodes.size:
+            return None
+        known = self._know(room.free, demand)
+        node = int(nodes[(known.loss_milli[nodes] + self._empty_milli(room, nodes)).argmin()])
+        return ((node, part_on(room, node, demand, int(known.device[node]))),)
+
+    def choices(self, room: Room, demand: Amounts) -> list[Choice]:
+        """Return all nodes that hold a job, the best first, as `place` takes them."""
+        nodes = holding_gpus(room, demand)
+        known = self._know(room.free, demand)
+        loss_milli, empty_milli = known.loss_milli[nodes], self._empty_milli(room, nodes)
+        order = numpy.argsort(loss_milli + empty_milli, kind="stable")
+        columns = (nodes, known.device[nodes], loss_milli, empty_milli)
+        return [Choice(*row) for row in zip(*(column[order].tolist() for column in columns), strict=True)]
+
+    def _empty_milli(self, room: Room, nodes: Ints) -> Floats:
+        """Return what it costs to use nodes that are empty yet: of one as large as the mean, KEPT_EMPTY_MILLI."""
+        kinds = sum(map(bool, room.total[:PLAIN]))
+        found: Floats = room.left_of(nodes) * (self._kept_empty_milli * room.free.shape[1] / max(1, kinds))
+        return found
+
+    def _know(self, free: Ints, demand: Amounts) -> _Known:
+        nodes = free.shape[1]
+        known = self._known.get((nodes, demand))
+        if known is None:
+            if len(self._known) >= REMEMBERED:
+                del self._known[next(iter(self._known))]
+            nothing = numpy.full_like(free, NONE)
+            known = _Known(nothing, numpy.full(nodes, numpy.inf), numpy.full(nodes, NONE))
+            self._known[nodes, demand] = known
+        changed = (known.free != free).any(axis=0).nonzero()[0]
+        if changed.size:
+            some = free[:, changed]
+            known.free[:, changed] = some
+            known.loss_milli[changed], known.device[changed] = losses(some, demand, self._usual)
+        return known
+
+
+def losses(free: Ints, demand: Amounts, usual: Usual) -> tuple[Floats, Ints]:
+    """Return what a job would cost on each node, as of `Choice`, and by which GPU; infinite: it does not fit there."""
+    before = usable_milli(free, usual)
+    least, device = numpy.full(len(before), numpy.inf), numpy.full(len(before), NONE)
+    for candidate, nodes, after in _afterwards(free, demand, wanted_of(demand[GPU])):
+        loss = before[nodes] - usable_milli(after, usual)
+        better = loss < least[nodes]
+        least[nodes[better]], device[nodes[better]] = loss[better], candidate
+    return least, device
+
+
+def _afterwards(free: Ints, demand: Amounts, wanted: Wanted) -> Iterator[tuple[int, Ints, Ints]]:
+    """Yield for each GPU that a share may go on, or once: the nodes that hold a job so, and how they would be then."""
+    held: Mask = (free[CPU] >= demand[CPU]) & (free[MEM] >= demand[MEM])
+    devices = free[PLAIN:]
+    if wanted.share_milli in (0, MILLI):
+        enough: Mask = devices >= wanted.share_milli
+        held &= enough.sum(axis=0) >= wanted.gpus
+        taken: Ints = wanted.share_milli * (enough & (enough.cumsum(axis=0) <= wanted.gpus))
+        yield NONE, held.nonzero()[0], _less(free, demand, taken)[:, held]
+        return
+    for candidate, has in enumerate(devices):
+        # Of GPUs that have as much free one is as good as another.
+        first: Mask = held & (has >= wanted.share_milli) & ~(devices[:candidate] == has).any(axis=0)
+        nodes = first.nonzero()[0]
+        if nodes.size:
+            taken = numpy.zeros((len(devices), len(nodes)), dtype=numpy.int64)
+            taken[candidate] = wanted.share_milli
+            yield candidate, nodes, _less(free[:, nodes], demand, taken)
+
+
+def _less(free: Ints, demand: Amounts, taken: Ints) -> Ints:
+    """Return what nodes have free once a demand is taken of each, and so much of each of their GPUs."""
+    after = free.copy()
+    after[CPU] -= demand[CPU]
+    after[MEM] -= demand[MEM]
+    after[GPU] -= taken.sum(axis=0)
+    after[PLAIN:] -= taken
+    return after
+
+
+def fits_gpus(room: Room, demands: Ints) -> Mask:
+    """Return which demands (resources × jobs) some node holds, on as few of its GPUs as each wants."""
+    fit = fits_whole(room, demands)
+    kinds, kind_of = numpy.unique(demands[:, fit], axis=1, return_inverse=True)
+    held = [bool(holding_gpus(room, tuple(kind)).size) for kind in kinds.T.tolist()]
+    fit[fit] = numpy.array(held, dtype=numpy.bool_)[kind_of.ravel()]
+    return fit
+
+
+FULLEST = Placement(place_fullest, fits_gpus, fullest=False)
