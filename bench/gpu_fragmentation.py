@@ -1,13 +1,17 @@
 """How many GPUs are handed out when jobs that share them come until no more fit: by fragmentation, and by its peers.
 
-    python -m bench.gpu_fragmentation [--seeds 10] [--arrivals 1.3] [--load default gpushare100] [--traces DIR]
-        [--format table|json|csv]
+    python -m bench.gpu_fragmentation [--seeds 10] [--arrivals 1.3] [--load default gpushare100] [--ends 0.9 1.0 1.2]
+        [--traces DIR] [--format table|json|csv]
 
 The experiment of Weng et al. (USENIX ATC 2023, §6.2) on its own cluster and jobs (Alibaba, 2023: 1,213 nodes with 6,212
 GPUs, 8,152 jobs; gpu/openb_*.csv.gz in $RIGHTSIZER_TRACES): the jobs of the trace in an order drawn by chance, and more
 of them drawn again until they ask for 1.3 times the GPUs that there are. What does not fit is turned away, and nothing
 ends. All ways to place get the same jobs in the same order. «fgd» is ours, «fgd as published» the same without our
 price for nodes that are empty yet. Beside the shares stands what a decision takes by the clock, against best fit.
+
+With `--ends` jobs end instead: on every eighth of those nodes 12,000 jobs of the trace, drawn, come one after the other
+(Poisson) and run for an hour in the mean (exponential), so that they ask for so much of the GPUs in the long run. All
+that fit start, in the order of arrival, in the simulator of `rightsizer simulate`; until the last has come.
 """
 
 from __future__ import annotations
@@ -27,6 +31,11 @@ from bench.gpu_peers import Place, peers
 from models.gpus.fragmentation import GPU, usual_of
 from models.gpus.placing import Gradient, with_gpus
 from models.scheduling.room import MILLI, PLAIN, Ints, Room, amounts_of
+from models.simulation.engine import simulate
+from models.simulation.nodes import Cluster
+from models.simulation.policies import SINGLE_GPUS, policies, way_to_place
+from models.simulation.results import figures
+from models.simulation.workload import workload
 from slurm_plugin.cli.output import note, print_rows
 
 LOADS = ("default", "gpushare100")
@@ -35,6 +44,7 @@ PAPER = {
     "fgd as published": 95.39, "best fit": 93.08, "packing": 92.0, "clustering": 91.88, "dot product": 90.85,
     "random": 87.47,
 }  # fmt: skip
+EVERY, JOBS, RUN_S = 8, 12_000, 3600.0
 OURS, PUBLISHED, BEST_FIT = "fgd", "fgd as published", "best fit"
 Row = dict[str, object]
 
@@ -53,11 +63,21 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--arrivals", type=float, default=1.3, help="GPUs asked for, over those there are")
     parser.add_argument("--load", nargs="+", choices=LOADS, default=LOADS)
+    parser.add_argument(
+        "--ends", nargs="+", type=float, help="jobs end; GPUs asked for in the long run, of those there are"
+    )
     parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     if arguments.traces is None:
         sys.exit("no traces: set RIGHTSIZER_TRACES to the folder that holds gpu/openb_*.csv.gz")
+    if arguments.ends:
+        cases = [
+            (load, share, seed) for load in arguments.load for share in arguments.ends for seed in (1, 2, 3)
+        ]
+        ended = [row for case in cases for row in measure_ending(arguments.traces, *case)]
+        print_rows(ended, arguments.format, "Where jobs end")
+        return
     rows: list[Row] = []
     for load in arguments.load:
         rows += measure(arguments.traces, load, arguments.arrivals, range(1, arguments.seeds + 1))
@@ -144,6 +164,35 @@ def fill(capacity: Ints, jobs: Ints, place: Place) -> Filled:
             room.take(parts)
     idle = room.free[GPU].sum() / capacity[GPU].sum()
     return Filled(100 * (1 - float(idle)), turned_away, took_ms)
+
+
+def measure_ending(traces: Path, load: str, share: float, seed: int) -> list[Row]:
+    """Return a row a way to place, of jobs that end."""
+    note(f"{load}, {share:g} of the GPUs asked for, seed {seed}")
+    capacity, draw = read_nodes(traces)[:, ::EVERY], numpy.random.default_rng(seed)
+    asked = read_asked(traces, load)
+    asked = asked[draw.integers(0, len(asked), JOBS)]
+    run_s = draw.exponential(RUN_S, JOBS).clip(min=1)
+    gap_s = float((asked[:, GPU] * run_s).mean()) / (share * float(capacity[GPU].sum()))
+    submit_s = draw.exponential(gap_s, JOBS).cumsum()
+    jobs = workload(submit_s, run_s, asked)
+    rows: list[Row] = []
+    for name in SINGLE_GPUS:
+        cluster = Cluster(capacity=capacity, speeds=(1.0,) * capacity.shape[1])
+        policy = policies(["fifo-fit"], way_to_place(name, jobs))["fifo-fit"]
+        found = figures(simulate(jobs, cluster, policy, until_s=float(submit_s[-1])))
+        rows.append(
+            {
+                "load": load,
+                "asked for": share,
+                "seed": seed,
+                "placed by": name,
+                "allocated %": round(100 * found.gpu_allocated, 2),
+                "mean wait (s)": round(found.mean_wait_s, 1),
+                "still waiting": found.queued,
+            }
+        )
+    return rows
 
 
 def goals(rows: list[Row]) -> list[Row]:

@@ -48,14 +48,17 @@ class Usual(NamedTuple):
     often: Floats
 
 
-def usual_of(asked: Ints) -> Usual:
+def usual_of(asked: Ints, times: Ints | None = None) -> Usual:
     """Return the kinds among jobs that asked for so much on a node (jobs × resources), the most frequent ones.
 
-    Those without GPUs do not matter: of idle GPUs they use none, wherever they go.
+    Each counts as one, or as so many `times`. Those without GPUs do not matter: of idle GPUs they use none.
     """
-    kinds, times = numpy.unique(asked[asked[:, GPU] > 0], axis=0, return_counts=True)
-    most = numpy.sort(numpy.argsort(-times, kind="stable")[:MOST_KINDS])
-    kinds, times = kinds[most], times[most]
+    wants = asked[:, GPU] > 0
+    kinds, kind_of = numpy.unique(asked[wants], axis=0, return_inverse=True)
+    counted = numpy.ones(len(asked)) if times is None else times
+    times_of = numpy.bincount(kind_of.ravel(), counted[wants], len(kinds))
+    most = numpy.sort(numpy.argsort(-times_of, kind="stable")[:MOST_KINDS])
+    kinds, times_of = kinds[most], times_of[most]
     wanted = [wanted_of(gpu_milli) for gpu_milli in kinds[:, GPU].tolist()]
     shares, share_of = numpy.unique([each.share_milli for each in wanted], return_inverse=True)
     return Usual(
@@ -64,7 +67,7 @@ def usual_of(asked: Ints) -> Usual:
         gpus=numpy.array([each.gpus for each in wanted], dtype=numpy.int64),
         share_of=share_of.ravel(),
         shares=shares.astype(numpy.int64),
-        often=times / max(1, times.sum()),
+        often=times_of / max(1, times_of.sum()),
     )
 
 
@@ -73,22 +76,32 @@ def usable_milli(free: Ints, usual: Usual) -> Floats:
 
     `free` is as of a Room whose GPUs are told apart (rows × nodes).
     """
-    devices = free[PLAIN:]
-    enough = devices >= usual.shares[:, None, None]
-    idle = (enough * devices).sum(axis=1)[usual.share_of]
-    found: Floats = usual.often @ (_fits(free, usual, enough) * idle)
+    enough, idle = _free_gpus(free, usual)
+    found: Floats = usual.often @ (_fits(free, usual, enough) * idle[usual.share_of])
     return found
 
 
 def fitting(free: Ints, usual: Usual) -> Floats:
     """Return how many of the jobs that come would fit on each node (0..1); `free` as of `usable_milli`."""
-    found: Floats = usual.often @ _fits(free, usual, free[PLAIN:] >= usual.shares[:, None, None])
+    found: Floats = usual.often @ _fits(free, usual, _free_gpus(free, usual)[0])
     return found
 
 
-def _fits(free: Ints, usual: Usual, enough: Mask) -> Mask:
-    """Return which kinds of jobs fit on which nodes; `enough`: which of their GPUs have which share free."""
-    fits: Mask = enough.sum(axis=1)[usual.share_of] >= usual.gpus[:, None]
+def _free_gpus(free: Ints, usual: Usual) -> tuple[Ints, Ints]:
+    """Return how many GPUs of each node have each of the shares free, and how much these have in all."""
+    shares = usual.shares[:, None]
+    enough, idle = numpy.zeros((2, len(shares), free.shape[1]), dtype=numpy.int64)
+    # One after the other: all of them at once are more than a processor's cache holds.
+    for device in free[PLAIN:]:
+        has = device >= shares
+        enough += has
+        idle += has * device
+    return enough, idle
+
+
+def _fits(free: Ints, usual: Usual, enough: Ints) -> Mask:
+    """Return which kinds of jobs fit on which nodes; `enough`: how many of their GPUs have which share free."""
+    fits: Mask = enough[usual.share_of] >= usual.gpus[:, None]
     fits &= free[CPU] >= usual.cpu_milli[:, None]
     fits &= free[MEM] >= usual.mem_mib[:, None]
     return fits

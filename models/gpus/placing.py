@@ -8,12 +8,11 @@ something there has changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy
 
-from models.gpus.fragmentation import CPU, GPU, MEM, Usual, Wanted, usable_milli, wanted_of
+from models.gpus.fragmentation import CPU, GPU, MEM, Usual, usable_milli, wanted_of
 from models.scheduling.placement import Placement, fits_whole, holding
 from models.scheduling.room import MILLI, PLAIN, Amounts, Floats, Ints, Mask, Parts, Room
 
@@ -145,43 +144,38 @@ class Gradient:
 
 def losses(free: Ints, demand: Amounts, usual: Usual) -> tuple[Floats, Ints]:
     """Return what a job would cost on each node, as of `Choice`, and by which GPU; infinite: it does not fit there."""
-    before = usable_milli(free, usual)
-    least, device = numpy.full(len(before), numpy.inf), numpy.full(len(before), NONE)
-    for candidate, nodes, after in _afterwards(free, demand, wanted_of(demand[GPU])):
-        loss = before[nodes] - usable_milli(after, usual)
-        better = loss < least[nodes]
-        least[nodes[better]], device[nodes[better]] = loss[better], candidate
-    return least, device
+    nodes, device, after = _afterwards(free, demand)
+    before, then = numpy.split(usable_milli(numpy.hstack([free, after]), usual), [free.shape[1]])
+    loss = before[nodes] - then
+    # Of each node the GPU by which it loses least, the first of equal ones.
+    order = numpy.lexsort((device, loss, nodes))
+    found, first = numpy.unique(nodes[order], return_index=True)
+    least, by = numpy.full(len(before), numpy.inf), numpy.full(len(before), NONE)
+    least[found], by[found] = loss[order][first], device[order][first]
+    return least, by
 
 
-def _afterwards(free: Ints, demand: Amounts, wanted: Wanted) -> Iterator[tuple[int, Ints, Ints]]:
-    """Yield for each GPU that a share may go on, or once: the nodes that hold a job so, and how they would be then."""
+def _afterwards(free: Ints, demand: Amounts) -> tuple[Ints, Ints, Ints]:
+    """Return the nodes that hold a job, by each GPU that a share of it may go on, and how they would be then."""
+    wanted, devices = wanted_of(demand[GPU]), free[PLAIN:]
     held: Mask = (free[CPU] >= demand[CPU]) & (free[MEM] >= demand[MEM])
-    devices = free[PLAIN:]
+    enough: Mask = devices >= wanted.share_milli
     if wanted.share_milli in (0, MILLI):
-        enough: Mask = devices >= wanted.share_milli
-        held &= enough.sum(axis=0) >= wanted.gpus
-        taken: Ints = wanted.share_milli * (enough & (enough.cumsum(axis=0) <= wanted.gpus))
-        yield NONE, held.nonzero()[0], _less(free, demand, taken)[:, held]
-        return
-    for candidate, has in enumerate(devices):
+        nodes = (held & (enough.sum(axis=0) >= wanted.gpus)).nonzero()[0]
+        device = numpy.full(len(nodes), NONE)
+        taken: Ints = wanted.share_milli * (enough & (enough.cumsum(axis=0) <= wanted.gpus))[:, nodes]
+    else:
         # Of GPUs that have as much free one is as good as another.
-        first: Mask = held & (has >= wanted.share_milli) & ~(devices[:candidate] == has).any(axis=0)
-        nodes = first.nonzero()[0]
-        if nodes.size:
-            taken = numpy.zeros((len(devices), len(nodes)), dtype=numpy.int64)
-            taken[candidate] = wanted.share_milli
-            yield candidate, nodes, _less(free[:, nodes], demand, taken)
-
-
-def _less(free: Ints, demand: Amounts, taken: Ints) -> Ints:
-    """Return what nodes have free once a demand is taken of each, and so much of each of their GPUs."""
-    after = free.copy()
+        again = [(devices[:each] == has).any(axis=0) for each, has in enumerate(devices)]
+        device, nodes = (enough & held & ~numpy.array(again)).nonzero()
+        taken = numpy.zeros((len(devices), len(nodes)), dtype=numpy.int64)
+        taken[device, numpy.arange(len(nodes))] = wanted.share_milli
+    after = free[:, nodes]
     after[CPU] -= demand[CPU]
     after[MEM] -= demand[MEM]
     after[GPU] -= taken.sum(axis=0)
     after[PLAIN:] -= taken
-    return after
+    return nodes, device, after
 
 
 def fits_gpus(room: Room, demands: Ints) -> Mask:

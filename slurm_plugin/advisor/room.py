@@ -6,7 +6,7 @@ planned can start there before it is back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -222,7 +222,30 @@ def holdings(
     run_time: Callable[[QueuedJob], RunTime],
     apart: Sequence[ReservedNodes] = (),
 ) -> list[Holding]:
-    """Return the jobs that hold nodes, those of one node first: where a job is on several, only the sum is known.
+    """Return the jobs that hold nodes, as of `held_parts`, and until when they are likely to."""
+    ranks = Ranks(snapshot)
+    return [
+        _holding(
+            job,
+            parts,
+            snapshot.time_s,
+            numbers,
+            run_time(job),
+            ranks.yields(job.qos, job.partitions),
+            over_limit_of(job, snapshot),
+        )
+        for job, parts in held_parts(snapshot, numbers, index, free, apart)
+    ]
+
+
+def held_parts(
+    snapshot: Snapshot,
+    numbers: Numbers,
+    index: Mapping[str, int],
+    free: list[Amounts],
+    apart: Sequence[ReservedNodes] = (),
+) -> Iterator[tuple[QueuedJob, list[tuple[int, Amounts]]]]:
+    """Yield what jobs hold of nodes, those of one node first: where a job is on several, only the sum is known.
 
     Where it is not known which type of GPU a job has, it has what those leave that are known, of the first type first.
     What is taken is taken from `free`, so that no node ever holds more than it has: where jobs take turns on the same
@@ -230,17 +253,12 @@ def holdings(
     `apart` hold is not in `free`: of that nothing is taken.
     """
     jobs = [job for job in snapshot.jobs if not job.waits and job.nodes]
-    cores, ranks = whole_cores_of(snapshot), Ranks(snapshot)
-    found = []
+    cores = whole_cores_of(snapshot)
     for job in sorted(jobs, key=lambda job: _turn(job, numbers.gpu_types)):
         taken = _taken(job, apart, cores, numbers)
         places = [index[name] for name in job.nodes if name in index]
-        parts = parts_of(job, taken, places, free, numbers.total)
-        if parts:
-            yields = ranks.yields(job.qos, job.partitions)
-            over_s = over_limit_of(job, snapshot)
-            found.append(_holding(job, parts, snapshot.time_s, numbers, run_time(job), yields, over_s))
-    return found
+        if parts := parts_of(job, taken, places, free, numbers.total):
+            yield job, parts
 
 
 def _turn(job: QueuedJob, gpu_types: Sequence[str]) -> tuple[bool, bool, int, int]:

@@ -11,6 +11,7 @@ import click
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
 from slurm_plugin.cli.report.advisor import advisor
 from slurm_plugin.cli.report.cuts import cuts
+from slurm_plugin.cli.report.idle_gpus import idle_gpus
 from slurm_plugin.cli.report.options import NONE_CHOSEN, by_option, selection_options
 from slurm_plugin.cli.report.quality import quality
 from slurm_plugin.cli.report.recoveries import recoveries
@@ -51,6 +52,7 @@ def report_group() -> None:
 
 report_group.add_command(advisor)
 report_group.add_command(cuts)
+report_group.add_command(idle_gpus)
 report_group.add_command(quality)
 report_group.add_command(recoveries)
 report_group.add_command(slowdown)

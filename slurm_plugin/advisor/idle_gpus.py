@@ -1,0 +1,89 @@
+"""Of what use the idle GPUs of each node are to the jobs that usually come, and what stands in their way. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+import numpy
+
+from accounting.report.gpu_jobs import Given
+from models.gpus.fragmentation import Lost, Usual, lost, usual_of
+from models.gpus.placing import with_gpus
+from models.scheduling.placement import part_of
+from models.scheduling.room import MILLI, PLAIN, Amounts, Ints
+from slurm_plugin.advisor.room import ENDLESS_MIB, amounts_of_node, held_parts, numbers_of
+from slurm_plugin.slurm.snapshot import NodeState, Snapshot
+
+
+class IdleGpus(msgspec.Struct, frozen=True, kw_only=True):
+    """A node with idle GPUs: how many of them a job that comes could use, in the mean, and for want of what it cannot.
+
+    What lacks several of CPUs, memory and GPUs (too few are idle there together) counts for the first of them. What is
+    free is so for jobs; `cpus_held` are the CPUs there of jobs that have no GPU there.
+    """
+
+    node: str
+    gpus: int
+    idle: int
+    usable: float
+    lost_for_cpus: float
+    lost_for_memory: float
+    lost_for_gpus: float
+    cpus_free: int
+    mem_free_mib: int | None
+    cpus_held: int
+
+
+def usual_among(given: Sequence[Given]) -> Usual:
+    """Return the kinds of jobs among those of the past: of one on several nodes, what it has of each."""
+    asked = [part_of((each.cpus * MILLI, each.mem_mib, each.gpus * MILLI), each.nodes) for each in given]
+    times = [each.attempts * each.nodes for each in given]
+    return usual_of(
+        numpy.array(asked, dtype=numpy.int64).reshape(-1, PLAIN), numpy.array(times, dtype=numpy.int64)
+    )
+
+
+def idle_gpus(snapshot: Snapshot, usual: Usual) -> list[IdleGpus]:
+    """Return the nodes that take jobs and have idle GPUs, those first where most are lost."""
+    nodes = [node for node in snapshot.nodes if not node.away]
+    free, held_milli = _free(nodes, snapshot)
+    if not snapshot.terms.memory_counts:
+        free[1] = ENDLESS_MIB
+    told = lost(with_gpus(free), usual)
+    rows = [
+        _row(node, tuple(free[:, place].tolist()), told, place, held_milli[place] // MILLI)
+        for place, node in enumerate(nodes)
+        if free[2, place] >= MILLI
+    ]
+    return sorted(rows, key=lambda row: (row.usable - row.idle, row.node))
+
+
+def _row(node: NodeState, free: Amounts, told: Lost, place: int, cpus_held: int) -> IdleGpus:
+    usable, cpus, memory, gpus = (round(float(part[place]) / MILLI, 2) + 0.0 for part in told)
+    return IdleGpus(
+        node=node.name,
+        gpus=node.gpus,
+        idle=free[2] // MILLI,
+        usable=usable,
+        lost_for_cpus=cpus,
+        lost_for_memory=memory,
+        lost_for_gpus=gpus,
+        cpus_free=free[0] // MILLI,
+        mem_free_mib=None if free[1] == ENDLESS_MIB else free[1],
+        cpus_held=cpus_held,
+    )
+
+
+def _free(nodes: Sequence[NodeState], snapshot: Snapshot) -> tuple[Ints, Counter[int]]:
+    """Return what nodes have free (resources × nodes), and how many CPUs of each jobs hold that have no GPU there."""
+    numbers = numbers_of(snapshot)
+    free = [amounts_of_node(node, numbers) for node in nodes]
+    held_milli = Counter[int]()
+    index = {node.name: place for place, node in enumerate(nodes)}
+    for _, parts in held_parts(snapshot, numbers, index, free):
+        for place, amounts in parts:
+            held_milli[place] += 0 if amounts[2] else amounts[0]
+    plain = numpy.array([amounts[:PLAIN] for amounts in free], dtype=numpy.int64)
+    return plain.reshape(-1, PLAIN).T.copy(), held_milli

@@ -1,0 +1,83 @@
+"""`rightsizer report idle-gpus`: of what use the GPUs that are idle now are to the jobs that usually come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from slurm_plugin.cli.output import config_option, format_option, note, print_rows
+from slurm_plugin.cli.report.options import selection_options
+from slurm_plugin.config.file import load_config
+from slurm_plugin.config.secret_urls import store_url
+
+if TYPE_CHECKING:
+    from accounting.report.selection import Selection
+    from slurm_plugin.advisor.idle_gpus import IdleGpus
+
+
+@click.command("idle-gpus")
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Show so many nodes.")
+@config_option
+@selection_options
+@format_option
+def idle_gpus(config_file: str | None, top: int, output_format: str, selection: Selection) -> None:
+    """Show of what use the GPUs that are idle now are to the jobs that usually come, and what stands in their way.
+
+    What usually comes are the attempts with GPUs that the options mean, as they were given. A GPU is lost to one of
+    them where its node has too few CPUs or too little memory left for it, or too few idle GPUs; figures are means over
+    them. Those nodes come first where most is lost. `cpus_held` are CPUs of jobs that have no GPU there.
+
+    \b
+    Example:
+      rightsizer report idle-gpus --since 2026-01-01 --partition gpu
+    """
+    from accounting.report.gpu_jobs import read_given
+    from accounting.store.database import open_store
+    from slurm_plugin.advisor.idle_gpus import IdleGpus, usual_among
+    from slurm_plugin.advisor.idle_gpus import idle_gpus as idle_of
+    from slurm_plugin.slurm.backends import open_queue
+
+    config = load_config(config_file)
+    engine = open_store(store_url(config))
+    try:
+        given = read_given(engine, selection)
+    finally:
+        engine.dispose()
+    snapshot = open_queue(config.advisor.queue).read()
+    rows = idle_of(snapshot, usual_among(given))
+    print_rows(
+        [msgspec.structs.asdict(row) for row in rows[:top]],
+        output_format,
+        columns=IdleGpus.__struct_fields__,
+    )
+    away = sum(node.gpus for node in snapshot.nodes if node.away)
+    for said in _in_words(rows, sum(each.attempts for each in given), away):
+        note(said)
+
+
+def _in_words(rows: list[IdleGpus], attempts: int, away: int) -> list[str]:
+    idle = sum(row.idle for row in rows)
+    found = []
+    if not idle:
+        found.append("no GPU is idle on a node that takes jobs")
+    elif not attempts:
+        found.append(
+            f"{idle} GPUs are idle; what usually comes is not known: the store has no attempt with GPUs that these "
+            "options mean; choose others, or run `rightsizer ingest`"
+        )
+    else:
+        usable, cpus, memory, gpus = (
+            sum(getattr(row, name) for row in rows)
+            for name in ("usable", "lost_for_cpus", "lost_for_memory", "lost_for_gpus")
+        )
+        held = sum(row.lost_for_cpus for row in rows if row.cpus_held)
+        found.append(
+            f"{idle} GPUs are idle, of which a job like one of {attempts:,} with GPUs could use {usable:.1f} in the "
+            f"mean; {cpus:.1f} are lost for want of CPUs ({held:.1f} of them where jobs without GPUs hold some), "
+            f"{memory:.1f} of memory, and {gpus:.1f} as too few are idle on a node"
+        )
+    if away:
+        found.append(f"{away} GPUs more are on nodes that take no jobs now")
+    return found

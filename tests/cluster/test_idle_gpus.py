@@ -1,0 +1,46 @@
+"""`rightsizer report idle-gpus` on a real Slurm: a usual job starts where it calls GPUs usable, and not elsewhere."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.sandbox.shape import NodeShape
+from tests.cluster.conftest import Shell, unhooked_site
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+USUALLY = ("--cpus-per-task=2", "--mem=4000", "--gres=gpu:1", "--time=5")
+
+
+def test_idle_gpus_are_lost_where_jobs_without_gpus_hold_the_cpus(make_folder: Callable[[], Path]) -> None:
+    with unhooked_site(make_folder() / "site", nodes=2) as sandbox:
+        shell = Shell(sandbox)
+        first, second = sandbox.manifest.nodes
+        for _ in range(2):
+            shell.submit_and_wait(*USUALLY)
+        held = NodeShape().cpus - 1
+        in_the_way = shell.submit(
+            f"--cpus-per-task={held}", "--mem=100", "-w", first, "--time=9", script="sleep 600"
+        )
+        on_gpus = shell.submit(
+            "--cpus-per-task=1", "--mem=100", "-w", second, "--gres=gpu:3", script="sleep 600"
+        )
+        for job in (in_the_way, on_gpus):
+            shell.wait_state(job, "RUNNING")
+        shell.run("rightsizer", "ingest")
+        told, said = shell.run_both("rightsizer", "report", "idle-gpus", "--format", "json")
+        rows = {row["node"]: row for row in json.loads(told)}
+        assert (rows[first]["idle"], rows[first]["lost_for_cpus"], rows[first]["cpus_held"]) == (4, 4.0, held)
+        assert (rows[second]["idle"], rows[second]["usable"]) == (1, 1.0)
+        assert "5 GPUs are idle, of which a job like one of 2 with GPUs could use 1.0 in the mean" in said
+        # Slurm says the same: the one starts where it is of use, the next one waits though four are idle.
+        usable, lost = (shell.submit(*USUALLY, script="sleep 600") for _ in range(2))
+        shell.wait_state(usable, "RUNNING")
+        assert shell.run("squeue", "-h", "--format=%N", f"--jobs={usable}").strip() == second
+        shell.wait_state(lost, "PENDING")
+        shell.run("scancel", str(in_the_way))
+        shell.wait_state(lost, "RUNNING")
+        assert shell.run("squeue", "-h", "--format=%N", f"--jobs={lost}").strip() == first
+        shell.empty()
