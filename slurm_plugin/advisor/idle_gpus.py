@@ -20,17 +20,17 @@ from slurm_plugin.slurm.snapshot import NodeState, Snapshot
 class IdleGpus(msgspec.Struct, frozen=True, kw_only=True):
     """A node with idle GPUs: how many of them a job that comes could use, in the mean, and for want of what it cannot.
 
-    What lacks several of CPUs, memory and GPUs (too few are idle there together) counts for the first of them. What is
-    free is so for jobs; `cpus_held` are the CPUs there of jobs that have no GPU there.
+    What lacks several of CPUs, memory and GPUs (too few are idle there together) counts for the first of them; None:
+    what comes is not known. What is free is so for jobs; `cpus_held` are the CPUs there of jobs that have no GPU there.
     """
 
     node: str
     gpus: int
     idle: int
-    usable: float
-    lost_for_cpus: float
-    lost_for_memory: float
-    lost_for_gpus: float
+    usable: float | None
+    lost_for_cpus: float | None
+    lost_for_memory: float | None
+    lost_for_gpus: float | None
     cpus_free: int
     mem_free_mib: int | None
     cpus_held: int
@@ -51,17 +51,19 @@ def idle_gpus(snapshot: Snapshot, usual: Usual) -> list[IdleGpus]:
     free, held_milli = _free(nodes, snapshot)
     if not snapshot.terms.memory_counts:
         free[1] = ENDLESS_MIB
-    told = lost(with_gpus(free), usual)
+    told = lost(with_gpus(free), usual) if len(usual.often) else None
     rows = [
         _row(node, tuple(free[:, place].tolist()), told, place, held_milli[place] // MILLI)
         for place, node in enumerate(nodes)
         if free[2, place] >= MILLI
     ]
-    return sorted(rows, key=lambda row: (row.usable - row.idle, row.node))
+    return sorted(rows, key=lambda row: ((row.usable or 0) - row.idle, row.node))
 
 
-def _row(node: NodeState, free: Amounts, told: Lost, place: int, cpus_held: int) -> IdleGpus:
-    usable, cpus, memory, gpus = (round(float(part[place]) / MILLI, 2) + 0.0 for part in told)
+def _row(node: NodeState, free: Amounts, told: Lost | None, place: int, cpus_held: int) -> IdleGpus:
+    usable, cpus, memory, gpus = (
+        [round(float(part[place]) / MILLI, 2) + 0.0 for part in told] if told else [None] * 4
+    )
     return IdleGpus(
         node=node.name,
         gpus=node.gpus,

@@ -69,10 +69,10 @@ def _in_words(rows: list[IdleGpus], attempts: int, away: int) -> list[str]:
         )
     else:
         usable, cpus, memory, gpus = (
-            sum(getattr(row, name) for row in rows)
+            sum(getattr(row, name) or 0.0 for row in rows)
             for name in ("usable", "lost_for_cpus", "lost_for_memory", "lost_for_gpus")
         )
-        held = sum(row.lost_for_cpus for row in rows if row.cpus_held)
+        held = sum(row.lost_for_cpus or 0.0 for row in rows if row.cpus_held)
         found.append(
             f"{idle} GPUs are idle, of which a job like one of {attempts:,} with GPUs could use {usable:.1f} in the "
             f"mean; {cpus:.1f} are lost for want of CPUs ({held:.1f} of them where jobs without GPUs hold some), "

@@ -66,7 +66,7 @@ def test_where_memory_does_not_count_nothing_is_lost_for_it() -> None:
     assert (row.usable, row.lost_for_memory, row.mem_free_mib) == (4, 0, None)
 
 
-def test_where_nothing_is_known_of_what_comes_idle_gpus_are_told_and_of_no_use() -> None:
+def test_where_nothing_is_known_of_what_comes_idle_gpus_are_told_and_not_their_use() -> None:
     (row,) = idle_gpus(snapshot(nodes=(node("n"),)), usual_among([]))
-    assert (row.idle, row.usable, row.lost_for_gpus) == (4, 0, 4)
+    assert (row.idle, row.usable, row.lost_for_gpus) == (4, None, None)
     assert idle_gpus(snapshot(nodes=()), USUALLY) == []
