@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy
@@ -15,6 +16,8 @@ from models.scheduling.placement import part_of
 from models.scheduling.room import MILLI, PLAIN, Amounts, Ints
 from slurm_plugin.advisor.room import ENDLESS_MIB, amounts_of_node, held_parts, numbers_of
 from slurm_plugin.slurm.snapshot import NodeState, Snapshot
+
+MOST = 0.9
 
 
 class IdleGpus(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +45,29 @@ def usual_among(given: Sequence[Given]) -> Usual:
     times = [each.attempts * each.nodes for each in given]
     return usual_of(
         numpy.array(asked, dtype=numpy.int64).reshape(-1, PLAIN), numpy.array(times, dtype=numpy.int64)
+    )
+
+
+class BesideGpu(NamedTuple):
+    """How many CPUs and how much memory (MiB) for each of its GPUs most jobs are content with."""
+
+    cpus: float
+    mem_mib: float
+
+
+def beside_a_gpu(given: Sequence[Given]) -> BesideGpu | None:
+    """Return what MOST of the past jobs with GPUs had no more of for each GPU; None: there were none."""
+    if not given:
+        return None
+    times = numpy.array([each.attempts for each in given])
+
+    def most(per_gpu: list[float]) -> float:
+        order = numpy.argsort(per_gpu)
+        reached = times[order].cumsum() >= MOST * times.sum()
+        return float(per_gpu[int(order[reached.argmax()])])
+
+    return BesideGpu(
+        most([each.cpus / each.gpus for each in given]), most([each.mem_mib / each.gpus for each in given])
     )
 
 

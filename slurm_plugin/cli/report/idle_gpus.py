@@ -14,7 +14,7 @@ from slurm_plugin.config.secret_urls import store_url
 
 if TYPE_CHECKING:
     from accounting.report.selection import Selection
-    from slurm_plugin.advisor.idle_gpus import IdleGpus
+    from slurm_plugin.advisor.idle_gpus import BesideGpu, IdleGpus
 
 
 @click.command("idle-gpus")
@@ -35,7 +35,7 @@ def idle_gpus(config_file: str | None, top: int, output_format: str, selection: 
     """
     from accounting.report.gpu_jobs import read_given
     from accounting.store.database import open_store
-    from slurm_plugin.advisor.idle_gpus import IdleGpus, usual_among
+    from slurm_plugin.advisor.idle_gpus import IdleGpus, beside_a_gpu, usual_among
     from slurm_plugin.advisor.idle_gpus import idle_gpus as idle_of
     from slurm_plugin.slurm.backends import open_queue
 
@@ -53,16 +53,16 @@ def idle_gpus(config_file: str | None, top: int, output_format: str, selection: 
         columns=IdleGpus.__struct_fields__,
     )
     away = sum(node.gpus for node in snapshot.nodes if node.away)
-    for said in _in_words(rows, sum(each.attempts for each in given), away):
+    for said in _in_words(rows, sum(each.attempts for each in given), beside_a_gpu(given), away):
         note(said)
 
 
-def _in_words(rows: list[IdleGpus], attempts: int, away: int) -> list[str]:
+def _in_words(rows: list[IdleGpus], attempts: int, beside: BesideGpu | None, away: int) -> list[str]:
     idle = sum(row.idle for row in rows)
     found = []
     if not idle:
         found.append("no GPU is idle on a node that takes jobs")
-    elif not attempts:
+    elif beside is None:
         found.append(
             f"{idle} GPUs are idle; what usually comes is not known: the store has no attempt with GPUs that these "
             "options mean; choose others, or run `rightsizer ingest`"
@@ -78,6 +78,11 @@ def _in_words(rows: list[IdleGpus], attempts: int, away: int) -> list[str]:
             f"mean; {cpus:.1f} are lost for want of CPUs ({held:.1f} of them where jobs without GPUs hold some), "
             f"{memory:.1f} of memory, and {gpus:.1f} as too few are idle on a node"
         )
+        if cpus + memory:
+            found.append(
+                f"nine of ten of them took no more than {beside.cpus:.3g} CPUs and {beside.mem_mib:,.0f} MiB for each "
+                "GPU: kept free beside each idle one (MaxCPUsPerNode of a partition for jobs without GPUs), that does"
+            )
     if away:
         found.append(f"{away} GPUs more are on nodes that take no jobs now")
     return found

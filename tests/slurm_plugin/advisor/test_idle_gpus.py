@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from accounting.report.gpu_jobs import Given
-from slurm_plugin.advisor.idle_gpus import idle_gpus, usual_among
+from slurm_plugin.advisor.idle_gpus import beside_a_gpu, idle_gpus, usual_among
 from slurm_plugin.slurm.snapshot import NodeState, SchedulerTerms
 from tests.slurm_plugin.slurm.queued import running, snapshot, waiting
 
@@ -70,3 +70,10 @@ def test_where_nothing_is_known_of_what_comes_idle_gpus_are_told_and_not_their_u
     (row,) = idle_gpus(snapshot(nodes=(node("n"),)), usual_among([]))
     assert (row.idle, row.usable, row.lost_for_gpus) == (4, None, None)
     assert idle_gpus(snapshot(nodes=()), USUALLY) == []
+
+
+def test_what_nine_of_ten_jobs_take_beside_a_gpu() -> None:
+    some = [Given(4, 8000, 2, 1, 80), Given(8, 1000, 1, 1, 10), Given(64, 64_000, 1, 1, 10)]
+    assert beside_a_gpu(some) == (8.0, 4000.0)
+    assert beside_a_gpu([Given(64, 64_000, 8, 2, 1)]) == (8.0, 8000.0)
+    assert beside_a_gpu([]) is None
