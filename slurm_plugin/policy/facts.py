@@ -69,13 +69,17 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     max_cpus_per_node: int = 0
 
 
+# An account and a user of it, and who stands for all that are not named.
+Whose = tuple[str, str]
+ANYBODY: Whose = ("", "")
 # The parts of the facts that only Slurm knows; each may keep a job from being cut.
-SLURM_PARTS = frozenset({"memory", "partitions", "qos_minimums", "cpus_per_core"})
+SLURM_PARTS = frozenset({"memory", "partitions", "qos_minimums", "given_qos", "cpus_per_core"})
 
 
 class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Group → users; QOS → its minimum; the partitions by name, and the most CPUs that a core of their nodes has.
 
+    `given_qos` are those that Slurm may give jobs that name none, without the hook seeing it.
     `memory` are the cluster's own terms, for partitions that are not known; None while Slurm has not been asked.
     `select_parameters` are its SelectTypeParameters, None where they are not known.
     `whole_nodes`: all of its partitions give out nothing less (select/linear).
@@ -85,6 +89,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     groups: Mapping[str, frozenset[str]] = {}
     qos_minimums: Mapping[str, Minimum] = {}
+    given_qos: Mapping[Whose, frozenset[str]] = {}
     partitions: Mapping[str, Partition] = {}
     memory: MemoryTerms | None = None
     select_parameters: str | None = None
@@ -146,6 +151,9 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     def minimum_for(self, request: JobRequest) -> Minimum:
         """Return the least that this job must ask for: of any QOS and any partition that it may run in."""
         names = [*request.qos.split(","), *(partition.qos for partition in self.partitions_of(request))]
+        names += self.given_qos.get((request.account.lower(), request.user.lower()), ())
+        if not request.qos:
+            names += self.given_qos.get(ANYBODY, ())
         # slurmdbd knows a QOS in lower case alone; a partition's is as slurm.conf has it.
         least = [self.qos_minimums[name.lower()] for name in names if name.lower() in self.qos_minimums]
         if not least:

@@ -10,8 +10,11 @@ import msgspec
 from accounting.errors import SlurmError
 from slurm_plugin.policy.facts import SLURM_PARTS, SiteFacts
 from slurm_plugin.slurm.command import run
+from slurm_plugin.slurm.given_qos import COMMAND as GIVEN_QOS
+from slurm_plugin.slurm.given_qos import parse_given_qos
 from slurm_plugin.slurm.limits import (
     chooses_partitions,
+    config_words,
     gives_whole_nodes,
     has_no_qos,
     parse_config_terms,
@@ -40,12 +43,20 @@ class Gathered(msgspec.Struct, frozen=True):
 def gather(known: SiteFacts) -> Gathered:
     """Return the facts as they are now; the parts that cannot be read, and all but SLURM_PARTS, are those of `known`.
 
-    It takes as long as the slowest command, for they are asked side by side.
+    It takes as long as the slowest command, for they are asked side by side; but who is given which QOS, which may be
+    long, is asked only where one has a minimum.
     """
     with ThreadPoolExecutor(len(COMMANDS)) as threads:
         said = dict(zip(COMMANDS, threads.map(_said, COMMANDS.values()), strict=True))
     answers = {part: answer for part, answer in said.items() if isinstance(answer, str)}
     facts, read = _read(answers, known)
+    if not facts.qos_minimums and "qos_minimums" in read:
+        read |= {"given_qos"}
+    elif facts.qos_minimums and "memory" in answers:
+        said["given_qos"] = answer = _said(GIVEN_QOS)
+        if isinstance(answer, str):
+            given = parse_given_qos(answer, config_words(answers["memory"]).get("ClusterName", ""))
+            facts, read = msgspec.structs.replace(facts, given_qos=given), read | {"given_qos"}
     complaints = [
         str(answer) for part, answer in said.items() if isinstance(answer, SlurmError) and part not in read
     ]

@@ -20,6 +20,7 @@ from slurm_plugin.policy.forms import ALL, kept_by_form
 from slurm_plugin.policy.rules import fits, is_control, is_enrolled, limits_of, terms_for
 from slurm_plugin.policy.submission import job_request
 from slurm_plugin.service.decide import fixed_by, with_floors
+from slurm_plugin.slurm.given_qos import parse_given_qos
 from slurm_plugin.slurm.groups import members, members_of_rules
 from slurm_plugin.slurm.limits import (
     chooses_partitions,
@@ -318,6 +319,58 @@ def test_a_job_that_names_several_qos_is_held_to_each_of_them() -> None:
     assert facts.minimum_for(asked) == Minimum(cpus=4, mem_mib=2048)
     assert fits(Rule(name="r", qos=("lar*",)), asked, facts)
     assert not fits(Rule(name="r", qos=("narrow", "normal,*")), asked, facts)
+
+
+ASSOCIATIONS = """\
+here|root|||normal|
+here|root|root||normal|
+here|demo|alice||large,normal|
+here|only|bob||large|
+here|demo|bob||large,normal|
+here|ours|carol||large,normal|
+here|ours|carol|main|large,normal|large
+here|ours|dave||large,normal|large
+there|only|alice||large|
+"""
+
+
+@pytest.mark.parametrize(
+    ("account", "user", "qos", "least"),
+    [
+        ("demo", "alice", "", 0),
+        # He has no other.
+        ("Only", "bob", "", 4),
+        ("demo", "bob", "", 0),
+        # It is the default in a partition, and slurmctld says so only of jobs that name it.
+        ("ours", "carol", "", 4),
+        ("ours", "carol", "normal", 4),
+        # The hook sees it.
+        ("ours", "dave", "", 0),
+        ("ours", "dave", "large", 4),
+    ],
+)
+def test_a_qos_that_slurm_gives_behind_the_hooks_back_sets_the_least_too(
+    account: str, user: str, qos: str, least: int
+) -> None:
+    """sbatch refused, or let wait for ever, who was cut below it and would have run as he asked (22.05 to 26.05)."""
+    facts = SiteFacts(
+        qos_minimums=parse_qos("large|cpu=4\n"), given_qos=parse_given_qos(ASSOCIATIONS, "here")
+    )
+    asked = JobRequest(account=account, user=user, qos=qos)
+    assert facts.minimum_for(asked) == Minimum(cpus=least)
+
+
+@pytest.mark.parametrize(
+    ("of_root", "given"),
+    [("here|root|||large,normal|large", "large"), ("there|root|||large|large", "normal")],
+)
+def test_where_nothing_else_says_which_qos_it_is_the_roots_or_normal(of_root: str, given: str) -> None:
+    facts = SiteFacts(
+        qos_minimums=parse_qos("large|cpu=4\nnormal|cpu=2\n"), given_qos=parse_given_qos(of_root, "here")
+    )
+    least = {"large": 4, "normal": 2}[given]
+    assert facts.minimum_for(JobRequest(user="eve")) == Minimum(cpus=least)
+    assert facts.minimum_for(JobRequest(user="eve", qos="other")) == Minimum()
 
 
 def test_no_grant_is_below_the_least_that_a_qos_allows() -> None:

@@ -12,7 +12,7 @@ from accounting.decisions.decision import decode_decision
 from slurm_plugin.brakes.pulled import FILE, Pulled, pulled_file
 from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.braked import ALL
-from slurm_plugin.policy.facts import SLURM_PARTS, MemoryTerms, Minimum, Partition
+from slurm_plugin.policy.facts import ANYBODY, SLURM_PARTS, MemoryTerms, Minimum, Partition
 from slurm_plugin.service import current_facts
 from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.current_facts import CHECK_S, RETRY_S, CurrentFacts
@@ -24,7 +24,8 @@ from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.service.asking import KNOWN as ASKED
 from tests.slurm_plugin.service.asking import asked, install, line_of, model_in_use
 
-CONFIG = "AccountingStorageType = accounting_storage/slurmdbd\nMaxMemPerCPU = 2000\n"
+CONFIG = "AccountingStorageType = accounting_storage/slurmdbd\nClusterName = here\nMaxMemPerCPU = 2000\n"
+ASSOCIATIONS = "here|root|||normal|\nhere|lone|alice||large|\nthere|lone|bob||large|\n"
 PARTITIONS = "PartitionName=main Default=YES QoS=N/A MaxMemPerCPU=1000\n"
 NODE = "NodeName=n CoresPerSocket=4 CPUTot=8 Sockets=1 ThreadsPerCore=2 Partitions=main\n"
 MAIN = Partition(memory=MemoryTerms(max_per_cpu_mib=1000), is_default=True)
@@ -38,10 +39,13 @@ class Slurm:
         self._folder = folder
         monkeypatch.setattr(current_facts, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-        for command, part in (("scontrol", '$(echo "$*" | sed "s/.* //")'), ("sacctmgr", "qos")):
+        for command, part in (
+            ("scontrol", '$(echo "$*" | sed "s/.* //")'),
+            ("sacctmgr", '$(echo "$*" | sed "s/.* show \\([a-z]*\\) .*/\\1/")'),
+        ):
             executable(
                 folder / command,
-                f"#!/bin/sh\necho asked >> {folder}/log.{command}\ncat {folder}/said.{part} 2>/dev/null && exit 0\n"
+                f"#!/bin/sh\necho {part} >> {folder}/log.{command}\ncat {folder}/said.{part} 2>/dev/null && exit 0\n"
                 f"echo {command} is away >&2\nexit 1\n",
             )
 
@@ -54,13 +58,18 @@ class Slurm:
                 file.write_text(text)
 
     def says_all(self) -> None:
-        self.says(config=CONFIG, partition=PARTITIONS, node=NODE, qos="large|cpu=8,mem=32000M\n")
+        self.says(
+            config=CONFIG,
+            partition=PARTITIONS,
+            node=NODE,
+            qos="large|cpu=8,mem=32000M\n",
+            associations=ASSOCIATIONS,
+        )
 
-    @property
-    def asked(self) -> int:
-        """How often sacctmgr was asked."""
+    def asked(self, part: str = "qos") -> int:
+        """How often sacctmgr was asked for a part."""
         log = self._folder / "log.sacctmgr"
-        return len(log.read_text().splitlines()) if log.exists() else 0
+        return log.read_text().split().count(part) if log.exists() else 0
 
 
 @pytest.fixture
@@ -75,7 +84,7 @@ def test_slurm_is_asked_at_once_and_then_now_and_again(slurm: Slurm) -> None:
     for passed_s in (0.0, RETRY_S, CHECK_S):
         slurm.now_s = 1000.0 + passed_s
         facts.refresh_when_due()
-        asked.append(slurm.asked)
+        asked.append(slurm.asked())
     assert asked == [1, 1, 2]
     assert facts.facts.memory == MemoryTerms(max_per_cpu_mib=2000)
     assert facts.facts.partitions == {"main": MAIN}
@@ -91,7 +100,7 @@ def test_a_slurm_that_is_away_is_asked_again_soon_and_complained_of_once(
         for times in range(3):
             slurm.now_s = 1000.0 + times * RETRY_S
             facts.refresh_when_due()
-    assert (slurm.asked, len(caplog.records)) == (3, 1)
+    assert (slurm.asked(), len(caplog.records)) == (3, 1)
     assert facts.facts.missing == SLURM_PARTS
     slurm.says_all()
     slurm.now_s += RETRY_S
@@ -102,11 +111,12 @@ def test_a_slurm_that_is_away_is_asked_again_soon_and_complained_of_once(
 @pytest.mark.parametrize(
     ("silent", "missing"),
     [
-        ("qos", {"qos_minimums"}),
+        ("qos", {"qos_minimums", "given_qos"}),
+        ("associations", {"given_qos"}),
         ("node", {"cpus_per_core"}),
         ("partition", {"partitions"}),
         # What a partition leaves open is the cluster's.
-        ("config", {"memory", "partitions"}),
+        ("config", {"memory", "partitions", "given_qos"}),
     ],
 )
 def test_a_command_that_fails_loses_its_own_part_alone_and_what_was_known_stays(
@@ -133,6 +143,18 @@ def test_a_part_that_changes_counts_while_another_is_silent(slurm: Slurm) -> Non
     facts.refresh()
     assert facts.facts.cpus_per_core == {"main": 1}
     assert facts.facts.qos_minimums["large"].cpus == 8
+
+
+def test_who_is_given_which_qos_is_asked_only_where_one_has_a_minimum(slurm: Slurm) -> None:
+    slurm.says_all()
+    slurm.says(qos="large|\n", associations=None)
+    facts = CurrentFacts(Config())
+    assert facts.refresh()
+    assert (facts.facts.missing, slurm.asked("associations")) == (frozenset(), 0)
+    slurm.says_all()
+    assert facts.refresh()
+    assert slurm.asked("associations") == 1
+    assert facts.facts.given_qos == {("lone", "alice"): {"large"}, ANYBODY: {"normal"}}
 
 
 def test_without_slurmdbd_there_are_no_qos_to_wait_for(slurm: Slurm) -> None:

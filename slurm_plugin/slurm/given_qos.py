@@ -1,0 +1,37 @@
+"""Which QOS Slurm may give a job that names none, without the hook seeing it. Pure.
+
+slurmctld tells the hook less of it than it then does (`assoc_mgr_get_default_qos_info`, 22.05 to 26.05): no default
+but the association's own, and where a job names no partition none of an association with the default partition.
+"""
+
+from __future__ import annotations
+
+from slurm_plugin.policy.facts import ANYBODY, Whose
+
+_FIELDS = ("Cluster", "Account", "User", "Partition", "QOS", "DefaultQOS")
+# Of all users; who has no QOS of his own has those of his account here.
+COMMAND = ("sacctmgr", "--noheader", "--parsable2", "show", "associations", f"format={','.join(_FIELDS)}")
+# The one that Slurm gives where nothing else says which.
+_LAST = "normal"
+
+
+def parse_given_qos(text: str, cluster: str) -> dict[Whose, frozenset[str]]:
+    """Read what COMMAND prints, of this cluster: by account and user, which QOS may be given behind the hook's back.
+
+    That is the only one of an association without a default, and the default of one for a partition. Everybody else,
+    as ANYBODY, is given the default of the cluster's root, or `normal`.
+    """
+    rows = [row for line in text.splitlines() if len(row := line.split("|")) == len(_FIELDS)]
+    given: dict[Whose, set[str]] = {}
+    of_root = {_LAST}
+    for where, account, user, partition, several, default in rows:
+        if where != cluster:
+            continue
+        if not user:
+            of_root = {default} if account == "root" and default else of_root
+            continue
+        only = several if "," not in several else ""
+        name = only if not default else default if partition else ""
+        if name:
+            given.setdefault((account, user.lower()), set()).add(name)
+    return {whose: frozenset(names) for whose, names in given.items()} | {ANYBODY: frozenset(of_root)}
