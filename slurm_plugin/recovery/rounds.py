@@ -39,6 +39,7 @@ from slurm_plugin.recovery.refused import Refused, shared_round
 from slurm_plugin.slurm.job_lines import waits_in
 from slurm_plugin.slurm.queue import Failed, Requeue, Written
 from slurm_plugin.slurm.requeuing import ENDING, FINAL, GONE
+from slurm_plugin.slurm.snapshot import QueuedJob
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +62,8 @@ class Gate(MendersGate, Protocol):
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
         """Return jobs as slurmctld has them; None where one is gone, or odd. A token counts where the next holds."""
 
-    def has_plain_folder(self, job_id: int) -> bool:
-        """Whether nothing in the name of a job's folder can pass for its token; False where the job is gone."""
+    def carries(self, job: QueuedJob) -> bool:
+        """Whether a job has the token that its record tells, and no user wrote that; False where it is gone."""
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue it again with other resources, or do what is left of that."""
@@ -207,7 +208,7 @@ class Recoverer:
             if run is not None
             and job_id not in begun
             and (found := self._judged(run)) is not None
-            and self._gate.has_plain_folder(job_id)
+            and self._gate.carries(run.job)
         }
         decided = self._decisions(judged.values())
         for job_id in jobs:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from slurm_plugin.slurm.job_lines import blocks_of, is_held_again, parse_plain
+from slurm_plugin.slurm.job_lines import is_held_again, parse_plain, records_of
 from slurm_plugin.slurm.queue import Dependent
 from slurm_plugin.slurm.resizing import Update
 from slurm_plugin.slurm.snapshot import QueuedJob
@@ -57,7 +57,7 @@ def depend(change: Dependent, show: Callable[[int], str], update: Update, kills:
 
 def is_killed(shown: str, job: QueuedJob, kills: Callable[[], bool]) -> bool:
     """Whether Slurm has cancelled a job for its dependency: one that it does not kill, its user has cancelled."""
-    [block] = [block for block in blocks_of(shown) if block.startswith(f"JobId={job.job_id} ")][:1]
+    [block] = [block for block in records_of(shown) if block.startswith(f"JobId={job.job_id} ")][:1]
     own = _OWN_WORD.search(block)
     return own[1] == "Yes" if own else kills()
 

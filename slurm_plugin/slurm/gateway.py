@@ -25,7 +25,7 @@ from slurm_plugin.slurm.factor_log import FactorLog, now
 from slurm_plugin.slurm.factor_state import FactorState, Lease, Submission
 from slurm_plugin.slurm.queue import Dependent, FactorChange, Failed, Queue, Requeue, Resize, Written
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
-from slurm_plugin.slurm.snapshot import Snapshot
+from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 from slurm_plugin.slurm.unnumbered import LEFT, Unnumbered
 
 log = logging.getLogger(__name__)
@@ -250,12 +250,12 @@ class RecoveryGate:
         return self._queue.failed(job_id)
 
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
-        """Return so many jobs by a call for all; the token of one counts where it `has_plain_folder`."""
+        """Return so many jobs by a call for all; the token of one counts where it `carries` that."""
         return self._queue.failed_of(job_ids)
 
-    def has_plain_folder(self, job_id: int) -> bool:
-        """Whether nothing in the name of a job's folder can pass for its token; False where the job is gone."""
-        return self._queue.has_plain_folder(job_id)
+    def carries(self, job: QueuedJob) -> bool:
+        """Whether a job has the token that its record tells, and no user wrote that; False where it is gone."""
+        return self._queue.carries(job)
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue a job again, or do what is left of that; SlurmError where slurmctld does not answer.

@@ -8,9 +8,9 @@ differ, or none is whole, it is `doubtful`: it is asked for by itself, and if it
 is (`salvage`).
 
 The audit token is the one text that users may not write. Slurm prints AdminComment right behind WorkDir, and it is
-read nowhere else. A folder whose name has line ends can still forge it here: whoever is about to change a job asks
-squeue for that name first (scontrol_queue.py). What else somebody forges of his own job is his own affair: nothing is
-done to it that he could not do himself, and its SiteFactor is read elsewhere.
+read nowhere else. A path, or what its user typed (25.11 on), can still forge it here: whoever is about to change a
+job asks squeue for it alone first (scontrol_queue.py). What else somebody forges of his own job is his own affair:
+nothing is done to it that he could not do himself, and its SiteFactor is read elsewhere.
 """
 
 from __future__ import annotations
@@ -192,9 +192,18 @@ def blocks_of(text: str) -> list[str]:
     return _BETWEEN.split(text)
 
 
+def records_of(text: str) -> list[str]:
+    """Return the records of an answer about one job (or one array).
+
+    As long as all of it is one, what begins as another is a user's: from 25.11 on, the line that he typed stands before
+    some of Slurm's own, and with it his comment.
+    """
+    return [text] if parse_job(text) else blocks_of(text)
+
+
 def parse_plain(text: str) -> list[QueuedJob]:
     """Return the jobs of an answer about one job (or one array): those of its records that are as Slurm writes them."""
-    return [job for job in map(parse_job, blocks_of(text)) if job is not None]
+    return [job for job in map(parse_job, records_of(text)) if job is not None]
 
 
 def parse_job(block: str) -> QueuedJob | None:

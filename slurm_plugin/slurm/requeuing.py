@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from slurm_plugin.slurm.gpu_fields import gpu_words, parse_gpu_fields
-from slurm_plugin.slurm.job_lines import blocks_of, is_held_again, parse_plain
+from slurm_plugin.slurm.job_lines import is_held_again, parse_plain, records_of
 from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue, Written
 from slurm_plugin.slurm.resizing import Update, is_raised, is_split, resource_words
 from slurm_plugin.slurm.snapshot import QueuedJob
@@ -50,7 +50,7 @@ _MOST_STEPS = 8
 def parse_failed(text: str, job_id: int) -> Failed | None:
     """Return a record of `scontrol --details show job`, in whatever state; None where it is gone, or not plain."""
     found = [job for job in parse_plain(text) if job.job_id == job_id]
-    blocks = [block for block in blocks_of(text) if block.startswith(f"JobId={job_id} ")]
+    blocks = [block for block in records_of(text) if block.startswith(f"JobId={job_id} ")]
     line = _LINE.search(blocks[0]) if len(found) == len(blocks) == 1 else None
     if line is None:
         return None

@@ -56,7 +56,6 @@ _GIVEN_UP = "%A|%U|%T|%r|%F|%E"
 # So many jobs that are not clear are asked for by themselves in one read, and so many of one user: a call for each.
 _MOST_DOUBTFUL, _MOST_OF_ONE = 100, 20
 # No folder whose name has this can be told from what Slurm writes behind it.
-_LINE_END = "\n   "
 # What tasks of an array say that have started or ended since they were read.
 _PAST = ("no longer pending", "already", "Invalid job id")
 # What scontrol says of a name that it does not understand; of tasks that are gone it names them first.
@@ -167,7 +166,7 @@ class ScontrolQueue:
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
         """Return so many jobs by one call, and one of sacct for those it is to be asked the same of.
 
-        Whether the token of one can be believed `has_plain_folder` tells, a call each.
+        Whether the token of one can be believed `carries` tells, a call each.
         """
         options = ("--all", "--details")
         shown = show_jobs(job_ids, *options, patience_s=READ_PATIENCE_S, variables=VARIABLES)
@@ -178,9 +177,9 @@ class ScontrolQueue:
             }
         )
 
-    def has_plain_folder(self, job_id: int) -> bool:
-        """Whether nothing in the name of a job's folder can pass for its token; False where the job is gone."""
-        return has_plain_folder(job_id)
+    def carries(self, job: QueuedJob) -> bool:
+        """Whether a job has the token that its record tells, and no user wrote that; False where it is gone."""
+        return carries(job)
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue a job that failed again, with other resources, or do what is left of that.
@@ -246,6 +245,9 @@ class ScontrolQueue:
     def _apart(self, job_id: int, uid: int) -> QueuedJob | None:
         """Return a job of which the common answer gave no clear record; None where it has ended meanwhile."""
         said = run_shown(job_id)
+        alone = job_lines.parse_job(said)
+        if alone and (alone.job_id, alone.uid) == (job_id, uid):
+            return alone if alone.state in job_lines.ALIVE else None
         listing = job_lines.parse_jobs(said, {job_id: uid})
         plain = next(iter(listing.jobs), None)
         odd = None if plain else job_lines.salvage(said, job_id, uid)
@@ -254,7 +256,7 @@ class ScontrolQueue:
     def _record(self, job_id: int) -> QueuedJob | None:
         """Return a job's record as it is now; None where it is gone, or not plain."""
         found = [job for job in job_lines.parse_plain(run_shown(job_id)) if job.job_id == job_id]
-        return found[0] if len(found) == 1 and has_plain_folder(job_id) else None
+        return found[0] if len(found) == 1 and carries(found[0]) else None
 
 
 def _budgets_asked(
@@ -302,19 +304,20 @@ def run_shown(job_id: int, *options: str) -> str:
         raise
 
 
-def has_plain_folder(job_id: int) -> bool:
-    """Whether the name of a job's folder has nothing in it that reads as lines of Slurm's; False where it is gone.
+def carries(job: QueuedJob) -> bool:
+    """Whether a job, or one of its array, has the admin comment that its record tells; False where it is gone.
 
-    AdminComment stands right behind it, and squeue tells that name alone.
+    scontrol prints texts of users before it, squeue is asked for it alone.
     """
-    told = ("--noheader", "--all", "--states=all", f"--jobs={job_id}", "--format=%Z")
+    width = len(job.admin_comment.encode()) + 1
+    told = ("--noheader", "--all", "--states=all", f"--jobs={job.job_id}", f"--Format=admin_comment:{width}")
     try:
         said = _ask("squeue", *told)
     except SlurmError as error:
         if "Invalid job id" in str(error):
             return False
         raise
-    return bool(said) and _LINE_END not in said
+    return bool(said) and job.admin_comment in said
 
 
 def _managed(what: str, fields: str, *where: str) -> str:
@@ -333,7 +336,7 @@ def _update(words: Sequence[str], kept_open: Sequence[int] = ()) -> str:
 def _last_run(job_id: int) -> Failed | None:
     """Return a job with what slurmctld alone knows of its last run; None where it is gone, or not plain."""
     found = requeuing.parse_failed(run_shown(job_id, "--details"), job_id)
-    return found if found and has_plain_folder(job_id) else None
+    return found if found and carries(found.job) else None
 
 
 def _with_accounting(found: dict[int, Failed | None]) -> dict[int, Failed | None]:

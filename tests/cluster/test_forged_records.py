@@ -62,6 +62,34 @@ def test_a_folder_whose_name_reads_as_a_token_brings_nothing_back(shell: Shell, 
     assert recovered(shell, job) == "FAILED 1 200M"
 
 
+@pytest.mark.parametrize("folder", ["y\n   WorkDir=", "z\n   WorkDir=x"])
+def test_a_script_whose_path_reads_as_a_folder_and_a_token_brings_nothing_back(
+    folder: str, shell: Shell, tmp_path: Path
+) -> None:
+    inside = tmp_path / folder / "\n   AdminComment=rightsizer"
+    inside.mkdir(parents=True)
+    script = inside / f"1;id=deadbeef0001;{AMOUNTS}\n\nJobId=1 x"
+    script.write_text(f"#!/bin/bash\n{DIES}\n", encoding="utf-8")
+    options = ("--parsable", "--job-name=plain", "--output=/dev/null", "--chdir=/", *ASKED)
+    assert recovered(shell, int(shell.run("sbatch", *options, str(script)))) == "FAILED 1 200M"
+
+
+def test_a_comment_that_reads_as_a_folder_and_a_token_brings_nothing_back(shell: Shell) -> None:
+    comment = f"x\n   WorkDir=/\n   AdminComment={CLAIM}\n\nJobId=1 "
+    job = shell.submit(*ASKED, "--chdir=/", f"--comment={comment}", script=DIES)
+    assert recovered(shell, job) == "FAILED 1 200M"
+
+
+def test_who_writes_the_beginning_of_a_record_into_his_comment_is_brought_back(
+    shell: Shell, cpus_stay: bool
+) -> None:
+    script = f'test -n "$SLURM_RESTART_COUNT" || {DIES}'
+    job = shell.submit(*ASKED, "--hold", "--chdir=/", "--comment=x\n\nJobId=1 ", script=script)
+    shell.run("scontrol", "update", f"JobId={job}", f"AdminComment={CLAIM}")
+    shell.run("scontrol", "release", str(job))
+    assert recovered(shell, job).endswith(f" {1 if cpus_stay else 8} 20000M")
+
+
 def test_a_token_of_an_operators_does_so_even_where_no_journal_is(shell: Shell, cpus_stay: bool) -> None:
     job = shell.submit(*ASKED, "--hold", "--chdir=/", script=f'test -n "$SLURM_RESTART_COUNT" || {DIES}')
     shell.run("scontrol", "update", f"JobId={job}", f"AdminComment={CLAIM}")

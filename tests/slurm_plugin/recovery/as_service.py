@@ -15,6 +15,7 @@ from slurm_plugin.recovery import output
 from slurm_plugin.recovery.journal import Journal
 from slurm_plugin.recovery.rounds import Recoverer
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
+from slurm_plugin.slurm.snapshot import QueuedJob
 from tests.slurm_plugin.recovery.test_judging import failed
 
 
@@ -41,8 +42,8 @@ class Gate:
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
         return {job_id: self.failed(job_id) for job_id in job_ids}
 
-    def has_plain_folder(self, job_id: int) -> bool:
-        return job_id in self.runs
+    def carries(self, job: QueuedJob) -> bool:
+        return job.job_id in self.runs
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         del kept_open

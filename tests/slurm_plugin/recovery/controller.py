@@ -12,6 +12,7 @@ from slurm_plugin.recovery.rounds import Recoverer
 from slurm_plugin.slurm import requeuing
 from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
+from slurm_plugin.slurm.snapshot import QueuedJob
 from tests.slurm_plugin.slurm.memory_queue import Killed
 
 
@@ -55,8 +56,8 @@ class Controller:
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
         return {job_id: self.failed(job_id) for job_id in job_ids}
 
-    def has_plain_folder(self, job_id: int) -> bool:
-        return job_id not in self.forgers
+    def carries(self, job: QueuedJob) -> bool:
+        return job.job_id not in self.forgers
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         assert len(kept_open) == 1

@@ -20,6 +20,7 @@ from slurm_plugin.recovery.rounds import TRIES_AGAIN, Outcome, Recoverer, watch
 from slurm_plugin.slurm.gateway import DRY_RUN, RecoveryGate
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+from slurm_plugin.slurm.snapshot import QueuedJob
 from tests.slurm_plugin.recovery.controller import Controller
 from tests.slurm_plugin.recovery.test_judging import failed
 
@@ -51,8 +52,8 @@ class Cluster(ScontrolQueue):
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
         return {job_id: self.failed(job_id) for job_id in job_ids}
 
-    def has_plain_folder(self, job_id: int) -> bool:
-        return job_id in self.jobs
+    def carries(self, job: QueuedJob) -> bool:
+        return job.job_id in self.jobs
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         self.tried.append(wanted.change.job_id)

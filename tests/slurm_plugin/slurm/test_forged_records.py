@@ -58,32 +58,63 @@ def test_words_count_in_their_own_line_alone() -> None:
     assert job_lines.parse_job(named) == plain
 
 
-@pytest.mark.parametrize("folder", ["/home/x\n   AdminComment=y", ""])
-def test_of_a_folder_that_could_be_lines_of_slurms_nothing_is_changed(
-    folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def ask(*command: str) -> str:
-        if command[0] == "squeue":
-            return f"{folder}\n" if folder else ""
-        return record(7, WorkDir=FORGED) + "\n\n"
+def typed(text: str) -> str:
+    """What scontrol shows of a job whose user typed this, as from 25.11 on: in front of some of Slurm's own lines."""
+    return record(7).replace("\n   WorkDir=", f"\n   SubmitLine=sbatch {text}\n   WorkDir=") + "\n\n"
 
-    monkeypatch.setattr(scontrol_queue, "_ask", ask)
-    assert parse_failed(ask("scontrol"), 7) is not None
+
+SPLITS = f"x\n   WorkDir=/\n   AdminComment={CLAIM}\n\nJobId=1 "
+
+
+@pytest.mark.parametrize(
+    "shown", [record(7, WorkDir=FORGED) + "\n\n", typed(SPLITS)], ids=["folder", "typed"]
+)
+@pytest.mark.parametrize("told", ["\n", "other \n", ""])
+def test_nothing_is_changed_of_a_job_whose_token_squeue_does_not_tell(
+    told: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scontrol_queue, "_ask", lambda *command: told if command[0] == "squeue" else shown)
+    found = parse_failed(shown, 7)
+    assert found is not None
+    assert found.job.admin_comment.startswith(CLAIM)
     assert ScontrolQueue().failed(7) is None
     assert ScontrolQueue()._record(7) is None
 
 
-def test_a_plain_folder_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        scontrol_queue, "_ask", lambda *command: "/home\n" if command[0] == "squeue" else f"{record(7)}\n\n"
-    )
-    assert ScontrolQueue().failed(7) is not None
+def test_a_job_whose_token_squeue_tells_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = record(7).replace("\n   StdErr=", f"\n   AdminComment={CLAIM} \n   StdErr=") + "\n\n"
+    asked: list[str] = []
+
+    def ask(*command: str) -> str:
+        asked.append(command[-1])
+        return f"{CLAIM} \n" if command[0] == "squeue" else true
+
+    monkeypatch.setattr(scontrol_queue, "_ask", ask)
+    found = ScontrolQueue().failed(7)
+    assert found is not None
+    # What is longer is another one.
+    assert asked[-1] == f"--Format=admin_comment:{len(CLAIM) + 1}"
 
     def gone(*_: str) -> str:
         raise SlurmError("slurm_load_jobs error: Invalid job id specified")
 
     monkeypatch.setattr(scontrol_queue, "_ask", gone)
-    assert not scontrol_queue.has_plain_folder(7)
+    assert not scontrol_queue.carries(found.job)
+
+
+def test_a_comment_that_begins_as_a_record_does_hides_not_the_rest_of_its_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It stands twice from 25.11 on, first in the line that its user typed; seen on 26.05."""
+    shown = with_comment(typed("--comment=x\n\nJobId=1 "), "x\n\nJobId=1")
+    found = parse_failed(shown, 7)
+    assert found is not None
+    assert found.job.comment == "x\n\nJobId=1"
+    monkeypatch.setattr(scontrol_queue, "_ask", lambda *_: shown)
+    apart = ScontrolQueue()._apart(7, 0)
+    assert apart is not None
+    assert apart.batch
+    assert not apart.fixed
 
 
 def queue_of(comment: str) -> tuple[str, dict[int, int]]:
