@@ -28,6 +28,7 @@ from models.demand.features import FEATURES, features
 from models.demand.prediction import Predictor
 from models.demand.slowed import slowing_in
 from models.demand.tail import MOST_RISE_LOG, next_run_bound, spread_bound, streak_bound
+from models.demand.threads import enough_to_go_on
 from models.past.evidence import PastUse
 from models.past.jobs import LEARNED, Learned, PastJob, use_of
 from models.past.kills import KILLED_BUMP
@@ -45,6 +46,7 @@ StepName = Literal[
     "margin",
     "whole",
     "too few",
+    "stopped",
     "slowed",
     "compared",
     "slowdown",
@@ -61,8 +63,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The upper bound after one estimator, in the dimension's unit; `counts`: the prediction goes through it.
 
     Of streak and spread the lower counts, and the next run where it is above that; growth, threads and whole are there
-    where they lower the bound, `too few` where it is raised since a job ran out of time with fewer, `slowed` since jobs
-    with fewer ran longer, `compared` to learn whether they do; slowdown where the site bears that less is granted.
+    where they lower the bound, `too few` where it is raised since a job ran out of time with fewer, all of them busy,
+    `stopped` since one failed or waited with fewer, `slowed` since jobs with fewer ran longer, `compared` to learn
+    whether they do; slowdown where the site bears that less is granted.
     `upper` is None where there is no bound: nothing was asked for.
     """
 
@@ -208,7 +211,8 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     steps.append(Step(name="margin", upper=told["margin"], counts=True))
     name: StepName
     if told["whole"] != told["margin"]:
-        name = "whole" if told["whole"] < told["margin"] else "too few"
+        stopped = told["whole"] == enough_to_go_on(sight.evidence.jobs)
+        name = "whole" if told["whole"] < told["margin"] else "stopped" if stopped else "too few"
         steps.append(Step(name=name, upper=told["whole"], counts=True))
     if told["slowed"] > told["whole"]:
         slows = slowing_in(sight.evidence, settings.most_slowdown)

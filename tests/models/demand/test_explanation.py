@@ -92,7 +92,8 @@ def test_the_last_step_is_the_prediction(
             assert before <= min(bounds) * (1.01 + 1e-9)
 
 
-def test_where_cpus_were_too_few_the_last_step_is_the_prediction_too() -> None:
+@pytest.mark.parametrize(("busy", "why"), [(0.99, "too few"), (0.01, "stopped")])
+def test_where_cpus_were_too_few_the_last_step_is_the_prediction_too(busy: float, why: str) -> None:
     history = History(100)
     for number in range(22):
         one = attempt(
@@ -101,7 +102,7 @@ def test_where_cpus_were_too_few_the_last_step_is_the_prediction_too() -> None:
             elapsed_s=600,
             req_cpus=8,
             alloc_cpus=8 if number < 20 else 1,
-            cores=0.95 if number < 20 else 0.99,
+            cores=0.95 if number < 20 else busy,
             state="COMPLETED" if number < 20 else "TIMEOUT",
         )
         history.add(request_of(one), past_job(one))
@@ -110,7 +111,7 @@ def test_where_cpus_were_too_few_the_last_step_is_the_prediction_too() -> None:
     [cores] = [one for one in explain(predictor, wanted, {}) if one.dimension == "cores"]
     predicted = predictor.predict(wanted).cores
     assert predicted is not None
-    assert (cores.steps[-1].name, cores.steps[-1].upper) == ("too few", predicted.upper)
+    assert (cores.steps[-1].name, cores.steps[-1].upper) == (why, predicted.upper)
     assert predicted.upper > 1
 
 
