@@ -55,7 +55,8 @@ def gather(known: SiteFacts) -> Gathered:
     elif facts.qos_minimums and "memory" in answers:
         said["given_qos"] = answer = _said(GIVEN_QOS)
         if isinstance(answer, str):
-            given = parse_given_qos(answer, config_words(answers["memory"]).get("ClusterName", ""))
+            cluster = config_words(answers["memory"]).get("ClusterName", "")
+            given = parse_given_qos(answer, cluster, facts.qos_minimums)
             facts, read = msgspec.structs.replace(facts, given_qos=given), read | {"given_qos"}
     complaints = [
         str(answer) for part, answer in said.items() if isinstance(answer, SlurmError) and part not in read

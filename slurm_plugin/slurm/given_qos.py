@@ -6,6 +6,8 @@ but the association's own, and where a job names no partition none of an associa
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from slurm_plugin.policy.facts import ANYBODY, Whose
 
 _FIELDS = ("Cluster", "Account", "User", "Partition", "QOS", "DefaultQOS")
@@ -15,8 +17,10 @@ COMMAND = ("sacctmgr", "--noheader", "--parsable2", "show", "associations", f"fo
 _LAST = "normal"
 
 
-def parse_given_qos(text: str, cluster: str) -> dict[Whose, frozenset[str]]:
+def parse_given_qos(text: str, cluster: str, telling: Collection[str]) -> dict[Whose, frozenset[str]]:
     """Read what COMMAND prints, of this cluster: by account and user, which QOS may be given behind the hook's back.
+
+    Of QOS only those of `telling` are named: who has none of them is not either, so that few are.
 
     That is the only one of an association without a default, and the default of one for a partition. Everybody else,
     as ANYBODY, is given the default of the cluster's root, or `normal`.
@@ -32,6 +36,8 @@ def parse_given_qos(text: str, cluster: str) -> dict[Whose, frozenset[str]]:
             continue
         only = several if "," not in several else ""
         name = only if not default else default if partition else ""
-        if name:
+        if name in telling:
             given.setdefault((account, user.lower()), set()).add(name)
-    return {whose: frozenset(names) for whose, names in given.items()} | {ANYBODY: frozenset(of_root)}
+    return {whose: frozenset(names) for whose, names in given.items()} | {
+        ANYBODY: frozenset(of_root & set(telling))
+    }

@@ -353,9 +353,8 @@ def test_a_qos_that_slurm_gives_behind_the_hooks_back_sets_the_least_too(
     account: str, user: str, qos: str, least: int
 ) -> None:
     """sbatch refused, or let wait for ever, who was cut below it and would have run as he asked (22.05 to 26.05)."""
-    facts = SiteFacts(
-        qos_minimums=parse_qos("large|cpu=4\n"), given_qos=parse_given_qos(ASSOCIATIONS, "here")
-    )
+    minimums = parse_qos("large|cpu=4\n")
+    facts = SiteFacts(qos_minimums=minimums, given_qos=parse_given_qos(ASSOCIATIONS, "here", minimums))
     asked = JobRequest(account=account, user=user, qos=qos)
     assert facts.minimum_for(asked) == Minimum(cpus=least)
 
@@ -365,9 +364,8 @@ def test_a_qos_that_slurm_gives_behind_the_hooks_back_sets_the_least_too(
     [("here|root|||large,normal|large", "large"), ("there|root|||large|large", "normal")],
 )
 def test_where_nothing_else_says_which_qos_it_is_the_roots_or_normal(of_root: str, given: str) -> None:
-    facts = SiteFacts(
-        qos_minimums=parse_qos("large|cpu=4\nnormal|cpu=2\n"), given_qos=parse_given_qos(of_root, "here")
-    )
+    minimums = parse_qos("large|cpu=4\nnormal|cpu=2\n")
+    facts = SiteFacts(qos_minimums=minimums, given_qos=parse_given_qos(of_root, "here", minimums))
     least = {"large": 4, "normal": 2}[given]
     assert facts.minimum_for(JobRequest(user="eve")) == Minimum(cpus=least)
     assert facts.minimum_for(JobRequest(user="eve", qos="other")) == Minimum()

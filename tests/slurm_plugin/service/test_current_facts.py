@@ -25,7 +25,9 @@ from tests.slurm_plugin.service.asking import KNOWN as ASKED
 from tests.slurm_plugin.service.asking import asked, install, line_of, model_in_use
 
 CONFIG = "AccountingStorageType = accounting_storage/slurmdbd\nClusterName = here\nMaxMemPerCPU = 2000\n"
-ASSOCIATIONS = "here|root|||normal|\nhere|lone|alice||large|\nthere|lone|bob||large|\n"
+ASSOCIATIONS = (
+    "here|root|||normal|\nhere|lone|alice||large|\nhere|lone|eve||normal|\nthere|lone|bob||large|\n"
+)
 PARTITIONS = "PartitionName=main Default=YES QoS=N/A MaxMemPerCPU=1000\n"
 NODE = "NodeName=n CoresPerSocket=4 CPUTot=8 Sockets=1 ThreadsPerCore=2 Partitions=main\n"
 MAIN = Partition(memory=MemoryTerms(max_per_cpu_mib=1000), is_default=True)
@@ -154,7 +156,7 @@ def test_who_is_given_which_qos_is_asked_only_where_one_has_a_minimum(slurm: Slu
     slurm.says_all()
     assert facts.refresh()
     assert slurm.asked("associations") == 1
-    assert facts.facts.given_qos == {("lone", "alice"): {"large"}, ANYBODY: {"normal"}}
+    assert facts.facts.given_qos == {("lone", "alice"): {"large"}, ANYBODY: frozenset()}
 
 
 def test_without_slurmdbd_there_are_no_qos_to_wait_for(slurm: Slurm) -> None:
