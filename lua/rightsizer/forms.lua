@@ -70,8 +70,8 @@ local function add_placement(found, fields)
       found[SHARED[shared] or "exclusive_user"] = true
    end
    -- 0 as well: so come cron jobs, which Slurm queues again as they are however they fail, and siblings of a
-   -- federated job, whose first token is lost (22.05 to 26.05). Neither could be recovered. No field was found
-   -- that tells such a sibling from the first part of a het job (22.05).
+   -- federated job, whose first token is lost (22.05 to 26.05). Neither could be recovered. No field was
+   -- found that tells such a sibling from the first part of a het job (22.05).
    found.het_job = numbers.wide(fields.het_job_offset) ~= nil or nil
 end
 

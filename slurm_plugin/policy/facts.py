@@ -33,6 +33,22 @@ class Minimum(msgspec.Struct, frozen=True, kw_only=True):
 NO_MINIMUM = Minimum()
 
 
+class Maximum(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that a job may ask for in all, or Slurm refuses it; memory is MiB, 0 = any amount."""
+
+    cpus: int = 0
+    gpus: int = 0
+    mem_mib: int = 0
+
+    def is_below(self, request: JobRequest) -> bool:
+        """Whether a job asks for more of anything."""
+        asked = ((request.cpus, self.cpus), (request.gpus, self.gpus), (request.mem_mib, self.mem_mib))
+        return any(is_beyond(amount or 0, most) for amount, most in asked)
+
+
+NO_MAXIMUM = Maximum()
+
+
 class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What Slurm's configuration says of memory, in MiB; 0 where it says nothing of the kind.
 
@@ -77,7 +93,7 @@ SLURM_PARTS = frozenset({"memory", "partitions", "qos_minimums", "given_qos", "c
 
 
 class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Group → users; QOS → its minimum; the partitions by name, and the most CPUs that a core of their nodes has.
+    """Group → users; QOS → its minimum, or its maximum; the partitions by name, and the most CPUs of a core there.
 
     `given_qos` are those that Slurm may give jobs that name none, without the hook seeing it.
     `memory` are the cluster's own terms, for partitions that are not known; None while Slurm has not been asked.
@@ -89,6 +105,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     groups: Mapping[str, frozenset[str]] = {}
     qos_minimums: Mapping[str, Minimum] = {}
+    qos_maximums: Mapping[str, Maximum] = {}
     given_qos: Mapping[Whose, frozenset[str]] = {}
     partitions: Mapping[str, Partition] = {}
     memory: MemoryTerms | None = None
@@ -124,6 +141,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             return ("exclusive_partition",)
         holds = {
             "min_billing": self.minimum_for(request).is_billed,
+            "qos_maximum": self._is_refused(request),
             "whole_sockets": any(one.whole_sockets for one in partitions),
             "max_cpus_per_node": all(
                 is_beyond(cpus_of_node(request), one.max_cpus_per_node) for one in partitions
@@ -146,6 +164,14 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         unseen = max(most, UNSEEN_CORE_CPUS)
         return max(
             (self.cpus_per_core.get(name, unseen) for name in self.partition_names(request)), default=most
+        )
+
+    def _is_refused(self, request: JobRequest) -> bool:
+        """Whether Slurm refuses a job as it is asked, by each of the QOS that it names or of its partitions."""
+        of_partitions = [partition.qos for partition in self.partitions_of(request)]
+        return any(
+            all(self.qos_maximums.get(name.lower(), NO_MAXIMUM).is_below(request) for name in names)
+            for names in (request.qos.split(","), of_partitions)
         )
 
     def minimum_for(self, request: JobRequest) -> Minimum:

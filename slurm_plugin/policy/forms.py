@@ -72,6 +72,7 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "max_mem_per_cpu": CORES,
     # Slurm refuses it, or lets it wait for ever, as it is asked.
     "max_cpus_per_node": MEMORY_AND_CORES,
+    "qos_maximum": ALL,
     # Where a job may run, not how much of it: whatever fits there with more fits with less.
     "batch_features": NOTHING,
     "burst_buffer": NOTHING,

@@ -13,6 +13,7 @@ from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.given_qos import COMMAND as GIVEN_QOS
 from slurm_plugin.slurm.given_qos import parse_given_qos
 from slurm_plugin.slurm.limits import (
+    QOS_FORMAT,
     chooses_partitions,
     config_words,
     gives_whole_nodes,
@@ -21,6 +22,7 @@ from slurm_plugin.slurm.limits import (
     parse_cores,
     parse_partitions,
     parse_qos,
+    parse_qos_maximums,
     select_parameters,
 )
 
@@ -28,7 +30,7 @@ from slurm_plugin.slurm.limits import (
 COMMANDS = {
     "memory": ("scontrol", "show", "config"),
     "partitions": ("scontrol", "--all", "--oneliner", "show", "partition"),
-    "qos_minimums": ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,MinTRES"),
+    "qos_minimums": ("sacctmgr", "--noheader", "--parsable2", "show", "qos", QOS_FORMAT),
     "cpus_per_core": ("scontrol", "--all", "--oneliner", "show", "node"),
 }
 
@@ -86,7 +88,7 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
             chosen_later=chooses_partitions(config),
         )
         if has_no_qos(config):
-            facts = replace(facts, qos_minimums={})
+            facts = replace(facts, qos_minimums={}, qos_maximums={})
             read.add("qos_minimums")
     if "partitions" in answers:
         if facts.memory is None:  # what a partition leaves open is the cluster's, which nobody has said yet
@@ -97,7 +99,11 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
                 partitions=parse_partitions(answers["partitions"], facts.memory, facts.select_parameters),
             )
     if "qos_minimums" in answers:
-        facts = replace(facts, qos_minimums=parse_qos(answers["qos_minimums"]))
+        facts = replace(
+            facts,
+            qos_minimums=parse_qos(answers["qos_minimums"]),
+            qos_maximums=parse_qos_maximums(answers["qos_minimums"]),
+        )
     if "cpus_per_core" in answers:
         facts = replace(facts, cpus_per_core=parse_cores(answers["cpus_per_core"]))
     return facts, SLURM_PARTS & read

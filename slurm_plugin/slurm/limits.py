@@ -14,7 +14,15 @@ import msgspec
 
 from accounting.tres import gpu_types, parse_tres, split_tres
 from accounting.units import whole
-from slurm_plugin.policy.facts import NO_MINIMUM, MemoryTerms, Minimum, Partition, gives_whole_sockets
+from slurm_plugin.policy.facts import (
+    NO_MAXIMUM,
+    NO_MINIMUM,
+    Maximum,
+    MemoryTerms,
+    Minimum,
+    Partition,
+    gives_whole_sockets,
+)
 from slurm_plugin.slurm.node_words import core_cpus, words_of
 
 _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
@@ -27,17 +35,20 @@ _TERMS = {
 }
 # Plugins of Slurm's own that give partitions to a job that names none.
 _CHOOSE_PARTITIONS = frozenset({"all_partitions", "partition"})
+# Of a QOS its least, whether it refuses who asks for more than a job may ever have by it, and the limits that say so.
+QOS_FORMAT = "format=Name,MinTRES,Flags,MaxTRES,MaxTRESPU,MaxTRESPA,GrpTRES"
+_REFUSES = "DenyOnLimit"
 _GPU_TERMS = {"default_per_gpu_mib": "DefMemPerGPU", "default_cpus_per_gpu": "DefCpuPerGPU"}
 
 
 def parse_qos(text: str) -> dict[str, Minimum]:
-    """Read `name|cpu=4,gres/gpu=1,mem=10G` lines; a QOS without a minimum is left out.
+    """Read lines of QOS_FORMAT, `name|cpu=4,gres/gpu=1,mem=10G|…`; a QOS without a minimum is left out.
 
     Which type of GPU a job asks for is not known where this is looked up: the highest minimum of any holds for all.
     """
     minimums: dict[str, Minimum] = {}
     for line in text.splitlines():
-        name, _, tres = line.partition("|")
+        name, tres, *_ = [*line.split("|"), ""]
         least = parse_tres(tres)
         minimum = Minimum(
             cpus=least.cpus or 0,
@@ -48,6 +59,22 @@ def parse_qos(text: str) -> dict[str, Minimum]:
         if minimum != NO_MINIMUM:
             minimums[name] = minimum
     return minimums
+
+
+def parse_qos_maximums(text: str) -> dict[str, Maximum]:
+    """Read lines of QOS_FORMAT: the most that one job may ask for where it is refused else; of a QOS that has it."""
+    maximums: dict[str, Maximum] = {}
+    for line in text.splitlines():
+        name, _, flags, *limits = [*line.split("|"), "", ""]
+        most = [parse_tres(tres) for tres in limits if tres]
+        maximum = Maximum(
+            cpus=min((one.cpus for one in most if one.cpus), default=0),
+            gpus=min((one.gpus for one in most if one.gpus), default=0),
+            mem_mib=min((one.mem_mib for one in most if one.mem_mib), default=0),
+        )
+        if _REFUSES in flags.split(",") and maximum != NO_MAXIMUM:
+            maximums[name] = maximum
+    return maximums
 
 
 def config_words(text: str) -> dict[str, str]:

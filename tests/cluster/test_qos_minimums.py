@@ -1,4 +1,4 @@
-"""The least that a QOS allows, also one that Slurm gives unasked, on every release that is here: less is refused."""
+"""The least that a QOS allows, also one that Slurm gives unasked, and the most, on every release that is here."""
 
 import os
 import pwd
@@ -19,15 +19,23 @@ SHAPE = Shape(
     lines=(
         "AccountingStorageEnforce=associations,limits,qos",
         "PartitionName=own Nodes={node[0]}",
+        "PartitionName=narrow Nodes={node[0]}",
     ),
 )
 _ADD = ("sacctmgr", "--immediate", "add")
 _USER = (*_ADD, "user", pwd.getpwuid(os.geteuid()).pw_name)
+MOST = {
+    "job": "MaxTRESPerJob=cpu=4",
+    "user": "MaxTRESPerUser=mem=4000",
+    "account": "MaxTRESPerAccount=cpu=4",
+    "all": "GrpTRES=cpu=4",
+}
 COMMANDS = (
     (*_ADD, "qos", "large", "MinTRESPerJob=cpu=4", "Flags=DenyOnLimit"),
     (*_ADD, "qos", "roomy", "MinTRESPerJob=mem=4000", "Flags=DenyOnLimit"),
+    *((*_ADD, "qos", name, limit, "Flags=DenyOnLimit") for name, limit in MOST.items()),
     (*_ADD, "account", "several", "large", "roomy", "divided"),
-    (*_USER, "account=several", "qos=normal,large,roomy"),
+    (*_USER, "account=several", f"qos=normal,large,roomy,{','.join(MOST)}"),
     *((*_USER, f"account={name}", f"qos={name}") for name in ("large", "roomy")),
     (*_USER, "account=divided", "qos=normal"),
     *(
@@ -35,6 +43,7 @@ COMMANDS = (
         for name in ("main", "own")
     ),
     ("scontrol", "update", "PartitionName=own", "QOS=large"),
+    ("scontrol", "update", "PartitionName=narrow", "QOS=job"),
 )
 FORMS = (
     form("named", "-A several -q large -c 8 --mem=8000", cpu=4, mem=256),
@@ -51,18 +60,32 @@ FORMS = (
     form("default-there", "-A divided -c 8 --mem=8000", cpu=4, mem=256),
     form("default-named-there", "-A divided -p main -c 8 --mem=8000", cpu=4, mem=256),
 )
+# Slurm refuses them as they are asked.
+REFUSED = (
+    *(form(f"beyond-{name}", f"-A several -q {name} -c 8 --mem=8000") for name in MOST),
+    form("beyond-partition", "-A several -p narrow -c 8 --mem=8000"),
+)
+WITHIN = (
+    *(form(f"within-{name}", f"-A several -q {name} -c 4 --mem=4000", cpu=2, mem=256) for name in MOST),
+    form("within-partition", "-A several -p narrow -c 4 --mem=8000", cpu=2, mem=256),
+)
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_nobody_is_cut_below_the_least_of_the_qos_that_slurm_gives_him(
+def test_nobody_is_cut_below_the_least_of_his_qos_or_let_in_with_more_than_it_allows(
     name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     prefix: Path | None = RELEASES[name]
     if reason := why_missing(prefix):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("minimums")
-    with trained_cluster(folder / "site", prefix, FORMS, SHAPE, COMMANDS) as sandbox:
-        trial = Trial(sandbox, FORMS, folder)
+    forms = (*FORMS, *WITHIN, *REFUSED)
+    with trained_cluster(folder / "site", prefix, forms, SHAPE, COMMANDS) as sandbox:
+        trial = Trial(sandbox, forms, folder)
         trial.submit()
-        problems = {cell.form.name: cell.problem for cell in trial.collect()}
+        cells = trial.collect()
+    problems = {cell.form.name: cell.problem for cell in cells if cell.form not in REFUSED}
     assert problems == dict.fromkeys(problems, "")
+    for cell in cells[-len(REFUSED) :]:
+        assert [ran.states for ran in (cell.ours, cell.twin)] == [(), ()], cell.form.name
+        assert "Job violates accounting/QOS policy" in cell.ours.said

@@ -27,6 +27,7 @@ from slurm_plugin.slurm.limits import (
     gives_whole_nodes,
     parse_partitions,
     parse_qos,
+    parse_qos_maximums,
 )
 from tests.builders import submission
 
@@ -286,6 +287,36 @@ def test_a_least_of_billing_keeps_all_of_a_job() -> None:
     assert facts.forms_of(JobRequest(user="alice", qos="billed")) == ("min_billing",)
     assert facts.forms_of(JobRequest(user="alice", partition="a,b")) == ("min_billing",)
     assert set(kept_by_form(["min_billing"])) == ALL
+
+
+@pytest.mark.parametrize(
+    ("asked", "refused"),
+    [
+        ({"qos": "Debug", "cpus_per_task": 5}, True),
+        ({"qos": "debug", "cpus_per_task": 4, "mem_per_node_mib": 8000}, False),
+        ({"qos": "debug", "num_tasks": 5}, True),
+        ({"qos": "debug", "mem_per_node_mib": 8193}, True),
+        ({"qos": "debug", "gpus_per_job": 2}, True),
+        # It waits until there is room, or is one of several that it may have.
+        ({"qos": "waits", "cpus_per_task": 5}, False),
+        ({"qos": "debug,normal", "cpus_per_task": 5}, False),
+        ({"qos": "normal", "partition": "b", "cpus_per_task": 5}, True),
+        ({"qos": "normal", "partition": "a,b", "cpus_per_task": 5}, False),
+    ],
+)
+def test_who_asks_for_more_than_a_qos_lets_a_job_have_is_left_to_be_refused(
+    asked: dict[str, Any], refused: bool
+) -> None:
+    text = "normal||||||\ndebug||DenyOnLimit|cpu=9,mem=8G|cpu=4|gres/gpu=1|\nwaits|||cpu=4|||\n"
+    assert parse_qos(text) == {}
+    facts = SiteFacts(
+        qos_maximums=parse_qos_maximums(text),
+        partitions=parse_partitions(
+            "PartitionName=a Default=YES QoS=N/A\nPartitionName=b QoS=debug\n", MemoryTerms(), None
+        ),
+    )
+    forms = facts.forms_of(JobRequest(user="alice", **asked))
+    assert forms == (("qos_maximum",) if refused else ())
 
 
 @pytest.mark.parametrize(
