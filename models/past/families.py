@@ -12,7 +12,7 @@ import hashlib
 import re
 
 from accounting.request import JobRequest
-from models.past.job_names import MACHINE_MADE, NAMELESS, is_by_machine, normal_name
+from models.past.job_names import MACHINE_MADE, NAMELESS, is_by_machine, normal_name, without_digests
 
 Family = tuple[str, ...]
 
@@ -30,11 +30,14 @@ RUNS_ANYTHING = frozenset(
         *("apptainer", "singularity", "podman", "env", "conda", "mamba", "micromamba", "uv"),
     }
 )
-# Names that say nothing about what runs: sbatch and the schedulers of workflows give them by themselves.
+# Names that say nothing about what runs: sbatch and tools that submit give them by themselves.
 GENERIC_NAMES = RUNS_ANYTHING | {
     *("wrap", "sbatch", "interactive", "job", "run", "test", "script", "submit", "slurm"),
     MACHINE_MADE,
     NAMELESS,
+    # Of all that AiiDA, batchtools, submitit, FireWorks, Dask, RADICAL-Pilot and MATLAB run; of signac's bundles.
+    *("aiida-#", "job#", "submitit", "fw_job", "dask-worker", "pilot.#", "bundle"),
+    *("matlab_r#a_job#", "matlab_r#b_job#", "matlab_r#a_job#.#", "matlab_r#b_job#.#"),
 }
 
 _NUMBER = re.compile(r"\d+")
@@ -95,9 +98,12 @@ def rule_signature(script: str) -> str:
 def signature_of(job_name: str, script: str) -> str:
     """Return what tells a job's script from others: its rule where a machine named the job, else all that it does.
 
-    Jobs that people name keep the signatures that they have had.
+    Where a machine named the job, its script names the run too: by a UUID in each of its paths (PSI/J), by the digest
+    of what it works on (signac, batchtools). Jobs that people name keep the signatures that they have had.
     """
-    return (is_by_machine(job_name) and rule_signature(script)) or script_signature(script)
+    if not is_by_machine(job_name):
+        return script_signature(script)
+    return rule_signature(script) or script_signature(without_digests(_beginning(script)))
 
 
 def family_keys(request: JobRequest) -> tuple[Family, ...]:

@@ -67,6 +67,12 @@ RULES = (
 )
 
 
+# Where the last part of a path is not what it is called by: Cylc's task.cycle.workflow/run1, whose workflow may have
+# slashes of its own, and signac's project/job/operation/digest.
+_CYLC = re.compile(r"\A[^/.]+\.\d[\dtz+-]*\.[^/]+(?=/)")
+_DIGEST_BEHIND = re.compile(r"/[0-9a-f]{32}\Z")
+
+
 class Named(NamedTuple):
     """A normal name, and whether a machine had a part in it."""
 
@@ -99,14 +105,29 @@ def read_name(job_name: str) -> Named:
     if not job_name:
         return Named(NAMELESS, by_machine=False)
     # slurmctld gives slurmdbd ` for each " of a name (22.05 to 26.05): sacct's name and the hook's are one.
-    lower = job_name.rstrip("/").rsplit("/", 1)[-1].lower().replace('"', "`")
-    cut = _put_right(lower, CUTS)
+    whole = job_name.rstrip("/").lower().replace('"', "`")
+    called = _without_runs(whole)
+    last = called.rsplit("/", 1)[-1]
+    cut = _put_right(last, CUTS)
     stem = _without_endings(cut)
     plain = _put_right(stem, RULES)
-    by_machine = plain != stem or cut != lower
+    by_machine = plain != stem or cut != last or called != whole
     if not plain or (plain != stem and not any(map(str.isalpha, plain))):
         return Named(MACHINE_MADE, by_machine)
     return Named(_NUMBER.sub("#", plain), by_machine)
+
+
+def without_digests(text: str) -> str:
+    """Return a text without UUIDs and digests: scripts of jobs that a machine named hold more of them."""
+    return _put_right(text, tuple(rule for rule in RULES if not rule.begins))
+
+
+def _without_runs(path: str) -> str:
+    """Return a name that is a path up to the part that it is called by."""
+    if "/" not in path:
+        return path
+    cylc = _CYLC.match(path)
+    return cylc[0] if cylc else _DIGEST_BEHIND.sub("", path)
 
 
 def _put_right(name: str, rules: tuple[Rule, ...]) -> str:

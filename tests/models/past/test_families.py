@@ -160,6 +160,59 @@ def test_a_script_of_no_rule_is_told_by_all_that_it_does(script: str) -> None:
     assert signature_of(UUID, script) == script_signature(script)
 
 
+MD5, OTHER_MD5 = "0cc175b9c0f1b6a831c399e269772661", "92eb5ffee6ae2fec3ad71c777531578f"
+# What each writes, beside what is fixed; {0} is what tells one run from another.
+TOOLS = [
+    # psij-python 0.9.11: slurm.mustache, by its `single` launcher.
+    (
+        "{0}.job",
+        (
+            '#!/bin/bash\n_PSIJ_PC=1\nexec &>> "/home/ann/.psij/work/slurm/$SLURM_JOB_ID.out"\n'
+            "/bin/bash /home/ann/.psij/work/.packages/single_launch.sh {0} /home/ann/.psij/work/logs/{0}.log '' '' '' "
+            "/dev/null /home/ann/fit.out /dev/null /home/ann/{1}\n"
+        ),
+    ),
+    # signac-flow 0.29.1: base_script.sh.
+    (
+        "P/{0}/{1}/{0}",
+        "set -e\nset -u\ncd /home/ann/project\n# {1}({0})\n/usr/bin/python3 project.py run -o {1} -j {0}\n",
+    ),
+    # batchtools 1196047: any of its templates for Slurm.
+    ("job{0}", "Rscript -e 'batchtools::doJobCollection(\"/home/ann/{1}/jobs/job{0}.rds\")'\n"),
+    # cylc-flow 8.5.4: job_file.py.
+    (
+        "{1}.1.w/run1",
+        'export CYLC_WORKFLOW_UUID="{0}"\ncylc__job__inst__script() {{\n./{1}\n}}\ncylc__job__main\n',
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "script"), TOOLS)
+@pytest.mark.parametrize(("one", "other"), [(UUID, OTHER_UUID), (MD5, OTHER_MD5)])
+def test_what_a_tool_runs_tells_its_jobs_apart_and_not_what_it_calls_each(
+    name: str, script: str, one: str, other: str
+) -> None:
+    def narrowest(run: str, work: str) -> tuple[str, ...]:
+        called = name.format(run, work)
+        return family_keys(
+            request(job_name=called, script_signature=signature_of(called, script.format(run, work)))
+        )[0]
+
+    assert narrowest(one, "fit") == narrowest(other, "fit")
+    assert narrowest(one, "fit") != narrowest(one, "align")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("aiida-4711", f"job{MD5}", "submitit", "FW_job", "dask-worker", "pilot.0000", f"P/bundle/{MD5}"),
+        *("MATLAB_R2024a_Job12", "MATLAB_R2025b_Job12.3"),
+    ],
+)
+def test_a_name_that_a_tool_gives_to_whatever_it_runs_makes_no_family(name: str) -> None:
+    assert family_keys(request(job_name=name, script_signature="")) == ()
+
+
 def test_jobs_of_two_runs_are_one_family_and_a_uuid_alone_is_none() -> None:
     first, second = (
         request(job_name=name, script_signature=signature_of(name, snakemake(f"s={name[:2]}")))

@@ -61,6 +61,18 @@ ENGINES = [
     (f"job{MD5}", "job#"),
     # Airflow's run ids, where a DAG passes them on.
     ("align__manual__2026-01-01T00:00:00.123456+00:00", "align__manual__#-#-#t#:#:#.#+#:#"),
+    # cylc-flow 8.5.4: slurm.py, task.cycle.workflow, where the workflow is a path and ends with the number of its run.
+    ("model.20260101T0000Z.forecast/run12", "model.#t#z.forecast"),
+    ("post_proc.3.group/forecast/run1", "post_proc.#.group"),
+    ("post-proc.20260101T0000+01.forecast", "post-proc.#t#+#.forecast"),
+    # signac-flow 0.29.1: _generate_id, project/job/operation/digest, with several jobs an aggregate; bundles.
+    (f"P/{MD5}/fit/{MD5[::-1]}", "fit"),
+    (f"P/agg-{MD5}/fit/{MD5[::-1]}", "fit"),
+    (f"P/bundle/{MD5}", "bundle"),
+    # psij-python 0.9.11: sbatch names a job by its script's file, which is that of its UUID.
+    (f"{UUID}.job", MACHINE_MADE),
+    # reframe 4.10.4: rfm_, the test, and the first eight digits of its digest.
+    ("rfm_stream_dfb9fb47", "rfm_stream_#"),
     # sbatch names a job by its script's file: mktemp's default, Python's tempfile.
     ("scratch/tmp.AbC3eFgHiJ", "tmp.#"),
     ("tmpa1b2c3d4.sh", "tmp#"),
@@ -86,6 +98,8 @@ PEOPLE = [
     ("tmpanalysis", "tmpanalysis"),
     ("align_(sample_17)", "align_(sample_#)"),
     ("lr=0.1,bs=32", "lr=#.#,bs=#"),
+    ("fit.1/run2", "run#"),
+    ("data/v1.2/fit", "fit"),
     ("cromwell_latest", "cromwell_latest"),
     ("12", "#"),
     ("a.sbatch.sh", "a"),
@@ -172,9 +186,25 @@ def test_a_normal_name_stays_as_it_is_and_is_never_nothing(name: str) -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["a1", "_(", "-a", ".sh", "abcdef0123456789-", "fb315e06-", "smk-a-", "0", "f", "nf-_", "=", "tmp."],
+    [
+        "a1",
+        "_(",
+        "-a",
+        ".sh",
+        "abcdef0123456789-",
+        "fb315e06-",
+        "smk-a-",
+        "0",
+        "f",
+        "nf-_",
+        "=",
+        "tmp.",
+        "/",
+        "/run1",
+        f"/{MD5}",
+    ],
 )
-@pytest.mark.parametrize("front", ["", "nf-", "smk-", "tmp", "cromwell_"])
+@pytest.mark.parametrize("front", ["", "nf-", "smk-", "tmp", "cromwell_", "t.1.", "t.1.w"])
 def test_a_name_of_a_million_characters_is_read_at_once(front: str, part: str) -> None:
     """What is not linear in the name's length would take hours here."""
     assert normal_name(front + part * (10**6 // len(part)) + "!")
