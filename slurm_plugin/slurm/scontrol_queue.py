@@ -55,7 +55,6 @@ _FAILED = "JobID:|,State:|,StartTime:|,RestartCnt:|,PriorityLong:|,Reason:|"
 _GIVEN_UP = "%A|%U|%T|%r|%F|%E"
 # So many jobs that are not clear are asked for by themselves in one read, and so many of one user: a call for each.
 _MOST_DOUBTFUL, _MOST_OF_ONE = 100, 20
-# No folder whose name has this can be told from what Slurm writes behind it.
 # What tasks of an array say that have started or ended since they were read.
 _PAST = ("no longer pending", "already", "Invalid job id")
 # What scontrol says of a name that it does not understand; of tasks that are gone it names them first.
