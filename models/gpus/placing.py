@@ -122,7 +122,9 @@ class Gradient:
     def _empty_milli(self, room: Room, nodes: Ints) -> Floats:
         """Return what it costs to use nodes that are empty yet: of one as large as the mean, KEPT_EMPTY_MILLI."""
         resources = sum(map(bool, room.total[:PLAIN]))
-        found: Floats = room.left_of(nodes) * (self._kept_empty_milli * room.free.shape[1] / max(1, resources))
+        found: Floats = room.left_of(nodes) * (
+            self._kept_empty_milli * room.free.shape[1] / max(1, resources)
+        )
         return found
 
     def _know(self, free: Ints, demand: Amounts) -> _Known:
