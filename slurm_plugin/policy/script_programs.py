@@ -68,6 +68,18 @@ _PROGRAMS = (
         ("hq ",),
         re.compile(rf"\bhq{_OPTIONS}\bworker[ \t]+start\b"),
     ),
+    # Both start steps by an srun of their own, each of which is refused where it asks for more CPUs than there are:
+    # executorlib then waits for its workers, libEnsemble counts its simulations as failed and ends well.
+    Program(
+        "an ensemble's manager shares out what its job has",
+        _PILOT,
+        ("JobExecutor(", "libensemble", "--comms"),
+        re.compile(
+            r"\b(?:Slurm|Flux)JobExecutor\(|\b(?:from|import)[ \t]+libensemble\b"
+            # How libEnsemble's own parse_args has its scripts started.
+            r"|--comms[= \t]+(?:local|threads|mpi|ssh|tcp)\b"
+        ),
+    ),
     Program(
         "a pilot fetches its work once it runs",
         _PILOT,
@@ -77,6 +89,7 @@ _PROGRAMS = (
             "glidein_startup",
             "condor_",
             "pilot",
+            "bootstrap_",
             "ipengine",
             "ipcluster",
             "celery",
@@ -87,7 +100,9 @@ _PROGRAMS = (
             r"\b(?:work_queue|vine)_worker\b|\bclustermq:::worker\(|\bcrew::crew_worker\("
             rf"|\brlaunch{_OPTIONS}\b(?:rapidfire|singleshot|multi)\b"
             r"|\bglidein_startup\.sh\b|\bcondor_(?:master|startd)\b"
-            r"|\brunpilot\d*-wrapper\.sh\b|\bdirac-pilot\b|\bradical-pilot-agent\b"
+            r"|\brunpilot\d*-wrapper\.sh\b|\bdirac-pilot\b"
+            # RADICAL-Pilot's bootstrap_0.sh, which starts its agent.
+            rf"|\bradical-pilot-agent\b|\bbootstrap_\d\.sh\b(?={_OPTIONS}-p[ \t])"
             rf"|\bipengine\b|\bipcluster[ \t]+(?:start|engines)\b|\bcelery{_OPTIONS}\bworker\b"
         ),
     ),

@@ -47,6 +47,16 @@ ALL = ["memory", "cores", "gpus"]
         ("./runpilot2-wrapper.sh -q SITE", ALL),
         ("python dirac-pilot.py -S DIRAC", ALL),
         ("srun ipengine --profile-dir=p", ALL),
+        # radical.pilot 1.103.2: pmgr/launching/base.py.
+        (
+            "/bin/bash -l /d/re.session.h.ann.0001/pilot.0000/bootstrap_0.sh -p pilot.0000 -s re.session -m local",
+            ALL,
+        ),
+        ("with SlurmJobExecutor(max_workers=4) as exe:", ALL),
+        ("python run_libe.py --comms local --nworkers 4", ALL),
+        ("from libensemble import Ensemble", ALL),
+        ("with SlurmClusterExecutor() as exe: pass", []),
+        ("./bootstrap_0.sh; ls ~/libensemble; ./solve --comms fast", []),
         ("ipcluster start -n 8 & python3 a.py", ALL),
         ("CMQ_AUTH=abc R --no-save --no-restore -e 'clustermq:::worker(\"tcp://h:6124\")'", ALL),
         ("Rscript -e 'crew::crew_worker(settings = list())'", ALL),
