@@ -63,7 +63,19 @@ _THREADS = (
 _LAUNCHERS = ("mpirun", "mpiexec", "orterun")
 _LAUNCHER = re.compile(rf"\b(?:{'|'.join(_LAUNCHERS)})\b")
 # Only of what such a word asks for does it matter what a variable stands for: without them a script is read at once.
-_ASKING = ("srun", *_LAUNCHERS, "-Xmx", "mem", "((")
+_ASKING = (
+    "srun",
+    *_LAUNCHERS,
+    "-Xmx",
+    "mem",
+    "((",
+    "nproc",
+    "num_",
+    "num-",
+    "arallel",
+    ".devices",
+    "CUDA_VIS",
+)
 _COMMAND_END = re.compile(r"[\n;|&]")
 _SAYS_RANKS = rf"\s(?:-np|-n|--np|--n){_IS}{_QUOTE}"
 _RANKS = re.compile(rf"{_SAYS_RANKS}(\d{{1,6}})\b")
@@ -122,6 +134,15 @@ _INNER_CORES = re.compile(
     rf"\s(?:--cpus-per-gpu{_IS}{_QUOTE}\w|--cpu[-_]bind{_IS}{_BY_NUMBER}|{_FOR_TASKS}"
     rf"|--threads-per-core{_IS}|--hint{_IS}{_QUOTE}nomultithread)"
 )
+# Processes or parts of a model, one on each GPU: torchrun's, accelerate's, DeepSpeed's, Megatron's and vLLM's,
+# Lightning's. Of more than one, with fewer GPUs the others find none («invalid device ordinal»).
+_GPU_OPTIONS = (
+    r"--(?:nproc[-_]per[-_]node|num[-_](?:processes|gpus)|trainer\.devices|(?:tensor|pipeline|data|context|expert)"
+    rf"[-_](?:model[-_])?parallel[-_]size){_IS}{_QUOTE}"
+)
+# What counts those that it sees follows them.
+_ON_EACH_GPU = re.compile(rf"{_GPU_OPTIONS}(?:[2-9]|1\d|(?!\$\(nvidia-smi\b){_UNREAD})")
+_GPUS_BY_NUMBER = re.compile(rf"CUDA_VISIBLE_DEVICES={_QUOTE}(?:\d+,\d|[1-9]\d*\b)")
 RANKS_BY_CPUS = "the script starts as many ranks as the job has CPUs"
 COUNTS_UP = "the script counts up to the CPUs that its job has"
 # Files there count for the limit of their job, and for none of its processes, which are all that Slurm may look at.
@@ -182,6 +203,7 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
             *_kept_by_steps(options, own),
             *_kept_by_farms(farmed(said, steps)),
             *_kept_by_launchers(said, launched),
+            *_kept_gpus(said),
             *kept_by_programs(said),
             *((("cores", COUNTS_UP),) if parts.counts_up else ()),
         ),
@@ -300,6 +322,14 @@ def _kept_by_steps(steps: Sequence[str], own: Sequence[str]) -> Iterator[tuple[D
         yield "cores", "an srun in the script asks for a number that cannot be read"
     elif any(map(_INNER_TASKS_BY_CPUS.search, own)):
         yield "cores", RANKS_BY_CPUS
+
+
+def _kept_gpus(body: str) -> Iterator[tuple[Dimension, str]]:
+    # A plain search is ten times as fast.
+    if ("--" in body and _ON_EACH_GPU.search(body)) or (
+        "CUDA_VISIBLE_DEVICES=" in body and _GPUS_BY_NUMBER.search(body)
+    ):
+        yield "gpus", "the script counts on so many GPUs"
 
 
 def _any_first(says_ranks: re.Pattern[str], launched: Sequence[str]) -> bool:
