@@ -1,0 +1,160 @@
+"""How fast a kind of job runs beside another on one GPU, as a share of its speed alone. Pure state; it sees no clock.
+
+A second of work alone takes 1 + s_A · d_B seconds beside another: s_A says how much A suffers, d_B how much B
+disturbs. Both are learned from all pairs that were seen, in logs, by ridge regression: a kind that was seen little
+stays near the mean of all. So pairs that never ran together are predicted.
+
+    speed of A beside B = (PREDICTION_S · predicted + work done) / (PREDICTION_S + seconds seen)
+
+What is seen moves an estimate with as much weight as it has seconds, a table measured off line as well as what runs
+now. Nothing else is forgotten. The idea of modelling interference off line and updating it on line is G-Share's
+(Lin et al., Computer Engineering & Science 48(3), 2026); the model is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy
+import numpy.typing as npt
+
+from accounting.errors import ModelError
+
+Floats = npt.NDArray[numpy.float64]
+Bools = npt.NDArray[numpy.bool_]
+# A prediction counts as much as so many seconds of two jobs that were seen side by side.
+PREDICTION_S = 600.0
+# What one pair of a table measured off line counts.
+MEASURED_S = 36_000.0
+# Each kind's suffering and disturbing are drawn to the mean as by half a pair more that was seen.
+SHRINKAGE = 0.5
+# Logs of stretches: below the least, two jobs hardly feel each other, and how little says nothing of others.
+LEAST_STRETCH, MOST_STRETCH = 0.02, 50.0
+# How far predictions are thought to be off, in logs of the stretch, before anything is seen; as by so many pairs.
+FIRST_SPREAD, FIRST_PAIRS = 0.5, 4.0
+# Of a normal distribution: eight of ten lie within.
+WITHIN = 1.2816
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a kind ran beside another, as a share of its speed alone, for how long; 0: both did not fit."""
+
+    kind: str
+    beside: str
+    speed: float
+    seconds: float = MEASURED_S
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """The expected speed of a kind beside another (1: as alone; 0: they do not fit), eight times of ten in low..high.
+
+    `seconds` is how long the two were seen side by side; 0 is a prediction.
+    """
+
+    speed: float
+    low: float
+    high: float
+    seconds: float
+
+
+class Interference:
+    """What is known of how kinds of jobs disturb each other."""
+
+    def __init__(self, kinds: Sequence[str], pairs: Iterable[Pair] = ()) -> None:
+        self.kinds = tuple(kinds)
+        self._number = {kind: number for number, kind in enumerate(self.kinds)}
+        if len(self._number) < len(self.kinds):
+            raise ModelError("a kind of job is named twice; name each once")
+        size = len(self.kinds)
+        self._seconds = numpy.zeros((size, size))
+        self._work_s = numpy.zeros((size, size))
+        self._fits = numpy.ones((size, size), dtype=numpy.bool_)
+        self._speeds: Floats | None = None
+        self._spread: Floats = numpy.zeros((size, size))
+        for pair in pairs:
+            self.learn(pair)
+
+    def learn(self, pair: Pair) -> None:
+        """Take in what was seen of a kind beside another."""
+        if not (pair.speed >= 0 and 0 <= pair.seconds < numpy.inf):
+            raise ModelError(
+                f"{pair.kind} beside {pair.beside}: speed {pair.speed:g} for {pair.seconds:g} s; "
+                "give a share of the speed alone and seconds, neither negative"
+            )
+        one, other = self.number(pair.kind), self.number(pair.beside)
+        if pair.speed == 0:
+            self._fits[one, other] = self._fits[other, one] = False
+        self._seconds[one, other] += pair.seconds
+        self._work_s[one, other] += pair.seconds * min(pair.speed, 1.0)
+        self._speeds = None
+
+    def number(self, kind: str) -> int:
+        """Return the place of a kind in what `speeds` and `fits` return."""
+        if kind not in self._number:
+            raise ModelError(f"nothing is known of the kind of job {kind!r}; name it among the kinds")
+        return self._number[kind]
+
+    @property
+    def fits(self) -> Bools:
+        """Which kinds fit beside each other, as far as is known."""
+        return self._fits
+
+    @property
+    def speeds(self) -> Floats:
+        """Return the expected speed of each kind (row) beside each (column); 0 where they do not fit."""
+        if self._speeds is None:
+            stretch, self._spread = _fitted(self._seconds, self._work_s, self._fits)
+            seen = PREDICTION_S + self._seconds
+            mean = (PREDICTION_S / (1 + stretch) + self._work_s) / seen
+            self._spread = self._spread * numpy.sqrt(PREDICTION_S / seen)
+            self._speeds = numpy.where(self._fits, mean, 0.0)
+        return self._speeds
+
+    def hoped(self, spreads: float) -> Floats:
+        """Return the speeds by so many standard deviations better than expected; 0 where kinds do not fit."""
+        expected = numpy.maximum(self.speeds, 1 / (1 + MOST_STRETCH))
+        stretch = (1 / expected - 1) / numpy.exp(spreads * self._spread)
+        return numpy.where(self._fits, 1 / (1 + stretch), 0.0)
+
+    def estimate(self, kind: str, beside: str) -> Estimate:
+        """Return what is expected of a kind beside another, and how sure that is."""
+        at = self.number(kind), self.number(beside)
+        speed, seconds = float(self.speeds[at]), float(self._seconds[at])
+        if not self._fits[at]:
+            return Estimate(speed=0.0, low=0.0, high=0.0, seconds=seconds)
+        stretch = max(1 / speed - 1, LEAST_STRETCH)
+        factor = float(numpy.exp(WITHIN * self._spread[at]))
+        return Estimate(
+            speed=speed,
+            low=min(speed, 1 / (1 + stretch * factor)),
+            high=max(speed, 1 / (1 + stretch / factor)),
+            seconds=seconds,
+        )
+
+
+def _fitted(seconds: Floats, work_s: Floats, fits: Bools) -> tuple[Floats, Floats]:
+    """Return the stretch predicted of each pair, and by how much its log is thought to be off."""
+    size = len(seconds)
+    weight = numpy.where(fits, seconds / (seconds + PREDICTION_S), 0.0)
+    speed = numpy.divide(work_s, seconds, out=numpy.ones_like(seconds), where=seconds > 0)
+    speed = numpy.clip(speed, 1 / (1 + MOST_STRETCH), 1 / (1 + LEAST_STRETCH))
+    log = numpy.log(1 / speed - 1)
+    suffers, disturbs = weight.sum(axis=1), weight.sum(axis=0)
+    # The mean as well as each kind's two parts, at once: the normal equations of the ridge regression.
+    left = numpy.zeros((1 + 2 * size, 1 + 2 * size))
+    left[0, 0] = max(weight.sum(), 1e-9)
+    left[0, 1 : size + 1] = left[1 : size + 1, 0] = suffers
+    left[0, size + 1 :] = left[size + 1 :, 0] = disturbs
+    left[1 : size + 1, 1 : size + 1] = numpy.diag(suffers + SHRINKAGE)
+    left[size + 1 :, size + 1 :] = numpy.diag(disturbs + SHRINKAGE)
+    left[1 : size + 1, size + 1 :] = weight
+    left[size + 1 :, 1 : size + 1] = weight.T
+    told = weight * log
+    solved = numpy.linalg.solve(left, numpy.concatenate([[told.sum()], told.sum(axis=1), told.sum(axis=0)]))
+    predicted = solved[0] + solved[1 : size + 1, None] + solved[None, size + 1 :]
+    used = (suffers / (suffers + SHRINKAGE)).sum() + (disturbs / (disturbs + SHRINKAGE)).sum()
+    off = FIRST_PAIRS * FIRST_SPREAD**2 + (weight * (log - predicted) ** 2).sum()
+    variance = off / (FIRST_PAIRS + max(weight.sum() - used, 0.0))
+    of_kinds = 1 / (suffers + SHRINKAGE)[:, None] + 1 / (disturbs + SHRINKAGE)[None, :]
+    return numpy.exp(predicted), numpy.sqrt(variance * (1 + of_kinds))

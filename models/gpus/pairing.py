@@ -1,0 +1,189 @@
+"""Who shares a GPU with whom: decides where each job goes that waits, and in a slot who moves. Pure.
+
+Who waits longest has the first free GPU. Where none is free, jobs that wait are matched with jobs that are alone on a
+GPU: a bipartite matching whose weights are what two jobs do together, in GPUs' work, beyond what one alone does, so
+that the sum over all GPUs is largest (least is lost to interference). Never two that do not fit, never two that
+together do hardly more than one. How long jobs will run is not asked: weights that knew did not do better
+(docs/decisions/0070). In a slot whoever came second to a GPU is matched again, and moves where that gains enough.
+
+Who has waited too long and can share with nobody gets a GPU to itself: the job that came last to one it is alone on
+takes no other, until one ends.
+
+From G-Share (Lin et al., Computer Engineering & Science 48(3), 2026): the matching, with interference learned off and
+on line, in time slots. What its weights are exactly its abstract does not say.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy
+
+from accounting.errors import ScheduleError
+from models.gpus.interference import Bools, Floats, Interference
+from models.gpus.matching import Ints, matched
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job of one GPU: of which kind, how long it has waited since it came, and has run so far (seconds)."""
+
+    job_id: int
+    kind: str
+    waited_s: float = 0.0
+    ran_s: float = 0.0
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """When two jobs share: gains are in GPUs' work, 0.2 is a fifth of a GPU more than one job alone does.
+
+    A move must gain `move_gain` more than staying. `trying` is by how many standard deviations of what is not sure a
+    pair is thought to be better than expected: 0 pairs on evidence alone, and never learns of a pair that is thought to
+    lose; 0.5 finds out, from nothing if need be.
+    """
+
+    least_gain: float = 0.02
+    move_gain: float = 0.05
+    trying: float = 0.0
+    most_wait_s: float = 43_200.0
+
+    def __post_init__(self) -> None:
+        """Refuse terms by which pairs would lose."""
+        if self.least_gain <= 0 or self.move_gain < 0 or self.trying < 0:
+            raise ScheduleError(
+                "pairs that gain nothing would be made, or moves for nothing: give a least_gain above 0, and no "
+                "negative move_gain or trying"
+            )
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a job goes, None: it waits; beside whom, None: alone. `left` is the GPU it moves away from."""
+
+    job: Job
+    gpu: int | None
+    beside: Job | None = None
+    left: int | None = None
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision: where each job goes that starts, moves, or waits, and GPUs that take no second job, for whom."""
+
+    choices: tuple[Choice, ...]
+    kept_free: dict[int, Job]
+
+
+class _Guest(msgspec.Struct, frozen=True, gc=False):
+    """A job that seeks a host; `on` is the GPU that it is on now, beside another."""
+
+    job: Job
+    on: int | None = None
+
+
+def gains(known: Interference, trying: float = 0.0) -> Floats:
+    """Return what each two kinds do together beyond one alone, in GPUs' work; −1 where they do not fit."""
+    speeds = known.hoped(trying)
+    return numpy.where(known.fits, speeds + speeds.T, 0.0) - 1.0
+
+
+def pair(
+    gpus: Sequence[Sequence[Job]],
+    waiting: Sequence[Job],
+    known: Interference,
+    terms: Terms | None = None,
+    *,
+    moving: bool = False,
+) -> Round:
+    """Return who goes where; `gpus` are the one or two jobs, or none, on each, and with `moving` some of them move.
+
+    The order in which jobs that wait are given does not matter.
+    """
+    terms = terms or Terms()
+    gain = gains(known, terms.trying)
+    queue = sorted(waiting, key=lambda job: (-job.waited_s, job.job_id))
+    free = [gpu for gpu, jobs in enumerate(gpus) if not jobs]
+    first = [Choice(job=job, gpu=gpu) for job, gpu in zip(queue, free, strict=False)]
+    queue = queue[len(first) :]
+    hosts = {gpu: jobs[0] for gpu, jobs in enumerate(gpus) if len(jobs) == 1}
+    hosts |= {choice.gpu: choice.job for choice in first if choice.gpu is not None}
+    kept_free = _kept_free(hosts, queue, known, gain, terms)
+    for gpu in kept_free:
+        del hosts[gpu]
+    guests = [_Guest(job) for job in queue]
+    for gpu, jobs in enumerate(gpus) if moving else ():
+        if len(jobs) > 1:
+            hosts[gpu], second = sorted(jobs, key=lambda job: (-job.ran_s, job.job_id))
+            guests.append(_Guest(second, gpu))
+    later = _matched(hosts, guests, known, gain, terms)
+    return Round(choices=(*first, *later), kept_free=kept_free)
+
+
+def _kept_free(
+    hosts: dict[int, Job], queue: Sequence[Job], known: Interference, gain: Floats, terms: Terms
+) -> dict[int, Job]:
+    """Return the GPUs that take no second job, each for one that has waited too long and can share with no host."""
+    kinds = sorted({known.number(job.kind) for job in hosts.values()})
+    shares: Bools = numpy.any(gain[:, kinds] >= terms.least_gain, axis=1)
+    overdue = [
+        job for job in queue if job.waited_s > terms.most_wait_s and not shares[known.number(job.kind)]
+    ]
+    # What has run least is likeliest to end soon, where run times are as different as those of training are.
+    soonest = sorted(hosts, key=lambda gpu: (hosts[gpu].ran_s, gpu))
+    return dict(zip(soonest, overdue, strict=False))
+
+
+def _matched(
+    hosts: dict[int, Job], guests: Sequence[_Guest], known: Interference, gain: Floats, terms: Terms
+) -> Iterator[Choice]:
+    """Yield where each guest goes, but for those that stay."""
+    by_kind: defaultdict[int, list[int]] = defaultdict(list)
+    for gpu in sorted(hosts, key=lambda gpu: (-hosts[gpu].ran_s, gpu)):
+        by_kind[known.number(hosts[gpu].kind)].append(gpu)
+    # Guests are alike if they are of a kind and, where they run, beside the same kind. −1 is nobody.
+    alike: defaultdict[tuple[int, int], list[_Guest]] = defaultdict(list)
+    for guest in guests:
+        beside = -1 if guest.on is None else known.number(hosts[guest.on].kind)
+        alike[known.number(guest.job.kind), beside].append(guest)
+    kinds, classes = sorted(by_kind), sorted(alike)
+    values = _values(kinds, classes, gain, terms)
+    number_of_hosts = numpy.array([len(by_kind[kind]) for kind in kinds], dtype=numpy.int64)
+    number_of_guests = numpy.array([len(alike[one]) for one in classes], dtype=numpy.int64)
+    found = matched(values, number_of_hosts, number_of_guests)
+    yield from _carried_out(found, hosts, [by_kind[kind] for kind in kinds], kinds, alike)
+
+
+def _values(kinds: list[int], classes: list[tuple[int, int]], gain: Floats, terms: Terms) -> Floats:
+    """Return what a guest of each class (column) beside a host of each kind (row) is worth; 0: they do not share."""
+    of_guests = [kind for kind, _ in classes]
+    values = (
+        gain[numpy.ix_(kinds, of_guests)] if kinds and classes else numpy.zeros((len(kinds), len(classes)))
+    )
+    stays = numpy.array([[beside == kind for _, beside in classes] for kind in kinds]).reshape(values.shape)
+    worth = values + numpy.where(stays, terms.move_gain, 0.0)
+    allowed: Floats = numpy.where(worth >= terms.least_gain, worth, 0.0)
+    return allowed
+
+
+def _carried_out(
+    found: Ints,
+    hosts: dict[int, Job],
+    gpus: list[list[int]],
+    kinds: list[int],
+    alike: dict[tuple[int, int], list[_Guest]],
+) -> Iterator[Choice]:
+    """Yield, of so many of each class beside so many of each kind, which job goes to which GPU."""
+    seeking = {one: list(guests) for one, guests in alike.items()}
+    taken: set[int] = set()
+    rows = {kind: row for row, kind in enumerate(kinds)}
+    for column, one in enumerate(sorted(alike)):
+        staying = int(found[rows[one[1]], column]) if one[1] >= 0 else 0
+        taken |= {guest.on for guest in seeking[one][:staying] if guest.on is not None}
+        del seeking[one][:staying]
+    open_gpus = [iter([gpu for gpu in of_kind if gpu not in taken]) for of_kind in gpus]
+    for column, one in enumerate(sorted(alike)):
+        going = iter(seeking[one])
+        for row, kind in enumerate(kinds):
+            for _ in range(0 if kind == one[1] else int(found[row, column])):
+                guest, gpu = next(going), next(open_gpus[row])
+                yield Choice(job=guest.job, gpu=gpu, beside=hosts[gpu], left=guest.on)
+        yield from (Choice(job=guest.job, gpu=None, left=guest.on) for guest in going)

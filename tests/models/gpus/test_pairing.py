@@ -1,0 +1,166 @@
+"""Who shares a GPU with whom: the best matching, nobody who does not fit, nothing that loses, nobody for ever last."""
+
+import itertools
+import random
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.errors import ScheduleError
+from models.gpus.interference import Interference, Pair
+from models.gpus.pairing import Job, Round, Terms, gains, pair
+
+KINDS = ("big", "cpu", "net", "small")
+# Together: small with small 1.8, net with small 1.4, net with net 0.9, big with nobody; cpu with net 1.5.
+SPEEDS = {
+    ("small", "small"): (0.9, 0.9),
+    ("net", "small"): (0.6, 0.8),
+    ("net", "net"): (0.45, 0.45),
+    ("cpu", "net"): (0.8, 0.7),
+    ("cpu", "small"): (0.7, 0.8),
+    ("cpu", "cpu"): (0.6, 0.6),
+    **{("big", other): (0.0, 0.0) for other in KINDS},
+}
+HOUR_S = 3600.0
+
+
+def all_known() -> Interference:
+    pairs = [
+        Pair(kind=kinds[at], beside=kinds[1 - at], speed=speeds[at], seconds=1e9)
+        for kinds, speeds in SPEEDS.items()
+        for at in (0, 1)
+    ]
+    return Interference(KINDS, pairs)
+
+
+def job(number: int, kind: str, waited_s: float = 0.0, ran_s: float = 0.0) -> Job:
+    return Job(job_id=number, kind=kind, waited_s=waited_s, ran_s=ran_s)
+
+
+def placed(found: Round) -> dict[int, int | None]:
+    return {choice.job.job_id: choice.gpu for choice in found.choices}
+
+
+def test_free_gpus_are_for_who_waits_longest_and_nobody_shares() -> None:
+    found = pair([[], []], [job(1, "small", 10), job(2, "small", 20)], all_known())
+    assert placed(found) == {2: 0, 1: 1}
+    assert all(choice.beside is None for choice in found.choices)
+
+
+def test_who_waits_goes_where_most_is_gained() -> None:
+    gpus = [[job(1, "net")], [job(2, "small")]]
+    found = pair(gpus, [job(3, "cpu", 20), job(4, "small", 10)], all_known())
+    # cpu with net and small with small: 1.5 + 1.8; the other way it would be 1.4 + 1.5.
+    assert placed(found) == {3: 0, 4: 1}
+    assert found.choices[0].beside == gpus[0][0]
+
+
+def test_of_those_alike_the_first_to_come_goes_beside_whom_it_disturbs_least_in_time() -> None:
+    gpus = [[job(1, "small", ran_s=60)], [job(2, "small", ran_s=9000)]]
+    found = pair(gpus, [job(3, "small", 10), job(4, "small", 30), job(5, "small", 5)], all_known())
+    assert placed(found) == {4: 1, 3: 0, 5: None}
+
+
+def test_two_that_do_not_fit_or_gain_nothing_are_no_pair() -> None:
+    found = pair([[job(1, "net")]], [job(2, "net", 50), job(3, "big", 60)], all_known())
+    assert placed(found) == {2: None, 3: None}
+
+
+def test_with_nothing_known_nobody_shares_unless_the_site_wants_to_find_out() -> None:
+    gpus, waiting = [[job(1, "net")]], [job(2, "small", 5)]
+    assert placed(pair(gpus, waiting, Interference(KINDS))) == {2: None}
+    assert placed(pair(gpus, waiting, Interference(KINDS), Terms(trying=0.5))) == {2: 0}
+
+
+def test_who_has_waited_too_long_gets_the_gpu_that_is_likeliest_to_be_free_soon() -> None:
+    gpus = [[job(1, "small", ran_s=9000)], [job(2, "small", ran_s=30)]]
+    waiting = [job(3, "small", 60), job(4, "small", 50), job(5, "big", 12 * HOUR_S + 1)]
+    found = pair(gpus, waiting, all_known())
+    assert found.kept_free == {1: waiting[2]}
+    assert placed(found) == {3: 0, 4: None, 5: None}
+    # Nothing is kept for one that could share, however long it has waited.
+    assert not pair(gpus, [job(5, "net", 99 * HOUR_S)], all_known()).kept_free
+
+
+def test_in_a_slot_pairs_are_parted_and_made_anew_where_that_gains() -> None:
+    gpus = [[job(1, "net", ran_s=50), job(2, "small", ran_s=40)], [job(3, "small", ran_s=60)]]
+    assert not pair(gpus, [], all_known()).choices
+    # net with small 1.4 and small alone against net alone and small with small 1.8.
+    found = pair(gpus, [], all_known(), moving=True)
+    assert [(choice.job.job_id, choice.gpu, choice.left) for choice in found.choices] == [(2, 1, 0)]
+    assert not pair(gpus, [], all_known(), Terms(move_gain=0.5), moving=True).choices
+
+
+def test_a_pair_that_turned_out_to_lose_is_parted() -> None:
+    gpus = [[job(1, "net", ran_s=50), job(2, "net", ran_s=90)]]
+    found = pair(gpus, [], all_known(), moving=True)
+    assert [(choice.job.job_id, choice.gpu, choice.left) for choice in found.choices] == [(1, None, 0)]
+
+
+jobs_of_kinds = st.lists(st.sampled_from(KINDS), min_size=0, max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(hosts=jobs_of_kinds, guests=jobs_of_kinds, seed=st.integers(0, 9))
+def test_no_other_pairing_gains_more(hosts: list[str], guests: list[str], seed: int) -> None:
+    draw = numpy.random.default_rng(seed)
+    pairs = [
+        Pair(kind=one, beside=other, speed=float(draw.choice([0.0, 0.3, 0.5, 0.6, 0.7, 0.9])))
+        for one in KINDS
+        for other in KINDS
+        if draw.random() < 0.8
+    ]
+    known, terms = Interference(KINDS, pairs), Terms(most_wait_s=float("inf"))
+    gain = gains(known)
+    gpus = [[job(number, kind)] for number, kind in enumerate(hosts)]
+    found = pair(gpus, [job(10 + number, kind, number) for number, kind in enumerate(guests)], known, terms)
+    pairs_of = [(choice.job, choice.beside) for choice in found.choices if choice.beside is not None]
+    reached = [gain[known.number(host.kind), known.number(guest.kind)] for guest, host in pairs_of]
+    assert all(value >= terms.least_gain for value in reached)
+    assert len({host.job_id for _, host in pairs_of}) == len(pairs_of), "two guests of one host"
+    best = 0.0
+    nobody = [""] * len(hosts)
+    for chosen in set(itertools.permutations([*guests, *nobody], len(hosts))):
+        tried = (
+            gain[known.number(host), known.number(guest)]
+            for host, guest in zip(hosts, chosen, strict=True)
+            if guest
+        )
+        best = max(best, sum(value for value in tried if value >= terms.least_gain))
+    assert sum(reached) == pytest.approx(best)
+
+
+slots = st.lists(st.lists(st.sampled_from(KINDS[1:]), max_size=2), min_size=1, max_size=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(on=slots, waits=jobs_of_kinds, shuffled=st.randoms(use_true_random=False), moving=st.booleans())
+def test_everybody_is_somewhere_once_and_the_order_given_does_not_matter(
+    on: list[list[str]], waits: list[str], shuffled: random.Random, moving: bool
+) -> None:
+    numbers = itertools.count()
+    gpus = [[job(number := next(numbers), kind, ran_s=7.0 * number % 5) for kind in kinds] for kinds in on]
+    waiting = [job(next(numbers), kind, waited_s=float(len(kind))) for kind in waits]
+    known = all_known()
+    found = pair(gpus, waiting, known, moving=moving)
+    place = {one.job_id: gpu for gpu, jobs in enumerate(gpus) for one in jobs}
+    kind_of = {one.job_id: one.kind for jobs in (*gpus, waiting) for one in jobs}
+    assert {one.job_id for one in waiting} <= placed(found).keys()
+    assert len(placed(found)) == len(found.choices)
+    place |= {number: gpu for number, gpu in placed(found).items() if gpu is not None}
+    for number, gpu in placed(found).items():
+        if gpu is None:
+            place.pop(number, None)
+    for gpu in range(len(gpus)):
+        there = [known.number(kind_of[number]) for number, at in place.items() if at == gpu]
+        assert len(there) <= 2
+        assert len(there) < 2 or known.fits[tuple(there)]
+    shuffled.shuffle(waiting)
+    assert pair(gpus, waiting, known, moving=moving) == found
+
+
+def test_terms_by_which_pairs_would_lose_are_refused() -> None:
+    with pytest.raises(ScheduleError, match="least_gain above 0"):
+        Terms(least_gain=0.0)
