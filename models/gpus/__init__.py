@@ -1,1 +1,1 @@
-"""GPUs that jobs share, or leave idle: which of a node's GPUs a job goes on, and what of the idle ones is of use."""
+"""GPUs that jobs share, or leave idle: who shares one, on which of a node's a job goes, and what idle ones are for."""

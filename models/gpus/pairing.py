@@ -4,7 +4,7 @@ Who waits longest has the first free GPU. Where none is free, jobs that wait are
 GPU: a bipartite matching whose weights are what two jobs do together, in GPUs' work, beyond what one alone does, so
 that the sum over all GPUs is largest (least is lost to interference). Never two that do not fit, never two that
 together do hardly more than one. How long jobs will run is not asked: weights that knew did not do better
-(docs/decisions/0070). In a slot whoever came second to a GPU is matched again, and moves where that gains enough.
+(docs/decisions/0073). In a slot whoever came second to a GPU is matched again, and moves where that gains enough.
 
 Who has waited too long and can share with nobody gets a GPU to itself: the job that came last to one it is alone on
 takes no other, until one ends.
