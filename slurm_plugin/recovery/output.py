@@ -173,14 +173,18 @@ def tail_of(path: str, uid: int) -> bytes | None:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd="/",
+        start_new_session=True,
         # Its user may read what it was started with, and ours may hold a password.
         env={"PATH": os.defpath, "LC_ALL": "C"},
     )  # fmt: skip
     try:
         text = process.communicate(timeout=PATIENCE_S + GRACE_S)[0]
     except subprocess.TimeoutExpired:
+        # With all that it has started: of `timeout` alone nobody's clock would be left.
         with contextlib.suppress(OSError):
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
         return None
     else:
         return None if process.returncode in _KILLED else text

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,6 +165,14 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
     ]
 
 
+def ends(file: Path) -> bool:
+    """Whether the process of which a file has the number ends, which takes a moment on a busy machine."""
+    open_file, until_s = Path(f"/proc/{file.read_text().strip()}/fd/1"), time.monotonic() + 10
+    while open_file.exists() and time.monotonic() < until_s:
+        time.sleep(0.01)
+    return not open_file.exists()
+
+
 def test_what_hangs_ends_by_itself_and_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = tmp_path / "hanging"
     hanging.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
@@ -176,11 +185,27 @@ def test_what_hangs_ends_by_itself_and_is_given_up(tmp_path: Path, monkeypatch: 
     run = msgspec.structs.replace(failed("FAILED"), outputs=(str(first), str(other)))
     run = msgspec.structs.replace(run, job=msgspec.structs.replace(run.job, uid=ME))
     assert tail_of(str(first), ME) is None
-    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/fd/1").exists()
+    assert ends(tmp_path / "pid")
     monkeypatch.setattr(
         output, "tail_of", lambda path, _uid: None if path == str(first) else b"MemoryError\n"
     )
     assert said_by(run) is None
+
+
+def test_what_was_started_late_is_ended_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = tmp_path / "hanging"
+    hanging.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
+    hanging.chmod(0o755)
+    # A clock that begins so late that ours is over first.
+    late = tmp_path / "late"
+    late.write_text(f"#!/bin/sh\nshift 2\n{hanging} &\nwait\n")
+    late.chmod(0o755)
+    monkeypatch.setattr(output, "_PROGRAMS", ("setpriv", str(late), "find", "tail"))
+    monkeypatch.setattr(output, "PATIENCE_S", 0.5)
+    assert tail_of(str(tmp_path / "any"), ME) is None
+    assert ends(tmp_path / "pid")
 
 
 @needs_root
