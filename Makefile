@@ -58,7 +58,7 @@ bench: setup
 	$(BIN)/python -m bench.patent_waits
 	$(BIN)/python -m bench.brakes
 	$(BIN)/python -m bench.recovery_rounds
-	@if [ -n "$$RIGHTSIZER_TRACES" ]; then $(BIN)/python -m bench.memory_sizing --warm 4 && $(BIN)/python -m bench.calibration && $(BIN)/python -m bench.forecast; else echo 'RIGHTSIZER_TRACES is not set: sizing and forecasts on public traces are skipped'; fi
+	@if [ -n "$$RIGHTSIZER_TRACES" ]; then $(BIN)/python -m bench.memory_sizing --warm 4 && $(BIN)/python -m bench.calibration && $(BIN)/python -m bench.forecast && $(BIN)/python -m bench.gpu_sharing && $(BIN)/python -m bench.gpu_fragmentation; else echo 'RIGHTSIZER_TRACES is not set: sizing, forecasts and GPUs on public traces are skipped'; fi
 
 faults: setup
 	@$(BIN)/python -m tests.cluster.campaign --format $(or $(FORMAT),table)

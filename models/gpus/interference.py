@@ -13,7 +13,7 @@ now. Nothing else is forgotten. The idea of modelling interference off line and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy
@@ -44,6 +44,16 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     beside: str
     speed: float
     seconds: float = MEASURED_S
+
+
+def cramped(mem_mib: Mapping[str, float], gpu_mem_mib: float) -> list[Pair]:
+    """Return the pairs of kinds that need more memory together than a GPU has; `mem_mib` is what each needs of it."""
+    return [
+        Pair(kind=kind, beside=beside, speed=0.0, seconds=0.0)
+        for kind in mem_mib
+        for beside in mem_mib
+        if mem_mib[kind] + mem_mib[beside] > gpu_mem_mib
+    ]
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):

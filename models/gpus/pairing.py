@@ -4,7 +4,8 @@ Who waits longest has the first free GPU. Where none is free, jobs that wait are
 GPU: a bipartite matching whose weights are what two jobs do together, in GPUs' work, beyond what one alone does, so
 that the sum over all GPUs is largest (least is lost to interference). Never two that do not fit, never two that
 together do hardly more than one. How long jobs will run is not asked: weights that knew did not do better
-(docs/decisions/0073). In a slot whoever came second to a GPU is matched again, and moves where that gains enough.
+(docs/decisions/0073). In a slot whoever came second to a GPU is matched again, and moves where that gains enough,
+or to a GPU that nobody waits for.
 
 Who has waited too long and can share with nobody gets a GPU to itself: the job that came last to one it is alone on
 takes no other, until one ends.
@@ -67,9 +68,14 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """One decision: where each job goes that starts, moves, or waits, and GPUs that take no second job, for whom."""
+    """One decision: where each job goes that starts, moves, or waits.
+
+    `hosts` are those by GPU who could take a second job (in a slot also who has one), `kept_free` GPUs that take none,
+    and for whom.
+    """
 
     choices: tuple[Choice, ...]
+    hosts: dict[int, Job]
     kept_free: dict[int, Job]
 
 
@@ -109,13 +115,37 @@ def pair(
     kept_free = _kept_free(hosts, queue, known, gain, terms)
     for gpu in kept_free:
         del hosts[gpu]
-    guests = [_Guest(job) for job in queue]
+    sharing: list[_Guest] = []
     for gpu, jobs in enumerate(gpus) if moving else ():
         if len(jobs) > 1:
             hosts[gpu], second = sorted(jobs, key=lambda job: (-job.ran_s, job.job_id))
-            guests.append(_Guest(second, gpu))
+            sharing.append(_Guest(second, gpu))
+    apart = _apart(sharing, hosts, free[len(first) :], known, gain, terms)
+    hosts |= {choice.gpu: choice.job for choice in apart if choice.gpu is not None}
+    left = {choice.left for choice in apart}
+    guests = [*map(_Guest, queue), *(guest for guest in sharing if guest.on not in left)]
     later = _matched(hosts, guests, known, gain, terms)
-    return Round(choices=(*first, *later), kept_free=kept_free)
+    return Round(choices=(*first, *apart, *later), hosts=hosts, kept_free=kept_free)
+
+
+def _apart(
+    sharing: Sequence[_Guest],
+    hosts: dict[int, Job],
+    free: Sequence[int],
+    known: Interference,
+    gain: Floats,
+    terms: Terms,
+) -> list[Choice]:
+    """Return who moves to GPUs that nobody waits for, those first who do least beside another."""
+    together = [
+        (float(gain[known.number(guest.job.kind), known.number(hosts[guest.on].kind)]), number)
+        for number, guest in enumerate(sharing)
+        if guest.on is not None
+    ]
+    # Each to itself, two do two GPUs' work.
+    worth = sorted(one for one in together if 1 - one[0] >= terms.move_gain)
+    moved = [(sharing[number], gpu) for (_, number), gpu in zip(worth, free, strict=False)]
+    return [Choice(job=guest.job, gpu=gpu, left=guest.on) for guest, gpu in moved]
 
 
 def _kept_free(

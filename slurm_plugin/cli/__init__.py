@@ -89,6 +89,9 @@ SECTIONS: dict[str, dict[str, Lazy]] = {
             "slurm_plugin.cli.simulation.simulate:simulate",
             "any load on a made-up cluster under several policies",
         ),
+        "share": Lazy(
+            "slurm_plugin.cli.share:share", "which kinds of jobs do well beside each other on a GPU"
+        ),
     },
 }
 COMMANDS = {name: lazy for section in SECTIONS.values() for name, lazy in section.items()}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import ModelError
-from models.gpus.interference import MEASURED_S, PREDICTION_S, Interference, Pair
+from models.gpus.interference import MEASURED_S, PREDICTION_S, SHRINKAGE, Interference, Pair, cramped
 
 KINDS = tuple("abcdefgh")
 
@@ -24,6 +24,29 @@ def learned(speeds: numpy.typing.NDArray[numpy.float64], known: list[tuple[int, 
     return Interference(
         KINDS, [Pair(kind=KINDS[one], beside=KINDS[other], speed=speeds[one, other]) for one, other in known]
     )
+
+
+def test_predictions_are_those_of_a_ridge_regression_by_least_squares() -> None:
+    draw = numpy.random.default_rng(5)
+    cells = [(one, other) for one in range(8) for other in range(8) if draw.random() < 0.4]
+    seen = [(one, other, draw.uniform(0.2, 0.9), draw.uniform(60, 6000)) for one, other in cells]
+    model = Interference(
+        KINDS, [Pair(kind=KINDS[one], beside=KINDS[at], speed=v, seconds=s) for one, at, v, s in seen]
+    )
+    rows, told = [], []
+    for one, other, speed, seconds in seen:
+        weight = numpy.sqrt(seconds / (seconds + PREDICTION_S))
+        row = numpy.zeros(17)
+        row[[0, 1 + one, 9 + other]] = weight
+        rows.append(row)
+        told.append(weight * numpy.log(1 / speed - 1))
+    drawn = numpy.sqrt(SHRINKAGE) * numpy.eye(17)[1:]
+    solved = numpy.linalg.lstsq(
+        numpy.vstack([*rows, drawn]), numpy.concatenate([told, numpy.zeros(16)]), rcond=None
+    )[0]
+    for one, other in {(one, other) for one in range(8) for other in range(8)} - set(cells):
+        expected = 1 / (1 + numpy.exp(solved[0] + solved[1 + one] + solved[9 + other]))
+        assert model.speeds[one, other] == pytest.approx(expected)
 
 
 def test_with_nothing_known_two_jobs_take_turns() -> None:
@@ -107,6 +130,14 @@ def test_what_does_not_fit_runs_at_no_speed_both_ways() -> None:
     # That it does not fit says nothing of speeds.
     alone = Interference(KINDS, [Pair(kind="a", beside="c", speed=0.8)])
     assert model.estimate("d", "e") == alone.estimate("d", "e")
+
+
+def test_whose_memory_is_too_much_together_does_not_fit() -> None:
+    pairs = cramped({"a": 30_000, "b": 50_000, "c": 50_001}, gpu_mem_mib=80_000)
+    model = Interference(KINDS, pairs)
+    fits = {(one, other) for one in "abc" for other in "abc" if model.estimate(one, other).speed > 0}
+    assert fits == {("a", "a"), ("a", "b"), ("b", "a")}
+    assert model.estimate("a", "d").speed > 0, "of d it is not known"
 
 
 def test_what_cannot_be_is_refused() -> None:

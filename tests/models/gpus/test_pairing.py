@@ -99,6 +99,32 @@ def test_a_pair_that_turned_out_to_lose_is_parted() -> None:
     assert [(choice.job.job_id, choice.gpu, choice.left) for choice in found.choices] == [(1, None, 0)]
 
 
+def test_in_a_slot_who_shares_goes_to_a_gpu_that_nobody_waits_for() -> None:
+    gpus = [
+        [job(1, "small", ran_s=50), job(2, "small", ran_s=40)],
+        [job(3, "net", ran_s=50), job(4, "small", ran_s=60)],
+        [],
+    ]
+    # net and small do 1.4 of two GPUs' work, two small ones 1.8: the first are parted.
+    found = pair(gpus, [], all_known(), moving=True)
+    assert [(choice.job.job_id, choice.gpu, choice.left) for choice in found.choices] == [(3, 2, 1)]
+    assert placed(pair(gpus, [job(5, "big", 9)], all_known(), moving=True)) == {5: 2}
+    assert not pair(gpus, [], all_known(), Terms(move_gain=0.7), moving=True).choices
+
+
+def test_who_goes_apart_may_be_the_better_host_of_another() -> None:
+    gpus = [
+        [job(1, "net", ran_s=50), job(2, "small", ran_s=40)],
+        [job(3, "cpu", ran_s=50), job(4, "small", ran_s=40)],
+        [],
+    ]
+    found = pair(gpus, [], all_known(), moving=True)
+    assert [(choice.job.job_id, choice.gpu, choice.left) for choice in found.choices] == [
+        (2, 2, 0),
+        (4, 2, 1),
+    ]
+
+
 jobs_of_kinds = st.lists(st.sampled_from(KINDS), min_size=0, max_size=4)
 
 

@@ -81,6 +81,9 @@ def test_a_pair_that_loses_is_parted_in_a_slot() -> None:
     ended = share(load((0, 4000, 0), (0, 4000, 0)), machines, LearnedPairing(wrong))
     assert ended.moves == 1
     assert ended.shared < 0.2
+    stays = interference([Pair(kind="train", beside="train", speed=0.7, seconds=60)])
+    still = share(load((0, 4000, 0), (0, 4000, 0)), machines, LearnedPairing(stays, moves=False))
+    assert (still.moves, still.shared) == (0, 1)
 
 
 @pytest.mark.parametrize("most_wait_s", [5000.0, 1e9])
