@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 FILE = click.Path(dir_okay=False, path_type=Path)
 PAIR_COLUMNS, JOB_COLUMNS = ("kind", "beside", "speed"), ("job", "kind", "gpu")
 HOUR_S = 3600.0
+# Of seconds, MiB and the like; sums of such are numbers still.
+MOST = 1e12
 
 
 @click.command("share")
@@ -94,9 +97,12 @@ def _rows(file: Path, needed: tuple[str, ...]) -> list[dict[str, str]]:
 
 def _number(row: dict[str, str], name: str, default: float, where: str) -> float:
     try:
-        return float(row.get(name) or default)
+        found = float(row.get(name) or default)
     except ValueError:
-        raise ConfigError(f"{where}: {name} is {row[name]!r}; give a number") from None
+        found = math.nan
+    if not abs(found) < MOST:
+        raise ConfigError(f"{where}: {name} is {row[name]!r}; give a number")
+    return found
 
 
 def _memory(rows: list[dict[str, str]]) -> dict[str, float]:

@@ -101,6 +101,8 @@ def test_of_what_a_kind_needs_of_memory_the_most_counts(tmp_path: Path, run: Run
     [
         ("kind,beside\na,b\n", JOBS, "has no column speed; give kind, beside, speed"),
         ("kind,beside,speed\na,b,fast\n", JOBS, "line 2: speed is 'fast'; give a number"),
+        ("kind,beside,speed,seconds\na,b,1,1e300\n", JOBS, "line 2: seconds is '1e300'; give a number"),
+        (PAIRS, "job,kind,gpu,waited_s\n1,lm,,nan\n", "line 2: waited_s is 'nan'; give a number"),
         ("kind,beside,speed\na,b,-1\n", JOBS, "neither negative"),
         ("kind,beside,speed\na,,1\n", JOBS, "line 2: kind, beside or speed is empty"),
         (PAIRS, "job,kind,gpu\nx,lm,\n", "line 2: job is 'x', kind 'lm'; give a job's number and its kind"),
