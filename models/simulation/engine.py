@@ -15,14 +15,17 @@ import msgspec
 import numpy
 
 from accounting.errors import ModelError
+from models.scheduling.deadlines import Terms
 from models.scheduling.ordering import FIFO, Ordering, Waiting
 from models.scheduling.placement import WHOLE, Placement
-from models.scheduling.room import Amounts, Parts, Room, amounts_of
+from models.scheduling.room import Amounts, Floats, Parts, Room, amounts_of
 from models.scheduling.run_time_guess import ByLimit, RunTimeGuess, corrected_s
+from models.simulation.devices import Devices, Profile, paces_of
 from models.simulation.hooks import Advice, AsAsked, Moving, RunTime, Sizing, unchanged
+from models.simulation.lending import GOES, Lending
 from models.simulation.nodes import Cluster
 from models.simulation.queue import NUMBER
-from models.simulation.results import Moment, Outcome, Results, Run
+from models.simulation.results import Moment, Outcome, Results, Run, lent_use
 from models.simulation.rounds import ROUNDS, fair
 from models.simulation.state import Running, State
 from models.simulation.workload import Workload
@@ -36,7 +39,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How jobs come to start: their order, what one that waits holds up, where they go, how long they may run.
 
     `guess` makes what tells backfill how long jobs are expected to run. With a fair ordering `start` has no say.
-    `seed` is that of an ordering which draws.
+    `seed` is that of an ordering which draws; `terms` are those of a start by deadlines, which orders by itself.
     """
 
     ordering: Ordering = FIFO
@@ -44,6 +47,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement = WHOLE
     guess: Callable[[], RunTimeGuess] = ByLimit
     seed: int = 1
+    terms: Terms = Terms()
 
     def __post_init__(self) -> None:
         """Refuse a rule that there is not."""
@@ -55,13 +59,19 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
     """What jobs are granted and how long they run with it; a short one lasts FAILED_SHARE of its run.
 
     `advice` moves what waits; with an ordering that is fair, or arranges, there is nothing for it to move. Where memory
-    does not matter (`kills` is False), as in papers that know no failures, short ones run on.
+    does not matter (`kills` is False), as in papers that know no failures, short ones run on. `profiles` has how fast
+    each kind of jobs runs on each device; empty: as fast as the node. `expected_s` has how long each job is expected to
+    run at speed 1, None: as the policy guesses. Whom an owner interrupts keeps what he had done in whole multiples of
+    `checkpoint_s`.
     """
 
     sizing: Sizing | None = None
     run_time: RunTime | None = None
     advice: Advice | None = None
     kills: bool = True
+    profiles: tuple[Profile, ...] = ()
+    expected_s: Floats | None = None
+    checkpoint_s: float = float("inf")
 
 
 class _Fate(msgspec.Struct, frozen=True, gc=False):
@@ -95,6 +105,16 @@ class Simulation:
         self.empty = Room(cluster.capacity[:, : cluster.own], cluster.total)
         windows = cluster.availability()
         self.state = State(self.room, policy.ordering, policy.placement, self._started, windows)
+        self.lending = Lending(cluster.owners) if cluster.owners else None
+        self.cluster = cluster
+        # Where neither devices nor deadlines count, a node has one speed, and a job is expected to run as long on all.
+        self.devices: Devices | None = None
+        if hooks.profiles or policy.start == "deadlines":
+            paces = paces_of(jobs, cluster, hooks.profiles)
+            self.devices = Devices(jobs, cluster, paces, self.lending, policy.terms)
+            self.state.devices = self.devices
+        self.expected_s = None if hooks.expected_s is None else hooks.expected_s.tolist()
+        self.checkpoint_s = hooks.checkpoint_s
         self.events: list[tuple[float, int, int]] = []
         self.now_s = 0.0
         self.submit_s, self.limit_s = jobs.submit_s.tolist(), jobs.limit_s.tolist()
@@ -106,10 +126,14 @@ class Simulation:
         number = len(jobs)
         self.outcome = [int(Outcome.ABSENT)] * number
         self.failures = [0] * number
+        self.interruptions = [0] * number
+        # How much of each job is still to do.
+        self.left = [1.0] * number
         self.granted: list[Amounts] = [(0, 0, 0)] * number
         self.first_start_s, self.start_s, self.end_s = ([float("nan")] * number for _ in range(3))
         self.moments: list[Moment] = []
         self.runs: list[Run] = []
+        self.run_of: dict[int, int] = {}
         self.allocated: list[int] = [0, 0, 0]
         self.in_use: list[int] = [0, 0, 0]
 
@@ -119,11 +143,7 @@ class Simulation:
         endless = float("inf")
         while True:
             arrival_s = self.submit_s[came] if came < jobs else endless
-            now_s = min(arrival_s, self.events[0][0] if self.events else endless)
-            if now_s < endless or self.state.waiting:
-                now_s = min(now_s, self.state.changes_at_s)
-            if self.state.waiting:
-                now_s = min(now_s, self.advise_at_s)
+            now_s = self._next_s(arrival_s)
             if now_s == endless or now_s > until_s:
                 break
             self.now_s = now_s
@@ -132,6 +152,8 @@ class Simulation:
                 self._end(number) if kind == END else self._outrun(number)
             if self.state.changes_at_s <= now_s:
                 self.state.pass_to(now_s)
+            if self.lending is not None:
+                self._lend(self.lending)
             while came < jobs and self.submit_s[came] == now_s:
                 self._arrive(came)
                 came += 1
@@ -139,6 +161,16 @@ class Simulation:
             if self.advice is not None:
                 self._advise(self.advice, changed=now_s < self.advise_at_s)
         return self._results(until_s if until_s < endless else self.now_s)
+
+    def _next_s(self, arrival_s: float) -> float:
+        """Return when something happens next; infinite: nothing that anybody waits for."""
+        endless, waits = float("inf"), bool(self.state.waiting)
+        now_s = min(arrival_s, self.events[0][0] if self.events else endless)
+        if now_s < endless or waits:
+            now_s = min(now_s, self.state.changes_at_s)
+            if self.lending is not None:
+                now_s = min(now_s, self.lending.changes_at_s)
+        return min(now_s, self.advise_at_s) if waits else now_s
 
     def _arrive(self, number: int) -> None:
         asked = self.asked[number]
@@ -158,7 +190,9 @@ class Simulation:
         self.outcome[number] = Outcome.WAITING
         if self.advice is not None:
             self.advice.came(number, self.now_s)
-        self.predicted_s[number] = self.guess.guess_s(self.user[number], limit_s)
+        left = self.left[number]
+        guess_s = self.guess.guess_s(self.user[number], limit_s)
+        self.predicted_s[number] = (guess_s if self.expected_s is None else self.expected_s[number]) * left
         self.state.enqueue(
             Waiting(
                 number=number,
@@ -167,7 +201,7 @@ class Simulation:
                 demand=granted,
                 total=self.room.total,
                 predicted_s=self.predicted_s[number],
-                remaining_s=min(self.run_time(number, granted), limit_s),
+                remaining_s=min(self.run_time(number, granted) * left, limit_s),
                 limit_s=limit_s,
                 deadline_s=self.deadline_s[number],
             )
@@ -202,8 +236,13 @@ class Simulation:
 
     def _started(self, number: int, parts: Parts) -> None:
         granted, limit_s = self.granted[number], self.limit_s[number]
-        speed = self.one_speed or min(self.speeds[node] for node, _ in parts)
-        run_s = self.run_time(number, granted) / speed
+        predicted_s = self.predicted_s[number]
+        if self.devices is not None:
+            speed = self.devices.speed(number, parts)
+            predicted_s /= speed
+        else:
+            speed = self.one_speed or min(self.speeds[node] for node, _ in parts)
+        run_s = self.run_time(number, granted) * self.left[number] / speed
         outcome = Outcome.COMPLETED
         if self.kills and self.used[number][MEMORY] > granted[MEMORY]:
             run_s, outcome = run_s * FAILED_SHARE, Outcome.FAILED
@@ -215,17 +254,19 @@ class Simulation:
         self.start_s[number] = self.now_s
         if self.first_start_s[number] != self.first_start_s[number]:  # not a number: it never started before
             self.first_start_s[number] = self.now_s
-        expected_s = self.now_s + self.predicted_s[number]
+        expected_s = self.now_s + predicted_s
         self.state.run(number, Running(self.now_s, parts, expected_s, self.now_s + limit_s))
         heapq.heappush(self.events, (end_s, END, number))
         if expected_s < end_s:
             heapq.heappush(self.events, (expected_s, OUTRUN, number))
         self._account(number, granted, 1)
+        self.run_of[number] = len(self.runs)
         self.runs.append(Run(number, self.now_s, end_s, parts))
 
     def _outrun(self, number: int) -> None:
         fate, running = self.fates.get(number), self.state.running.get(number)
-        if fate is None or running is None:
+        # Who was interrupted meanwhile, and may run again, is expected to end at another time.
+        if fate is None or running is None or running.expected_end_s != self.now_s:
             return
         told_s = running.expected_end_s - running.start_s
         expected_s = running.start_s + corrected_s(told_s, running.outrun, self.limit_s[number])
@@ -234,7 +275,10 @@ class Simulation:
             heapq.heappush(self.events, (expected_s, OUTRUN, number))
 
     def _end(self, number: int) -> None:
-        fate = self.fates.pop(number)
+        fate = self.fates.get(number)
+        if fate is None or fate.end_s != self.now_s:
+            return  # It was interrupted, and this is when it would have ended.
+        del self.fates[number]
         running = self.state.end(number, self.user[number], fate.granted, self.now_s)
         self._account(number, fate.granted, -1)
         self.end_s[number], self.outcome[number] = self.now_s, fate.outcome
@@ -247,6 +291,37 @@ class Simulation:
             self.failures[number] += 1
             if fate.granted != self.asked[number]:
                 self._wait(number, self.asked[number])
+
+    def _lend(self, lending: Lending) -> None:
+        """Let owners come and go; what runs on the node of one who comes is interrupted, and waits again."""
+        for _, kind, node in lending.pass_to(self.now_s):
+            amounts = amounts_of(self.cluster.capacity[:, node])
+            if kind == GOES:
+                self.state.owner_goes(node, amounts)
+                continue
+            there = [
+                number
+                for number, job in self.state.running.items()
+                if any(part[0] == node for part in job.parts)
+            ]
+            for number in there:
+                self._interrupt(number)
+            self.state.owner_comes(node, amounts)
+
+    def _interrupt(self, number: int) -> None:
+        fate = self.fates.pop(number)
+        running = self.state.end(number, self.user[number], fate.granted, self.now_s)
+        self._account(number, fate.granted, -1)
+        if self.advice is not None:
+            self.advice.ended(number, self.now_s, running.start_s)
+        ran_s = self.now_s - running.start_s
+        if fate.outcome == Outcome.COMPLETED and self.checkpoint_s < float("inf"):
+            kept_s = ran_s // self.checkpoint_s * self.checkpoint_s
+            self.left[number] *= 1 - kept_s / (fate.end_s - running.start_s)
+        at = self.run_of[number]
+        self.runs[at] = msgspec.structs.replace(self.runs[at], end_s=self.now_s)
+        self.interruptions[number] += 1
+        self._wait(number, fate.granted)
 
     def _account(self, number: int, granted: Amounts, sign: int) -> None:
         cpu_milli, mem_mib, gpu_milli = granted
@@ -280,6 +355,8 @@ class Simulation:
             granted=numpy.array(self.granted, dtype=numpy.int64).reshape(len(self.jobs), 3),
             moments=self.moments,
             runs=self.runs,
+            interruptions=numpy.array(self.interruptions, dtype=numpy.int64),
+            lent=lent_use(self.cluster, self.runs, until_s),
         )
 
 

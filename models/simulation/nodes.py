@@ -19,12 +19,16 @@ MOST_AMOUNT = 2.0**40
 MOST_NODES = 1_000_000
 # From and to, in hours after a simulation's start; what never comes back ends at infinity.
 Hours = tuple[float, float]
+# The same in seconds.
+Span = tuple[float, float]
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One node, or `count` alike. On a node of speed 2 a job runs half as long; on several, as long as on the slowest.
 
-    `down` has the times at which it is not there, which are known beforehand.
+    `down` has the times at which it is not there, which are known beforehand; `owner` those at which its owner has it,
+    which nobody knows before they begin: what runs there then is interrupted. Those before 0 tell of his habits. Kinds
+    of jobs may run at a speed of their own on each `device`.
     """
 
     cpus: float
@@ -33,6 +37,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     speed: float = 1.0
     count: int = 1
     down: tuple[Hours, ...] = ()
+    device: str = ""
+    owner: tuple[Hours, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is no node."""
@@ -47,6 +53,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             )
         for hours in self.down:
             check_hours("down", hours)
+        check_owner(self)
 
     @property
     def amounts(self) -> Amounts:
@@ -88,7 +95,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Capacity (resources × nodes) and the speed of each node; what nodes lack at times; who may use each, None: all.
 
     Where single GPUs are told apart, each has a row behind the resources. The first `own` columns are nodes. Behind
-    them come parts of nodes that are reserved for users (availability.py); `part_of` has the node of each.
+    them come parts of nodes that are reserved for users (availability.py); `part_of` has the node of each. `devices` are
+    as of each column; `owners` has the times (seconds) at which the owner of a node has it, of each that has one.
     """
 
     capacity: Ints
@@ -96,6 +104,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     windows: tuple[Window, ...] = ()
     part_of: tuple[int, ...] = ()
     only_for: tuple[frozenset[int] | None, ...] = ()
+    devices: tuple[str, ...] = ()
+    owners: Mapping[int, tuple[Span, ...]] = {}
 
     @property
     def own(self) -> int:
@@ -125,6 +135,18 @@ def check_hours(what: str, hours: Hours) -> None:
         raise ModelError(f"{what} from {hours[0]:g} to {hours[1]:g} h is no time; give hours after the start")
 
 
+def check_owner(node: Node) -> None:
+    """Refuse times of an owner that are none, or not one after the other, and those of a node that is down, too."""
+    ends = [-float("inf"), *(to_h for _, to_h in node.owner)]
+    if not all(end_h <= from_h < to_h for end_h, (from_h, to_h) in zip(ends, node.owner, strict=False)):
+        raise ModelError(
+            f"owner = {[list(hours) for hours in node.owner]} are no times one after the other; "
+            "give pairs of hours, the earliest first, below 0 for what was before"
+        )
+    if node.owner and node.down:
+        raise ModelError("a node has both `owner` and `down`; give what is known beforehand to another node")
+
+
 def cluster_of(
     nodes: list[Node],
     reservations: Sequence[Reservation] = (),
@@ -147,6 +169,8 @@ def cluster_of(
         for node in reservation.nodes:
             if not 0 <= node < len(each):
                 raise ModelError(f"a reservation names node {node}; there are 0 to {len(each) - 1}")
+            if each[node].owner:
+                raise ModelError(f"a reservation names node {node}, which its owner may take; name others")
             amounts = reservation.amounts(each[node].amounts)
             windows.append(_window(node, (reservation.from_h, reservation.to_h), amounts))
             if holders:
@@ -161,6 +185,12 @@ def cluster_of(
         windows=tuple(windows),
         part_of=tuple(part_of),
         only_for=tuple(only_for),
+        devices=tuple(node.device for node in each) + tuple(each[node].device for node in part_of),
+        owners={
+            number: tuple((from_h * HOUR_S, to_h * HOUR_S) for from_h, to_h in node.owner)
+            for number, node in enumerate(each)
+            if node.owner
+        },
     )
 
 

@@ -26,6 +26,7 @@ POLICIES: dict[str, Policy] = {
     "easy": Policy(start="easy"),
     "easy++": Policy(start="easy", guess=LastTwo),
     "conservative": Policy(start="conservative"),
+    "deadlines": Policy(start="deadlines", guess=LastTwo),
 }
 # These look at single GPUs; to all others the shares of a node's GPUs are one.
 BEST_FIT, FGD = SINGLE_GPUS = ("best-fit", "fgd")

@@ -89,6 +89,7 @@ def recorded(past: Past, cluster: Cluster) -> Results:
             )
             for number in order
         ],
+        interruptions=numpy.zeros(jobs, dtype=numpy.int64),
     )
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 import msgspec
 import numpy
 
-from models.scheduling.room import Amounts, Floats, Ints, Parts
+from models.scheduling.room import MILLI, Amounts, Floats, Ints, Parts
+from models.simulation.lending import idle_s
+from models.simulation.nodes import Cluster
 from models.simulation.workload import Workload
+
+CPUS, GPUS = 0, 2
 
 # A slowdown counts jobs shorter than this as if they ran this long (Feitelson's bound).
 SHORT_S = 10.0
@@ -48,11 +53,18 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     parts: Parts
 
 
+class LentUse(msgspec.Struct, frozen=True):
+    """How much of their nodes owners left alone, and jobs held of that: GPU seconds, or CPU seconds without GPUs."""
+
+    idle: float = 0.0
+    used: float = 0.0
+
+
 class Results(msgspec.Struct, frozen=True, kw_only=True):
     """What became of each job: `start_s` and `end_s` of its last run (NaN: none), attempts that failed for memory.
 
     `first_start_s` is that of its first run. `moments` are the changes over time, `runs` all runs in the order of their
-    starts.
+    starts. `interruptions` are runs of each job that an owner ended.
     """
 
     jobs: Workload
@@ -66,13 +78,16 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     granted: Ints
     moments: list[Moment]
     runs: list[Run]
+    interruptions: Ints
+    lent: LentUse = LentUse()
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """A simulation in one line. Times in seconds; shares of the cluster over the whole time, 0..1.
 
-    `deployed` counts jobs that started at all; `completion` is finished / (finished + queued), `finished_of_all` the
-    share of all that came, running ones included.
+    `due` counts jobs with a deadline that has passed, or that they met; `missed_deadlines` only those that finished,
+    late. `lent_used` is of what owners left alone. `deployed` counts jobs that started at all; `completion` is
+    finished / (finished + queued), `finished_of_all` the share of all that came, running ones included.
     """
 
     jobs: int
@@ -82,6 +97,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     failures: int
     missed_deadlines: int
+    due: int
+    met_deadlines: int
+    interruptions: int
+    lent_used: float
     completion: float
     finished_of_all: float
     mean_wait_s: float
@@ -108,6 +127,7 @@ def figures(results: Results) -> Figures:
     queued = int((outcome == Outcome.WAITING).sum())
     done = int(finished.sum())
     late = finished & (results.end_s > results.jobs.deadline_s)
+    in_time = finished & ~late & (results.jobs.deadline_s < numpy.inf)
     allocated, used = mean_shares(results)
     return Figures(
         jobs=int(came.sum()),
@@ -117,6 +137,10 @@ def figures(results: Results) -> Figures:
         running=int((outcome == Outcome.RUNNING).sum()),
         failures=int(results.failures.sum()),
         missed_deadlines=int(late.sum()),
+        due=int((came & ((results.jobs.deadline_s <= results.until_s) | in_time)).sum()),
+        met_deadlines=int(in_time.sum()),
+        interruptions=int(results.interruptions.sum()),
+        lent_used=results.lent.used / max(results.lent.idle, 1e-9),
         completion=done / max(1, done + queued),
         finished_of_all=done / max(1, int(came.sum())),
         mean_wait_s=_mean(waits_s),
@@ -130,6 +154,29 @@ def figures(results: Results) -> Figures:
         mem_used=used[1],
         gpu_used=used[2],
     )
+
+
+def lent_use(cluster: Cluster, runs: Sequence[Run], until_s: float) -> LentUse:
+    """Return what owners left alone until a moment, and how much of it runs held."""
+    row = GPUS if cluster.total[GPUS] else CPUS
+    idle = sum(
+        (
+            idle_s(spans, 0.0, until_s) * int(cluster.capacity[row, node])
+            for node, spans in cluster.owners.items()
+        ),
+        0.0,
+    )
+    used = sum(
+        (
+            (min(run.end_s, until_s) - run.start_s) * amounts[row]
+            for run in runs
+            if run.start_s < until_s
+            for node, amounts in run.parts
+            if node in cluster.owners
+        ),
+        0.0,
+    )
+    return LentUse(idle / MILLI, used / MILLI)
 
 
 def bounded_slowdowns(stayed_s: Floats, run_s: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 `strict`: everything behind it. `greedy`: nothing (Algorithm 2 of the resource-demand paper: what does not fit waits for
 the next round). `easy` and `conservative`: what would delay it; of what would not, `easy shortest` lets the shortest
-pass first. `fair` is DRF's: the user with the least comes first.
+pass first. `fair` is DRF's: the user with the least comes first. `deadlines` keeps an order of its own.
 
 A round costs the queue only where that can change something: after an arrival without a release, none but the new jobs
 are looked at; after a release, those that some node holds, found in a few looks at the columns. EASY works its
@@ -20,6 +20,7 @@ import numpy
 from models.scheduling.backfill import plan, promise
 from models.scheduling.ordering import dominant_share
 from models.scheduling.room import Amounts, Ints, Mask, Parts
+from models.simulation.deadline_round import by_deadline
 from models.simulation.queue import DEMAND, FRESH, NODES
 from models.simulation.state import BESIDE, State
 
@@ -229,4 +230,5 @@ ROUNDS: dict[str, Round] = {
     "easy": easy,
     "easy shortest": easy_shortest,
     "conservative": conservative,
+    "deadlines": by_deadline,
 }

@@ -17,6 +17,7 @@ import numpy
 from accounting.errors import ConfigError, ModelError
 from accounting.schema_hints import hint
 from models.scheduling.room import MILLI, Amounts, amounts_of
+from models.simulation.devices import Profile
 from models.simulation.nodes import Cluster, Node, Reservation, are_amounts, cluster_of
 from models.simulation.policies import SINGLE_GPUS
 from models.simulation.trace import read_trace
@@ -34,7 +35,8 @@ MOST_USERS = 1_000_000
 class JobKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A type of job of a made-up load: its weight in the mix, what it asks, what of that it uses, how long it runs.
 
-    Run times are exponential with this mean; limits are `limit_factor` times the run time.
+    Run times are exponential with this mean; limits are `limit_factor` times the run time. `speeds` has how fast it
+    runs on each device of the nodes; a deadline is `deadline_factor` times the run time on the fastest one, 0: none.
     """
 
     name: str
@@ -47,6 +49,8 @@ class JobKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     used_mem_share: float = 1.0
     users: Annotated[int, msgspec.Meta(le=MOST_USERS)] = 1
     limit_factor: float = 2.0
+    deadline_factor: float = 0.0
+    speeds: dict[str, float] = {}
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +63,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `rightsizer simulate` runs. `until_h` ends it early, 0: when everything has ended."""
+    """What `rightsizer simulate` runs. `until_h` ends it early, 0: when everything has ended.
+
+    Whom a node's owner interrupts keeps what he did in whole multiples of `checkpoint_s`, 0: nothing.
+    """
 
     nodes: list[Node]
     load: Load
@@ -69,11 +76,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     granted_share: float = 1.0
     until_h: float = 0.0
     seed: int = 1
+    checkpoint_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse a seed and an end that are none, and nothing to try."""
         if self.seed < 0 or not self.until_h >= 0:
             raise ModelError(f"seed is {self.seed} and until_h {self.until_h}; give 0 or more for each")
+        if not 0 <= self.checkpoint_s < float("inf"):
+            raise ModelError(f"checkpoint_s is {self.checkpoint_s}; give seconds, or 0 where there are none")
         if not self.policies:
             raise ModelError("policies is empty; name one at least, such as easy")
 
@@ -132,6 +142,10 @@ def made_up(load: Load, seed: int) -> Workload:
             raise ConfigError(f"job kind {each.name}: what is used cannot be below 0")
         if not are_amounts(each.cpus, each.mem_mib, each.gpus):
             raise ConfigError(f"job kind {each.name}: no job asks for so much; give CPUs, MiB and GPUs")
+        if not are_amounts(each.deadline_factor, *each.speeds.values()) or 0 in each.speeds.values():
+            raise ConfigError(
+                f"job kind {each.name}: give a deadline_factor of 0 or more, and speeds above 0"
+            )
     draw = numpy.random.default_rng(seed)
     submit_s = poisson_arrivals(load.jobs_per_hour, load.hours, draw)
     if not submit_s.size:
@@ -143,15 +157,40 @@ def made_up(load: Load, seed: int) -> Workload:
     used = numpy.array([_units(each, each.used_cpu_share, each.used_mem_share) for each in load.kinds])[kind]
     first_user = numpy.cumsum([0, *(each.users for each in load.kinds)])
     users = numpy.array([each.users for each in load.kinds])[kind]
+    factor = numpy.array([each.deadline_factor for each in load.kinds])[kind]
+    fastest = numpy.array([max(each.speeds.values(), default=1.0) for each in load.kinds])[kind]
     return workload(
         submit_s,
         run_s,
         asked,
         used=used,
+        deadline_s=numpy.where(factor > 0, submit_s + factor * run_s / fastest, numpy.inf),
         limit_s=run_s * numpy.array([each.limit_factor for each in load.kinds])[kind],
         user=first_user[kind] + draw.integers(0, users),
         kind=kind,
     )
+
+
+def profiles_of(scenario: Scenario) -> tuple[Profile, ...]:
+    """Return how fast each kind of a scenario's jobs runs on its devices; empty where nodes have none.
+
+    ConfigError where one of them is missing, or named without being there.
+    """
+    devices = {node.device for node in scenario.nodes if node.device}
+    kinds = scenario.load.kinds
+    if devices and not kinds:
+        raise ConfigError(
+            "a trace tells no speeds by device; leave out `device`, and give nodes a `speed` instead"
+        )
+    for kind in kinds:
+        for device in sorted(kind.speeds.keys() ^ devices):
+            known = ", ".join(sorted(devices)) or "none"
+            raise ConfigError(
+                f"job kind {kind.name} has no speed for the device {device}; add it to `speeds`"
+                if device in devices
+                else f"job kind {kind.name} has a speed for {device}, which no node has; nodes' devices: {known}"
+            )
+    return tuple(kind.speeds for kind in kinds) if devices else ()
 
 
 def _units(kind: JobKind, cpu_share: float, mem_share: float) -> Amounts:

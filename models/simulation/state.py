@@ -19,6 +19,7 @@ from models.scheduling.backfill import Claim, Ending, Promise, Wish
 from models.scheduling.ordering import Ordering, Waiting
 from models.scheduling.placement import Placement, fits_equal, place_equal
 from models.scheduling.room import Amounts, Ints, Mask, Parts, Room, amounts_of, exceeds
+from models.simulation.devices import Devices
 from models.simulation.queue import GROUP, Queue
 
 # Jobs of one kind may use the same: all that is free, or what is free beside the promise too. With windows there are
@@ -78,6 +79,8 @@ class State:
         self.promise_of = -1
         self.promise: Promise | None = None
         self._usable: dict[int, Room] = {}
+        # What a round by deadlines asks; no other one does.
+        self.devices: Devices | None = None
 
     def enqueue(self, job: Waiting, alike: int = 1) -> None:
         """Let a job wait, or several that are alike, whose numbers go on from it."""
@@ -114,10 +117,10 @@ class State:
         return self._usable[kind]
 
     def _bounded(self, kind: int) -> Room:
-        bounds = self._bounds(kind)
+        bounds = self.bounds(kind)
         return self.room.within(*bounds) if bounds else self.room
 
-    def _bounds(self, kind: int) -> list[Room]:
+    def bounds(self, kind: int) -> list[Room]:
         """Return what a kind of jobs is kept within, beside what is free now."""
         bounds = []
         if kind % 2 == BESIDE and self.promise is not None:
@@ -130,7 +133,7 @@ class State:
 
     def holds(self, kind: int, node: int, demand: Amounts) -> bool:
         """Whether a node has a demand free for a kind of jobs."""
-        rooms = (self.room, *self._bounds(kind))
+        rooms = (self.room, *self.bounds(kind))
         return not any(exceeds(demand, amounts_of(room.free[:, node])) for room in rooms)
 
     @property
@@ -146,6 +149,20 @@ class State:
             self.stale = True
             if not (self.windows.coming or self.windows.lasts):
                 self.windows = None
+
+    def owner_comes(self, node: int, amounts: Amounts) -> None:
+        """Take a node, on which nothing runs, for its owner."""
+        self.room.take(((node, amounts),))
+        self._changed()
+
+    def owner_goes(self, node: int, amounts: Amounts) -> None:
+        """Give back a node that its owner has left."""
+        self.room.give(((node, amounts),))
+        self._changed()
+
+    def _changed(self) -> None:
+        self.released = self.stale = True
+        self._usable.clear()
 
     def passes_over(self, number: int) -> bool:
         """Whether a job may not start whatever is free: it waits no longer, and is to be taken out of its queue."""
@@ -230,7 +247,7 @@ class State:
 
     def place_first(self, room: Room, now_s: float) -> Parts | None:
         """Return where in a room the first job of the queue goes, None: it waits. Beside windows, as ever."""
-        bounds = self._bounds(self.kind(self.queue, 0, now_s))
+        bounds = self.bounds(self.kind(self.queue, 0, now_s))
         return self.place_at(self.queue, 0, room.within(*bounds) if bounds else room)
 
     def fits(self, room: Room, demands: Ints, nodes: Ints) -> Mask:

@@ -57,9 +57,9 @@ def simulate(
 ) -> None:
     """Run a load on a made-up cluster under several policies, and say how long jobs would have waited.
 
-    SCENARIO is a TOML file: [[nodes]] (cpus, mem_mib, gpus, speed, count, down), [load] with a `trace` (SWF or CSV) or
-    with jobs_per_hour, hours and [[load.kinds]], [[reservations]], and `policies`. docs/simulation.md describes it.
-    With --nodes and --trace none is needed. Nothing outside is touched or asked.
+    SCENARIO is a TOML file: [[nodes]] (cpus, mem_mib, gpus, speed, device, count, down, owner), [load] with a `trace`
+    (SWF or CSV) or with jobs_per_hour, hours and [[load.kinds]], [[reservations]], and `policies`. docs/simulation.md
+    describes it. With --nodes and --trace none is needed. Nothing outside is touched or asked.
 
     \b
     Example:
@@ -77,7 +77,7 @@ def simulate(
     from models.simulation.engine import Hooks
     from models.simulation.engine import simulate as run
     from models.simulation.hooks import slowed_by_cpus
-    from models.simulation.scenario import ShareOfRequest, cluster, load_of
+    from models.simulation.scenario import ShareOfRequest, cluster, load_of, profiles_of
 
     described = described_by(scenario, nodes, trace)
     if placement is not None:
@@ -89,11 +89,16 @@ def simulate(
     chosen = policies(names or described.policies, way_to_place(described.placement, jobs), seed)
     if left_out:
         note(f"{left_out} jobs of the trace never ran and are left out")
-    machines = cluster(described, users)
+    machines, profiles = cluster(described, users), profiles_of(described)
     until_s = described.until_h * 3600 or float("inf")
     ran: dict[str, Results] = {}
     for name, policy in chosen.items():
-        hooks = Hooks(sizing=ShareOfRequest(jobs, described.granted_share), run_time=slowed_by_cpus(jobs))
+        hooks = Hooks(
+            sizing=ShareOfRequest(jobs, described.granted_share),
+            run_time=slowed_by_cpus(jobs),
+            profiles=profiles,
+            checkpoint_s=described.checkpoint_s or float("inf"),
+        )
         ran[name] = run(jobs, machines, policy, hooks, until_s)
     if plot is not None:
         draw(ran, plot)
@@ -133,6 +138,9 @@ def row_of(name: str, results: Results) -> dict[str, object]:
         "failures": found.failures,
         "timeouts": int((results.outcome == Outcome.TIMEOUT).sum()),
         "late": found.missed_deadlines,
+        "in time %": round(100 * found.met_deadlines / found.due, 1) if found.due else None,
+        "interrupted": found.interruptions,
+        "lent %": round(100 * found.lent_used, 1) if results.lent.idle else None,
         "completion %": round(100 * found.completion, 1),
         "mean wait (s)": round(found.mean_wait_s, 1),
         "longest wait (s)": round(found.longest_wait_s, 1),

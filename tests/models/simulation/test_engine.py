@@ -215,6 +215,7 @@ def test_backfill_uses_a_gap_that_strict_leaves() -> None:
         "easy": [0, 10, 2],
         "easy shortest": [0, 10, 2],
         "conservative": [0, 10, 2],
+        "deadlines": [0, 10, 2],
     }
 
 

@@ -155,6 +155,7 @@ def test_a_job_waits_for_the_end_of_a_window_that_its_limit_reaches_and_a_short_
         "easy": [0, 12, 5],
         "easy shortest": [0, 12, 5],
         "conservative": [0, 12, 5],
+        "deadlines": [0, 12, 5],
     }
 
 

@@ -1,0 +1,204 @@
+"""How many jobs meet their deadline on a cloud and idle servers of others: the deadlines policy against named peers.
+
+    python -m bench.edge_deadlines [--traces DIR] [--seeds 3] [--load 0.6 …] [--patience 1] [--show TABLE] [--format …]
+
+Jobs, speeds and owners' hours are joined from three public traces (bench/edge_loads.py): semi-synthetic, simulated.
+A load of 1 asks for all that the cloud has in these hours. All policies are told the same expected run times, wrong by
+a fifth or so. Peers are an order and a place: the cloud alone, the edge as any other node (the fullest that holds the
+job), or the fastest that is free. What a job does not fit holds up nobody, which is the better for all of them.
+
+`policies`: means over seeds, which draw jobs, kinds and hours; `goals`: ours over the best peer at each load, and at
+least over every peer at every seed. The bound is that of bench/edge_bound.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import numpy
+
+from bench.edge_bound import most_in_time
+from bench.edge_loads import CLOUD, JOBS, EdgeLoad, horizon_s, read_edge_load
+from bench.figures import goal
+from models.scheduling.ordering import ORDERINGS, Ordering, Waiting
+from models.scheduling.placement import WHOLE, Placement, fits_whole, place_whole
+from models.scheduling.room import Amounts, Ints, Mask, Parts, Room
+from models.simulation.engine import Hooks, Policy, simulate
+from models.simulation.nodes import Cluster
+from models.simulation.results import figures, lent_use
+from slurm_plugin.cli.output import note, print_rows
+
+LOADS = (0.6, 0.9, 1.2, 1.6)
+OURS, BOUND = "deadlines (ours)", "no schedule exceeds"
+SHOWN = ("policies", "goals")
+# Ours over the best peer: more, whatever the load.
+MORE = 1.0
+Row = dict[str, object]
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What a policy makes of one load, of one seed: shares 0..1, and seconds."""
+
+    in_time: float
+    work_in_time: float
+    edge_used: float
+    interrupted: int
+    mean_wait_s: float
+
+
+# By load and policy: one of each seed.
+Found = dict[tuple[float, str], list[Measured]]
+
+
+def main() -> None:
+    """Print both tables, or one."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=11, help="terms were chosen on seeds 1 to 3")
+    parser.add_argument("--load", type=float, action="append", help="of the cloud; again for more")
+    parser.add_argument(
+        "--patience", type=float, default=1.0, help="stretches what deadlines leave beyond the run"
+    )
+    parser.add_argument("--show", choices=SHOWN)
+    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
+    arguments = parser.parse_args()
+    if arguments.traces is None or not (Path(arguments.traces) / JOBS).is_file():
+        raise SystemExit(f"no trace: set RIGHTSIZER_TRACES to the folder that holds {JOBS}")
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    found: Found = {}
+    for load in arguments.load or LOADS:
+        for seed in seeds:
+            note(f"load {load:g}, seed {seed}")
+            made = read_edge_load(Path(arguments.traces), load, seed, arguments.patience)
+            for name, measured in measure(made):
+                found.setdefault((load, name), []).append(measured)
+    tables = {
+        "policies": ("Deadlines met on a cloud and idle servers of others", rows(found)),
+        "goals": ("Goals: deadlines met by ours over peers", goals(found)),
+    }
+    everything = SHOWN if arguments.format == "table" else SHOWN[:1]
+    for name in [arguments.show] if arguments.show else everything:
+        title, table = tables[name]
+        print_rows(table, arguments.format, title)
+
+
+def by_slack(job: Waiting) -> float:
+    """Least slack first: of what is left until the deadline, beyond the run."""
+    return job.deadline_s - job.predicted_s
+
+
+ORDERS = {
+    "FIFO": ORDERINGS["fifo"],
+    "EDF": ORDERINGS["edf"],
+    "shortest first": ORDERINGS["sjf"],
+    "least slack": Ordering(key=by_slack),
+}
+
+
+def cloud_first(cluster: Cluster, *, alone: bool) -> Placement:
+    """Return the way to place on the fastest node that is free, or on those of the cloud alone."""
+    mask = numpy.array([device == CLOUD for device in cluster.devices], dtype=numpy.int64)
+
+    def place(room: Room, demand: Amounts) -> Parts | None:
+        found = place_whole(Room(room.free * mask, room.total), demand)
+        return found if found is not None or alone else place_whole(room, demand)
+
+    def fits(room: Room, demands: Ints) -> Mask:
+        return fits_whole(Room(room.free * mask, room.total) if alone else room, demands)
+
+    return Placement(place, fits)
+
+
+PLACES: dict[str, Callable[[Cluster], Placement]] = {
+    "cloud only": lambda cluster: cloud_first(cluster, alone=True),
+    "edge as any node": lambda cluster: WHOLE,  # noqa: ARG005
+    "fastest that is free": lambda cluster: cloud_first(cluster, alone=False),
+}
+
+
+def policies_for(cluster: Cluster) -> dict[str, Policy]:
+    """Return the peers and ours by name."""
+    peers = {
+        f"{order}, {place}": Policy(ordering=ordering, start="greedy", placement=placed(cluster))
+        for order, ordering in ORDERS.items()
+        for place, placed in PLACES.items()
+    }
+    fifo = Policy(placement=cloud_first(cluster, alone=False))
+    return {"FIFO, holding up all behind": fifo, **peers, OURS: Policy(start="deadlines")}
+
+
+def measure(load: EdgeLoad) -> Iterator[tuple[str, Measured]]:
+    """Yield what each policy makes of a load, and the bound."""
+    jobs = load.jobs
+    work = jobs.asked[:, 2] * jobs.run_s
+    for name, policy in policies_for(load.cluster).items():
+        hooks = Hooks(profiles=load.profiles, expected_s=load.expected_s)
+        results = simulate(jobs, load.cluster, policy, hooks)
+        told = figures(results)
+        edge = lent_use(load.cluster, results.runs, horizon_s(load))
+        in_time = results.end_s <= jobs.deadline_s
+        yield (
+            name,
+            Measured(
+                told.met_deadlines / max(1, told.jobs),
+                float(work[in_time].sum() / work.sum()),
+                edge.used / max(1.0, edge.idle),
+                told.interruptions,
+                told.mean_wait_s,
+            ),
+        )
+    yield BOUND, Measured(most_in_time(load), float("nan"), float("nan"), 0, float("nan"))
+
+
+def rows(found: Found) -> list[Row]:
+    """Return a row for each load and policy, the best first."""
+    table: list[Row] = []
+    for (load, name), each in sorted(
+        found.items(), key=lambda item: (item[0][0], -_mean(item[1], "in_time"))
+    ):
+        bound = name == BOUND
+        table.append(
+            {
+                "load": load,
+                "policy": name,
+                "in time %": round(100 * _mean(each, "in_time"), 1),
+                "worst seed": round(100 * min(one.in_time for one in each), 1),
+                "work in time %": None if bound else round(100 * _mean(each, "work_in_time"), 1),
+                "idle edge used %": None if bound else round(100 * _mean(each, "edge_used"), 1),
+                "interrupted": None if bound else round(_mean(each, "interrupted"), 1),
+                "mean wait (s)": None if bound else round(_mean(each, "mean_wait_s")),
+            }
+        )
+    return table
+
+
+def goals(found: Found) -> list[Row]:
+    """Return two rows a load: ours over the peer that is best there, and the least of ours over any peer and seed."""
+    table = []
+    for load in sorted({load for load, _ in found}):
+        ours = found[load, OURS]
+        peers = {name: each for (at, name), each in found.items() if at == load and name not in {OURS, BOUND}}
+        best = max(peers, key=lambda name: _mean(peers[name], "in_time"))
+        ratio = _mean(ours, "in_time") / _mean(peers[best], "in_time")
+        least = min(
+            mine.in_time / theirs.in_time
+            for each in peers.values()
+            for mine, theirs in zip(ours, each, strict=True)
+        )
+        table.append(goal(f"over the best peer, {best}", f"load {load:g}", ratio, MORE, at_most=False))
+        table.append(goal("over any peer, the least seed", f"load {load:g}", least, MORE, at_most=False))
+    return table
+
+
+def _mean(each: list[Measured], name: str) -> float:
+    return statistics.fmean(getattr(one, name) for one in each)
+
+
+if __name__ == "__main__":
+    main()

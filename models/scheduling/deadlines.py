@@ -1,0 +1,420 @@
+"""Which waiting job starts on which device, so that many meet their deadline; idle machines of others are used, too.
+
+Pure. Devices are pools of alike nodes; a lent pool is of nodes whose owners have left them for a while. At a moment:
+
+1. Who can be in time is planned, earliest deadline first: on a lent node that is free now, if he ends there in time
+   with a margin, and before its owner is likely back; else on the slowest device on which he does. So fast ones stay
+   for those that need them. On his fastest device he needs no margin.
+2. Who finds no place may take that of a planned one who would use more: of those that cannot all be in time, few large
+   ones wait rather than many small ones (Moore, Management Science 1968).
+3. Who is expected to end too late, but not by more than the margin, is planned on what is left: he may be lucky.
+4. All others come last: who is late anyhow, who found no place, and who is too large for what comes (pressure.py). They
+   start on lent nodes, and hold no more of another pool together than a share, so that few wait for their ends.
+5. Whose planned moment is now starts, on a node that holds him.
+
+What a pool has is one number in a plan, the share of its scarcest resource; whether some node really holds a job is
+asked of the room itself. A job that is due and finds none, as what is free lies in pieces, keeps its part of the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy
+
+from accounting.errors import ModelError
+from models.scheduling.placement import Place
+from models.scheduling.room import Amounts, Ints, Parts, Room
+
+# A pool in a plan is so many parts, and a job takes whole ones.
+UNITS = 1_000_000
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """How careful it is.
+
+    `margin` is by how much a run may take longer, or less, than expected (0.5: half as long again); `risk` the share of
+    runs on lent nodes that an owner may end; `spare_share` how much of a pool those may hold together who come last,
+    `calm_share` that where all that comes can be done;
+    `promised_share` how much of all that is nobody else's is promised to what comes, smallest first (pressure.py).
+    """
+
+    margin: float = 0.5
+    risk: float = 0.2
+    spare_share: float = 0.1
+    calm_share: float = 0.25
+    promised_share: float = 0.4
+
+    def __post_init__(self) -> None:
+        """Refuse what means nothing."""
+        if not (
+            0 <= self.margin < math.inf
+            and 0 < self.risk < 1
+            and 0 <= self.spare_share <= 1
+            and 0 <= self.calm_share <= 1
+            and 0 < self.promised_share < math.inf
+        ):
+            raise ModelError(
+                f"{self} are no terms; give a margin of 0 or more, a risk between 0 and 1, shares of 0 to 1 "
+                "and a promised_share above 0"
+            )
+
+
+class Busy(NamedTuple):
+    """What runs in a pool: when it is expected to end (seconds), what it holds there, whether it came last."""
+
+    end_s: float
+    amounts: Amounts
+    spare: bool = False
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes alike in speed; `left_s` is how long the owner of each is likely away, empty: they are nobody else's."""
+
+    name: str
+    nodes: tuple[int, ...]
+    capacity: Amounts
+    busy: tuple[Busy, ...] = ()
+    left_s: tuple[float, ...] = ()
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A waiting job: its deadline, and how long it is expected to run in each pool (seconds).
+
+    A time that is infinite says that it never fits there. `usable` has what of a room it may use now, None: all.
+    `large` says that it is promised nothing but what others do not need.
+    """
+
+    number: int
+    deadline_s: float
+    demand: Amounts
+    run_s: tuple[float, ...]
+    usable: Callable[[Room], Room] | None = None
+    large: bool = False
+
+
+class Looked(NamedTuple):
+    """A device that was looked at for a job: when it would end there (seconds), and what that says."""
+
+    pool: int
+    end_s: float
+    word: str
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What becomes of a waiting job now: it starts in a pool on these parts, or waits; what was looked at."""
+
+    number: int
+    pool: int
+    parts: Parts | None
+    spare: bool
+    looked: tuple[Looked, ...]
+
+
+# What is said of a device.
+IN_TIME, LUCKY, CLOSE, TOO_LATE = (
+    "in time",
+    "in time with luck",
+    "in time, but closer than the margin",
+    "too late",
+)
+OWNER, TAKEN, GIVEN_UP = (
+    "its owner is likely back before",
+    "no place on lent nodes now",
+    "given to smaller jobs",
+)
+SMALLER, SPARE, SHARE_HELD = (
+    "in time, in the place of a larger one",
+    "late anyhow",
+    "late ones hold their share",
+)
+
+
+class _Planned(NamedTuple):
+    """A job's place in the plan of a pool."""
+
+    area: float
+    number: int
+    job: Job
+    pool: int
+    units: int
+    start_s: float
+
+
+class _Slot(NamedTuple):
+    """So many units of a pool for a time (seconds)."""
+
+    from_s: float
+    to_s: float
+    units: int
+
+
+class _Lanes:
+    """A pool over time: so many units become free at each moment; who is planned takes the earliest.
+
+    What he cannot use until he starts is a gap, for those who end before.
+    """
+
+    def __init__(self, pool: Pool, now_s: float, free: Ints) -> None:
+        self.spare_units = sum(units_of(busy.amounts, pool.capacity) for busy in pool.busy if busy.spare)
+        here = free[:, list(pool.nodes)].sum(axis=1).tolist()
+        least = min((UNITS * has // of for has, of in zip(here, pool.capacity, strict=True) if of), default=0)
+        self._free = [(now_s, least)] if least else []
+        for busy in pool.busy:
+            insort(self._free, (max(now_s, busy.end_s), units_of(busy.amounts, pool.capacity)))
+        self._gaps: list[_Slot] = []
+
+    def start_s(self, units: int, run_s: float) -> float:
+        """Return when so much is free for so long; infinite: never."""
+        gap = self._gap(units, run_s)
+        found = 0
+        for at_s, free in self._free:
+            if gap is not None and gap.from_s <= at_s:
+                return gap.from_s
+            found += free
+            if found >= units:
+                return at_s
+        return math.inf if gap is None else gap.from_s
+
+    def take(self, units: int, run_s: float) -> None:
+        """Take so much at the start that there is, and give it back when the run ends."""
+        start_s, gap = self.start_s(units, run_s), self._gap(units, run_s)
+        if gap is not None and gap.from_s == start_s:
+            self._gaps.remove(gap)
+            rest = (
+                gap._replace(units=gap.units - units),
+                _Slot(start_s + run_s, gap.to_s, units),
+            )
+            self._gaps += [one for one in rest if one.units and one.from_s < one.to_s]
+            return
+        left, at = units, 0
+        while left:
+            at_s, free = self._free[at]
+            used = min(free, left)
+            if at_s < start_s:
+                self._gaps.append(_Slot(at_s, start_s, used))
+            left -= used
+            if free > used:
+                self._free[at] = (at_s, free - used)
+                break
+            at += 1
+        del self._free[:at]
+        insort(self._free, (start_s + run_s, units))
+
+    def shorten(self, start_s: float, run_s: float, units: int, to_s: float) -> None:
+        """Let a planned run end sooner, if nobody was planned behind it; else what it had is kept so long."""
+        if (start_s + run_s, units) in self._free:
+            self._free.remove((start_s + run_s, units))
+            insort(self._free, (start_s + to_s, units))
+
+    def _gap(self, units: int, run_s: float) -> _Slot | None:
+        """Return the first gap that has so much for so long; the smallest of those."""
+        fit = [gap for gap in self._gaps if gap.units >= units and gap.from_s + run_s <= gap.to_s]
+        return min(fit, key=lambda gap: (gap.from_s, gap.units), default=None)
+
+
+def units_of(amounts: Amounts, capacity: Amounts) -> int:
+    """Return how much of a pool amounts are, by what is scarcest."""
+    shares = (UNITS * part // whole for part, whole in zip(amounts, capacity, strict=True) if whole)
+    return max(shares, default=0)
+
+
+def decide(
+    now_s: float, room: Room, jobs: Sequence[Job], pools: Sequence[Pool], place: Place, terms: Terms
+) -> list[Decision]:
+    """Return what becomes of each waiting job at a moment, whoever starts first first; the room is not changed."""
+    return _Round(now_s, room.copy(), pools, place, terms).decide(jobs)
+
+
+class _Round:
+    """One moment's plan."""
+
+    def __init__(self, now_s: float, room: Room, pools: Sequence[Pool], place: Place, terms: Terms) -> None:
+        self.now_s, self.room, self.pools, self.place, self.terms = now_s, room, pools, place, terms
+        self.lanes = {at: _Lanes(pool, now_s, room.free) for at, pool in enumerate(pools) if not pool.left_s}
+        # A run that takes as much less than expected as the margin allows for.
+        self.hope = 1 / (1 + terms.margin)
+        self.planned: list[_Planned] = []
+        self.looked: dict[int, list[Looked]] = {}
+        self.found: list[Decision] = []
+        # The least time for which no lent node of a pool took a demand.
+        self.refused_s: dict[tuple[int, Amounts], float] = {}
+
+    def decide(self, jobs: Sequence[Job]) -> list[Decision]:
+        """Plan whoever can be in time, then who may be with luck; then let start who comes last."""
+        last: list[Job] = []
+        late: list[Job] = []
+        lucky: list[Job] = []
+        for job in sorted(jobs, key=lambda job: (job.deadline_s, job.number)):
+            self.looked[job.number] = []
+            if self.now_s + min(job.run_s) > job.deadline_s:
+                hopes = self.now_s + min(job.run_s) * self.hope <= job.deadline_s
+                (lucky if hopes else late).append(job)
+            elif not self._lent(job) and (job.large or not (self._plan(job) or self._replace(job))):
+                last.append(job)
+        last += [job for job in lucky if job.large or not self._plan(job, self.hope)]
+        for one in self.planned:
+            due = one.start_s <= self.now_s
+            self._decided(one.job, one.pool, self._placed(one.job, one.pool) if due else None)
+        for job in last + sorted(late, key=lambda job: job.number):
+            if not (self._lent(job, spare=True) or self._spare(job)):
+                self._decided(job, -1, None, spare=True)
+        return sorted(self.found, key=lambda one: one.parts is None)
+
+    def _by_speed(self, job: Job, *, lent: bool) -> list[int]:
+        """Return the pools that ever hold a job, the slowest for it first."""
+        found = [
+            at for at, run_s in enumerate(job.run_s) if run_s < math.inf and (at not in self.lanes) == lent
+        ]
+        return sorted(found, key=lambda at: -job.run_s[at])
+
+    def _lent(self, job: Job, *, spare: bool = False) -> bool:
+        """Start a job on a lent node, if it ends there in time, and before the owner is likely back."""
+        # Who fits nowhere else has no choice.
+        alone = not self._by_speed(job, lent=False)
+        for at in self._by_speed(job, lent=True):
+            needs_s = job.run_s[at] * (1 + self.terms.margin)
+            if not spare and self.now_s + needs_s > job.deadline_s:
+                self._look(job, at, needs_s, TOO_LATE)
+                continue
+            pool = self.pools[at]
+            if needs_s >= self.refused_s.get((at, job.demand), math.inf):
+                self._look(job, at, needs_s, TAKEN)
+                continue
+            stays = zip(pool.nodes, pool.left_s, strict=True)
+            nodes = [node for node, left_s in stays if alone or left_s >= needs_s]
+            parts = self._placed(job, at, nodes) if nodes else None
+            self._look(
+                job, at, needs_s, (SPARE if spare else IN_TIME) if parts else TAKEN if nodes else OWNER
+            )
+            if parts is not None:
+                self._decided(job, at, parts, spare=spare)
+                return True
+            if job.usable is None:
+                self.refused_s[at, job.demand] = needs_s
+        return False
+
+    def _plan(self, job: Job, hope: float = 1.0) -> bool:
+        """Give a job a place in the plan of the slowest pool on which it is in time."""
+        pools = self._by_speed(job, lent=False)
+        for at in pools:
+            units = units_of(job.demand, self.pools[at].capacity)
+            run_s = job.run_s[at]
+            start_s = self.lanes[at].start_s(units, run_s)
+            # Of a pool as one number nothing is left for it for ever; a node may have room all the same.
+            apart = start_s == math.inf
+            start_s = self.now_s if apart else start_s
+            careful_s = run_s * hope if at == pools[-1] else run_s * (1 + self.terms.margin)
+            word = _word(job.deadline_s, start_s + run_s, start_s + careful_s, lucky=hope < 1)
+            self._look(job, at, start_s + run_s - self.now_s, word)
+            if word not in {IN_TIME, LUCKY} or (start_s <= self.now_s and not self._open(job, at)):
+                continue
+            if not apart:
+                self.lanes[at].take(units, run_s)
+            self.planned.append(_Planned(units * run_s, job.number, job, at, units, start_s))
+            return True
+        return False
+
+    def _replace(self, job: Job) -> bool:
+        """Give a job the place of a planned one that uses most, if it uses less and is in time there."""
+        best = -1
+        for index, one in enumerate(self.planned):
+            run_s = job.run_s[one.pool]
+            units = units_of(job.demand, self.pools[one.pool].capacity)
+            if (
+                units <= one.units
+                and units * run_s < one.area
+                and one.start_s + run_s <= job.deadline_s
+                and (best < 0 or one.area > self.planned[best].area)
+            ):
+                best = index
+        if best < 0:
+            return False
+        one = self.planned[best]
+        run_s, units = job.run_s[one.pool], units_of(job.demand, self.pools[one.pool].capacity)
+        self._look(one.job, one.pool, one.start_s + one.job.run_s[one.pool] - self.now_s, GIVEN_UP)
+        self._decided(one.job, -1, None)
+        self._look(job, one.pool, one.start_s + run_s - self.now_s, SMALLER)
+        self.planned[best] = _Planned(units * run_s, job.number, job, one.pool, units, one.start_s)
+        self.lanes[one.pool].shorten(one.start_s, one.job.run_s[one.pool], one.units, run_s)
+        return True
+
+    def _spare(self, job: Job) -> bool:
+        """Start a job that comes last on what nobody in the plan needs now, within the share of such."""
+        pools = self._by_speed(job, lent=False)
+        for at in pools:
+            lanes, units = self.lanes[at], units_of(job.demand, self.pools[at].capacity)
+            if lanes.spare_units and lanes.spare_units + units > self.terms.spare_share * UNITS:
+                self._look(job, at, job.run_s[at], SHARE_HELD)
+                continue
+            if (
+                lanes.start_s(units, job.run_s[at]) <= self.now_s
+                and (parts := self._placed(job, at)) is not None
+            ):
+                lanes.take(units, job.run_s[at])
+                lanes.spare_units += units
+                self._look(job, at, job.run_s[at], SPARE)
+                self._decided(job, at, parts, spare=True)
+                return True
+        return False
+
+    def _room_for(self, job: Job, nodes: Sequence[int]) -> Room:
+        return _of(self.room if job.usable is None else job.usable(self.room), nodes)
+
+    def _open(self, job: Job, at: int) -> bool:
+        """Whether windows let a job start in a pool now; if what is free lies in pieces, that is not for them."""
+        nodes = self.pools[at].nodes
+        if job.usable is None or self.place(self._room_for(job, nodes), job.demand) is not None:
+            return True
+        return self.place(_of(self.room, nodes), job.demand) is None
+
+    def _placed(self, job: Job, at: int, nodes: Sequence[int] | None = None) -> Parts | None:
+        """Take a job's parts out of the room; None: no node of the pool holds it."""
+        parts = self.place(self._room_for(job, self.pools[at].nodes if nodes is None else nodes), job.demand)
+        if parts is not None:
+            self.room.take(parts)
+        return parts
+
+    def _look(self, job: Job, at: int, after_s: float, word: str) -> None:
+        self.looked[job.number].append(Looked(at, self.now_s + after_s, word))
+
+    def _decided(self, job: Job, at: int, parts: Parts | None, *, spare: bool = False) -> None:
+        looked = tuple(self.looked[job.number])
+        self.found.append(Decision(number=job.number, pool=at, parts=parts, spare=spare, looked=looked))
+
+
+def _of(room: Room, nodes: Sequence[int]) -> Room:
+    """Return what of a room is on some nodes."""
+    free = numpy.zeros_like(room.free)
+    free[:, nodes] = room.free[:, nodes]
+    return Room(free, room.total)
+
+
+def _word(deadline_s: float, end_s: float, careful_s: float, *, lucky: bool) -> str:
+    """Return what is said of an end, as expected and with the care that is due."""
+    if careful_s <= deadline_s:
+        return LUCKY if lucky and end_s > deadline_s else IN_TIME
+    return CLOSE if end_s <= deadline_s else TOO_LATE
+
+
+def told(decision: Decision, pools: Sequence[Pool], job: Job, now_s: float) -> str:
+    """Return a decision in words: what was looked at, when it would end there, and why so."""
+    slack_s = job.deadline_s - now_s - min(job.run_s)
+    due = (
+        "has no deadline"
+        if slack_s == math.inf
+        else (
+            f"can be in time nowhere, by {-slack_s:.0f} s" if slack_s < 0 else f"has {slack_s:.0f} s to spare"
+        )
+    )
+    seen = "; ".join(
+        f"{pools[one.pool].name}: {one.word}"
+        + (f", ends in {one.end_s - now_s:.0f} s" if one.end_s < math.inf else "")
+        for one in decision.looked
+    )
+    what = f"starts on {pools[decision.pool].name}" if decision.parts else "waits"
+    return f"job {decision.number} {what}: it {due}" + (f" ({seen})" if seen else "")

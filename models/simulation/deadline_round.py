@@ -1,0 +1,97 @@
+"""A round by deadlines: what waits and runs, told as models/scheduling/deadlines.py wants it, and what it decides."""
+
+from __future__ import annotations
+
+import msgspec
+
+from accounting.errors import ModelError
+from models.scheduling.deadlines import Busy, Job, Pool, decide
+from models.scheduling.room import Room
+from models.simulation.devices import Devices
+from models.simulation.queue import NUMBER
+from models.simulation.state import State
+
+
+def by_deadline(state: State, now_s: float) -> None:
+    """Start whom the policy starts, and who fits no pool of like nodes wherever there is room."""
+    devices = state.devices
+    if devices is None:
+        raise ModelError(
+            "a round by deadlines needs to know devices; simulate with the policy's start `deadlines`"
+        )
+    # What may run into one window together is only known once each has started.
+    while _decided(state, devices, now_s):
+        pass
+    _spread(state, devices, now_s)
+
+
+def _decided(state: State, devices: Devices, now_s: float) -> bool:
+    """Start whom the policy starts, and say whether it is to be asked again: some start, and others are refused."""
+    numbers = state.queue.ints[NUMBER].tolist()
+    jobs = [_job(state, devices, position, number, now_s) for position, number in enumerate(numbers)]
+    works_s = [devices.came(job, now_s) for job in jobs]
+    most_s = devices.pressure.most_s(now_s)
+    jobs = [
+        msgspec.structs.replace(job, large=work_s >= most_s)
+        for job, work_s in zip(jobs, works_s, strict=True)
+    ]
+    terms = msgspec.structs.replace(devices.terms, spare_share=devices.spare_share(most_s))
+    position_of = {number: position for position, number in enumerate(numbers)}
+    refused, gone = False, []
+    pools = _pools(state, devices, now_s)
+    for decision in decide(now_s, state.room, jobs, pools, state.place, terms):
+        if decision.parts is None:
+            continue
+        position = position_of[decision.number]
+        if state.usable(state.kind(state.queue, position, now_s)).holds(decision.parts):
+            state.launch(decision.number, decision.parts)
+            devices.started(decision)
+            gone.append(position)
+        else:
+            refused = True
+    state.queue.remove_all(gone)
+    return refused and bool(gone)
+
+
+def _spread(state: State, devices: Devices, now_s: float) -> None:
+    """Start who fits no pool of like nodes wherever there is room; where nothing runs, anybody."""
+    gone: list[int] = []
+    for position, number in enumerate(state.queue.ints[NUMBER].tolist()):
+        demand = state.waiting[number].demand
+        if not state.running or not any(devices.holds(demand, state.place)):
+            parts = state.place(state.usable(state.kind(state.queue, position, now_s)), demand)
+            if parts is not None:
+                state.launch(number, parts)
+                gone.append(position)
+    state.queue.remove_all(gone)
+
+
+def _job(state: State, devices: Devices, position: int, number: int, now_s: float) -> Job:
+    waiting = state.waiting[number]
+    usable = None
+    if state.windows is not None:
+        kind = state.kind(state.queue, position, now_s)
+
+        def usable(room: Room) -> Room:
+            return room.within(*bounds) if (bounds := state.bounds(kind)) else room
+
+    return Job(
+        number=number,
+        deadline_s=waiting.deadline_s,
+        demand=waiting.demand,
+        run_s=devices.run_s(number, waiting, state.place),
+        usable=usable,
+    )
+
+
+def _pools(state: State, devices: Devices, now_s: float) -> list[Pool]:
+    """Return the pools with what runs in each, in the order of expected ends."""
+    busy: list[list[Busy]] = [[] for _ in devices.pools]
+    for ending in state.endings:
+        spare = ending.number in devices.spare
+        for node, amounts in ending.parts:
+            busy[devices.pool_of[node]].append(Busy(ending.end_s, amounts, spare))
+    return [
+        msgspec.structs.replace(pool, busy=tuple(running), left_s=devices.left_s(pool, now_s))
+        for pool, running in zip(devices.pools, busy, strict=True)
+    ]
