@@ -7,8 +7,8 @@ A load of 1 asks for all that the cloud has in these hours. All policies are tol
 a fifth or so. Peers are an order and a place: the cloud alone, the edge as any other node (the fullest that holds the
 job), or the fastest that is free. What a job does not fit holds up nobody, which is the better for all of them.
 
-`policies`: means over seeds, which draw jobs, kinds and hours; `goals`: ours over the best peer at each load, and at
-least over every peer at every seed. The bound is that of bench/edge_bound.py.
+`policies`: means over seeds, which draw jobs, kinds and hours. `goals`: ours over the best peer at each load, over any
+peer at any seed, and over itself without the edge, which is what the edge brings. The bound is that of edge_bound.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from models.simulation.results import figures, lent_use
 from slurm_plugin.cli.output import note, print_rows
 
 LOADS = (0.6, 0.9, 1.2, 1.6)
-OURS, BOUND = "deadlines (ours)", "no schedule exceeds"
+OURS, ALONE, BOUND = "deadlines (ours)", "ours, cloud only", "no schedule exceeds"
 SHOWN = ("policies", "goals")
 # Ours over the best peer: more, whatever the load.
 MORE = 1.0
@@ -134,26 +134,41 @@ def policies_for(cluster: Cluster) -> dict[str, Policy]:
 
 
 def measure(load: EdgeLoad) -> Iterator[tuple[str, Measured]]:
-    """Yield what each policy makes of a load, and the bound."""
-    jobs = load.jobs
-    work = jobs.asked[:, 2] * jobs.run_s
-    for name, policy in policies_for(load.cluster).items():
-        hooks = Hooks(profiles=load.profiles, expected_s=load.expected_s)
-        results = simulate(jobs, load.cluster, policy, hooks)
-        told = figures(results)
-        edge = lent_use(load.cluster, results.runs, horizon_s(load))
-        in_time = results.end_s <= jobs.deadline_s
-        yield (
-            name,
-            Measured(
-                told.met_deadlines / max(1, told.jobs),
-                float(work[in_time].sum() / work.sum()),
-                edge.used / max(1.0, edge.idle),
-                told.interruptions,
-                told.mean_wait_s,
-            ),
-        )
+    """Yield what each policy makes of a load, ours also without the edge, and the bound."""
+    policies = policies_for(load.cluster)
+    for name, policy in policies.items():
+        yield name, _measured(load, load.cluster, policy)
+    yield ALONE, _measured(load, cloud_of(load.cluster), policies[OURS])
     yield BOUND, Measured(most_in_time(load), float("nan"), float("nan"), 0, float("nan"))
+
+
+def cloud_of(cluster: Cluster) -> Cluster:
+    """Return a cluster without the nodes that have owners, which are its last."""
+    own = len(cluster.speeds) - len(cluster.owners)
+    return msgspec.structs.replace(
+        cluster,
+        capacity=cluster.capacity[:, :own],
+        speeds=cluster.speeds[:own],
+        only_for=cluster.only_for[:own],
+        devices=cluster.devices[:own],
+        owners={},
+    )
+
+
+def _measured(load: EdgeLoad, cluster: Cluster, policy: Policy) -> Measured:
+    jobs = load.jobs
+    hooks = Hooks(profiles=load.profiles, expected_s=load.expected_s)
+    results = simulate(jobs, cluster, policy, hooks)
+    told = figures(results)
+    edge = lent_use(cluster, results.runs, horizon_s(load))
+    in_time, work = results.end_s <= jobs.deadline_s, jobs.asked[:, 2] * jobs.run_s
+    return Measured(
+        told.met_deadlines / max(1, told.jobs),
+        float(work[in_time].sum() / work.sum()),
+        edge.used / max(1.0, edge.idle),
+        told.interruptions,
+        told.mean_wait_s,
+    )
 
 
 def rows(found: Found) -> list[Row]:
@@ -179,21 +194,30 @@ def rows(found: Found) -> list[Row]:
 
 
 def goals(found: Found) -> list[Row]:
-    """Return two rows a load: ours over the peer that is best there, and the least of ours over any peer and seed."""
+    """Return the goals at each load: more than the best peer, any peer at any seed, and ours without the edge."""
     table = []
     for load in sorted({load for load, _ in found}):
-        ours = found[load, OURS]
-        peers = {name: each for (at, name), each in found.items() if at == load and name not in {OURS, BOUND}}
+        ours, where = found[load, OURS], f"load {load:g}"
+        others = {OURS, ALONE, BOUND}
+        peers = {name: each for (at, name), each in found.items() if at == load and name not in others}
         best = max(peers, key=lambda name: _mean(peers[name], "in_time"))
-        ratio = _mean(ours, "in_time") / _mean(peers[best], "in_time")
-        least = min(
-            mine.in_time / theirs.in_time
-            for each in peers.values()
-            for mine, theirs in zip(ours, each, strict=True)
-        )
-        table.append(goal(f"over the best peer, {best}", f"load {load:g}", ratio, MORE, at_most=False))
-        table.append(goal("over any peer, the least seed", f"load {load:g}", least, MORE, at_most=False))
+        least = min(_least(ours, each) for each in peers.values())
+        for name, ratio in (
+            (f"in time over the best peer, {best}", _ratio(ours, peers[best], "in_time")),
+            ("in time over any peer, the least seed", least),
+            ("in time over ours without the edge", _ratio(ours, found[load, ALONE], "in_time")),
+            ("work in time over ours without the edge", _ratio(ours, found[load, ALONE], "work_in_time")),
+        ):
+            table.append(goal(name, where, ratio, MORE, at_most=False))
     return table
+
+
+def _least(ours: list[Measured], theirs: list[Measured]) -> float:
+    return min(mine.in_time / other.in_time for mine, other in zip(ours, theirs, strict=True))
+
+
+def _ratio(ours: list[Measured], theirs: list[Measured], name: str) -> float:
+    return _mean(ours, name) / _mean(theirs, name)
 
 
 def _mean(each: list[Measured], name: str) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from pathlib import Path
 
 import msgspec
@@ -105,7 +106,8 @@ def _spans(had: Flags, start_h: float) -> tuple[Hours, ...]:
     """Return the times at which an owner has a server, in hours after the start."""
     edges = numpy.flatnonzero(numpy.diff(numpy.concatenate([[False], had, [False]]).astype(numpy.int8)))
     hours = (edges * MINUTE_H - start_h).tolist()
-    return tuple(zip(hours[::2], hours[1::2], strict=True))
+    # One whose owner never came is lent all the same; he may come after the month.
+    return tuple(zip(hours[::2], hours[1::2], strict=True)) or ((MONTH_H, math.inf),)
 
 
 def horizon_s(load: EdgeLoad) -> float:

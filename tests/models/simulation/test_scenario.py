@@ -17,7 +17,7 @@ from models.simulation.engine import simulate
 from models.simulation.nodes import Node, cluster_of
 from models.simulation.policies import POLICIES, policies, way_to_place
 from models.simulation.results import Outcome
-from models.simulation.scenario import cluster, load_of, read_scenario
+from models.simulation.scenario import cluster, load_of, profiles_of, read_scenario
 from models.simulation.trace import read_trace
 from models.simulation.workload import workload
 
@@ -241,3 +241,69 @@ def test_algorithm_1_scales_what_run_time_does_not_depend_on() -> None:
     assert printed.grant(0, 0) == (4000, 500, 500)
     assert bounded.grant(0, 0) == (4000, 900, 500)
     assert printed.grant(1, 0) == (7000, 1000, 500), "a kind without a model stays as asked"
+
+
+DEVICES = """
+[[nodes]]
+cpus = 4
+mem_mib = 100
+device = "v100"
+[[nodes]]
+cpus = 4
+mem_mib = 100
+device = "k80"
+owner = [[-12, -2], [8, 18]]
+[load]
+jobs_per_hour = 20
+hours = 5
+[[load.kinds]]
+name = "train"
+cpus = 4
+mem_mib = 10
+mean_run_s = 300
+deadline_factor = 3
+speeds = {v100 = 2.0, k80 = 0.5}
+"""
+
+
+def test_kinds_have_speeds_on_devices_and_deadlines_by_the_fastest(tmp_path: Path) -> None:
+    scenario = read_scenario(scenario_file(tmp_path, DEVICES))
+    jobs, _, _ = load_of(scenario, tmp_path, 1)
+    assert profiles_of(scenario) == ({"v100": 2.0, "k80": 0.5},)
+    assert jobs.deadline_s.tolist() == pytest.approx((jobs.submit_s + 3 * jobs.run_s / 2).tolist())
+    assert cluster(scenario).owners == {1: ((-12 * 3600, -2 * 3600), (8 * 3600, 18 * 3600))}
+    plain = read_scenario(scenario_file(tmp_path))
+    assert profiles_of(plain) == ()
+    assert numpy.isinf(load_of(plain, tmp_path, 1).jobs.deadline_s).all()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (", k80 = 0.5", "", "train has no speed for the device k80"),
+        (
+            "k80 = 0.5",
+            "k80 = 0.5, a100 = 3.0",
+            "a speed for a100, which no node has; nodes' devices: k80, v100",
+        ),
+        ("k80 = 0.5", "k80 = 0", "job kind train: give a deadline_factor of 0 or more, and speeds above 0"),
+        ("deadline_factor = 3", "deadline_factor = -1", "job kind train: give a deadline_factor"),
+        ("[load]", "[load]\ntrace = 'x.csv'", "either `trace` or"),
+        ("owner = [[-12, -2], [8, 18]]", "owner = [[-12, -2], [-3, 18]]", "no times one after the other"),
+        ("[load]", "[load]\ncheckpoint_s = 5", "checkpoint_s"),
+    ],
+)
+def test_what_no_device_can_mean_is_refused_in_words(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    def refused() -> None:
+        scenario = read_scenario(scenario_file(tmp_path, DEVICES.replace(old, new)))
+        profiles_of(scenario)
+        load_of(scenario, tmp_path, 3)
+
+    with pytest.raises((ConfigError, ModelError), match=reason):
+        refused()
+
+
+def test_a_trace_has_no_speeds_by_device(tmp_path: Path) -> None:
+    traced = DEVICES.split("[load]", maxsplit=1)[0] + '[load]\ntrace = "jobs.csv"\n'
+    with pytest.raises(ConfigError, match="a trace tells no speeds by device"):
+        profiles_of(read_scenario(scenario_file(tmp_path, traced)))

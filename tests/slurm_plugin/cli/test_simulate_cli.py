@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models.simulation.test_scenario import SCENARIO
+from tests.models.simulation.test_scenario import DEVICES, SCENARIO
 from tests.slurm_plugin.conftest import Run, assert_one_line
 
 
@@ -23,6 +23,19 @@ def test_it_prints_a_row_a_policy_and_draws(tmp_path: Path, run: Run) -> None:
     assert all(row["finished"] == row["jobs"] for row in rows)
     assert rows[1]["mean wait (s)"] < rows[0]["mean wait (s)"]
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_it_says_how_many_are_in_time_and_how_much_is_lent(tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text("checkpoint_s = 60\n" + DEVICES)
+    chosen = ("--policy", "edf-fit", "--policy", "deadlines")
+    edf, ours = json.loads(run("simulate", str(file), *chosen, "--format", "json").out)
+    assert edf["jobs"] == ours["jobs"] == ours["finished"]
+    assert 0 < ours["lent %"] <= 100
+    assert ours["in time %"] > edf["in time %"] > 0
+    file.write_text(SCENARIO)
+    (row,) = json.loads(run("simulate", str(file), "--policy", "deadlines", "--format", "json").out)
+    assert (row["in time %"], row["interrupted"], row["lent %"]) == (None, 0, None)
 
 
 def test_less_memory_for_all_is_seen_as_failures(tmp_path: Path, run: Run) -> None:
