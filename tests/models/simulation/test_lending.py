@@ -48,6 +48,16 @@ def test_what_ends_as_the_owner_comes_has_ended() -> None:
     assert not results.interruptions.any()
 
 
+def test_when_an_interrupted_run_would_have_outrun_what_was_expected_is_no_more() -> None:
+    """The first is expected to end at 3.5 h, not later, so that the last, who would end just after, may not pass."""
+    load = workload([0, 2.5 * H, 2.5 * H], [2.2 * H, H, H + 30], [[3000, 0, 0], [4000, 0, 0], [1000, 0, 0]])
+    cluster = cluster_of([Node(cpus=4, mem_mib=64, owner=((1.0, 1.5),))])
+    hooks = Hooks(expected_s=numpy.array([2 * H, H, H + 30]))
+    results = simulate(load, cluster, Policy(start="easy"), hooks)
+    assert results.start_s[0] == 1.5 * H
+    assert results.start_s[2] > 2.5 * H
+
+
 def test_an_owner_who_is_there_at_first_leaves_and_one_who_never_leaves_keeps_it() -> None:
     load = workload([0], [1 * H], [[4000, 0, 0]])
     node = Node(cpus=4, mem_mib=64, owner=((-1.0, 1.0), (2.0, math.inf)))
