@@ -28,7 +28,7 @@ import numpy
 
 from accounting.errors import ModelError
 from models.scheduling.placement import Place
-from models.scheduling.room import Amounts, Ints, Parts, Room
+from models.scheduling.room import PLAIN, Amounts, Ints, Parts, Room
 
 # A pool in a plan is so many parts, and a job takes whole ones.
 UNITS = 1_000_000
@@ -162,7 +162,7 @@ class _Lanes:
     def __init__(self, pool: Pool, now_s: float, free: Ints) -> None:
         self.spare_units = sum(units_of(busy.amounts, pool.capacity) for busy in pool.busy if busy.spare)
         here = free[:, list(pool.nodes)].sum(axis=1).tolist()
-        least = min((UNITS * has // of for has, of in zip(here, pool.capacity, strict=True) if of), default=0)
+        least = min((UNITS * has // of for has, of in _plain(here, pool.capacity) if of), default=0)
         self._free = [(now_s, least)] if least else []
         for busy in pool.busy:
             insort(self._free, (max(now_s, busy.end_s), units_of(busy.amounts, pool.capacity)))
@@ -218,9 +218,13 @@ class _Lanes:
 
 
 def units_of(amounts: Amounts, capacity: Amounts) -> int:
-    """Return how much of a pool amounts are, by what is scarcest."""
-    shares = (UNITS * part // whole for part, whole in zip(amounts, capacity, strict=True) if whole)
+    """Return how much of a pool amounts are, by what is scarcest; types of GPUs and single ones are the room's."""
+    shares = (UNITS * part // whole for part, whole in _plain(amounts, capacity) if whole)
     return max(shares, default=0)
+
+
+def _plain(amounts: Sequence[int], capacity: Amounts) -> zip[tuple[int, int]]:
+    return zip(amounts[:PLAIN], capacity[:PLAIN], strict=True)
 
 
 def decide(

@@ -95,8 +95,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Capacity (resources × nodes) and the speed of each node; what nodes lack at times; who may use each, None: all.
 
     Where single GPUs are told apart, each has a row behind the resources. The first `own` columns are nodes. Behind
-    them come parts of nodes that are reserved for users (availability.py); `part_of` has the node of each. `devices` are
-    as of each column; `owners` has the times (seconds) at which the owner of a node has it, of each that has one.
+    them come parts of nodes that are reserved for users (availability.py); `part_of` has the node of each. `devices`
+    are as of each column; `owners` has the times (seconds) at which the owner of a node has it, of each that has one.
     """
 
     capacity: Ints

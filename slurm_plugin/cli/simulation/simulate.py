@@ -106,7 +106,8 @@ def simulate(
         print_rows(explain_rows(explained - 1, machines, ran), output_format)
         return
     title = ", ".join(file.name for file in (scenario, trace) if file is not None)
-    print_rows([row_of(name, results) for name, results in ran.items()], output_format, f"{title}, simulated")
+    rows = [row_of(name, results) for name, results in ran.items()]
+    print_rows(narrowed(rows) if output_format == "table" else rows, output_format, f"{title}, simulated")
 
 
 def described_by(scenario: Path | None, nodes: tuple[Node, ...], trace: Path | None) -> Scenario:
@@ -124,6 +125,12 @@ def described_by(scenario: Path | None, nodes: tuple[Node, ...], trace: Path | N
     return described
 
 
+def narrowed(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Return rows without what is only of deadlines or lent nodes, where there are none."""
+    told = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    return [{name: row[name] for name in told} for row in rows]
+
+
 def row_of(name: str, results: Results) -> dict[str, object]:
     """Return the row of one policy."""
     from models.simulation.results import Outcome, figures
@@ -139,7 +146,7 @@ def row_of(name: str, results: Results) -> dict[str, object]:
         "timeouts": int((results.outcome == Outcome.TIMEOUT).sum()),
         "late": found.missed_deadlines,
         "in time %": round(100 * found.met_deadlines / found.due, 1) if found.due else None,
-        "interrupted": found.interruptions,
+        "interrupted": found.interruptions if results.lent.idle else None,
         "lent %": round(100 * found.lent_used, 1) if results.lent.idle else None,
         "completion %": round(100 * found.completion, 1),
         "mean wait (s)": round(found.mean_wait_s, 1),
