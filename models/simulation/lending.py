@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from models.scheduling.idleness import Idleness
+from models.scheduling.idleness import Owners
 
 Span = tuple[float, float]
 # Of one moment, an owner goes before one comes.
@@ -30,13 +30,12 @@ class Lending:
     """Owners' times by node (seconds, one after the other; before 0: the past). Each node begins as it is at 0."""
 
     def __init__(self, owners: Mapping[int, Sequence[Span]]) -> None:
-        self.idle_since_s: dict[int, float] = {}
-        self._habits: dict[int, Idleness] = {}
+        self._owners = Owners[int]()
         changes: list[Change] = []
         for node, spans in owners.items():
             past = [span for span in spans if span[0] < 0]
-            self._habits[node] = Idleness(later[0] - before[1] for before, later in pairwise(past))
-            self.idle_since_s[node] = min(0.0, past[-1][1]) if past else 0.0
+            self._owners.learned(node, (later[0] - before[1] for before, later in pairwise(past)))
+            self._owners.goes(node, min(0.0, past[-1][1]) if past else 0.0)
             for from_s, to_s in spans:
                 if to_s > 0:
                     changes.append(Change(max(0.0, from_s), COMES, node))
@@ -57,18 +56,15 @@ class Lending:
             self._passed += 1
             found.append(change)
             if change.kind == GOES:
-                self.idle_since_s[change.node] = change.at_s
-                continue
-            idle_s = change.at_s - self.idle_since_s.pop(change.node)
-            # One that ended before the simulation began was learned with the past.
-            if idle_s > 0:
-                self._habits[change.node].ended(idle_s)
+                self._owners.goes(change.node, change.at_s)
+            else:
+                # A spell that ended before the simulation began was learned with the past.
+                self._owners.comes(change.node, change.at_s)
         return found
 
     def left_s(self, node: int, now_s: float, risk: float) -> float:
         """Return for how long its owner likely leaves a node alone, but for a share of cases; 0: he has it."""
-        since_s = self.idle_since_s.get(node)
-        return 0.0 if since_s is None else self._habits[node].left_s(now_s - since_s, risk)
+        return self._owners.left_s(node, now_s, risk)
 
 
 def idle_s(spans: Sequence[Span], from_s: float, to_s: float) -> float:

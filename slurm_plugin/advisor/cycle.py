@@ -25,6 +25,7 @@ from slurm_plugin.advisor.evidence import cycle_of
 from slurm_plugin.advisor.expectation import Expectations
 from slurm_plugin.advisor.fitness import is_untold, unfit
 from slurm_plugin.advisor.journal import append_cycle
+from slurm_plugin.advisor.lending import Lending
 from slurm_plugin.advisor.lots import block_of, is_control
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.sizing import LateSizing
@@ -54,6 +55,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[FactorChange, ...]
     written: tuple[Written, ...]
     cycle: Cycle
+    relisted: tuple[Written, ...] = ()
 
 
 class Means(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +73,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
     forecast: Forecast | None = None
     past_starts: PastStarts | None = None
     late_sizing: LateSizing | None = None
+    lending: Lending | None = None
 
 
 class Advisor:
@@ -92,7 +95,7 @@ class Advisor:
             self.means.cluster, block_of(time.time(), settings.block_s), settings.control_share
         )
         acts = self.means.apply and not control
-        if control and gateway.ours():
+        if control and gateway.has_changed():
             gateway.undo()
         snapshot = gateway.read()
         if wrong := unfit(snapshot):
@@ -114,6 +117,7 @@ class Advisor:
         cycle = self._written_down(snapshot, problem, plan, written, known, acts=acts, control=control)
         if acts:
             self._size_late(snapshot, rolled)
+        relisted = self._lend(snapshot, problem, rolled, control=control)
         return Outcome(
             snapshot=snapshot,
             problem=problem,
@@ -121,7 +125,15 @@ class Advisor:
             changes=tuple(changes),
             written=tuple(written),
             cycle=cycle,
+            relisted=tuple(relisted),
         )
+
+    def _lend(self, snapshot: Snapshot, problem: Problem, plan: Plan, *, control: bool) -> list[Written]:
+        """Let waiting jobs onto idle nodes of others; what is told of those nodes counts in control blocks, too."""
+        if self.means.lending is None:
+            return []
+        self.means.lending.see(snapshot)
+        return [] if control else self.means.lending.run(snapshot, problem, plan, self.means.gateway)
 
     def _problem(self, snapshot: Snapshot) -> Problem:
         """Return what there is to plan, by the model in use."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from models.planning.orders import AS_IS
 from models.planning.problem import Pending
 from slurm_plugin.advisor.cycle import Outcome
+from slurm_plugin.slurm.queue import Written
 
 Row = dict[str, object]
 
@@ -96,6 +97,18 @@ def _in(at_s: object, now_s: float) -> str:
 
 def summary_of(outcome: Outcome, *, apply: bool) -> str:
     """Return in one line what is best to do, why, and what was done."""
+    return _order_of(outcome, apply=apply) + _relisted(outcome.relisted, apply=apply)
+
+
+def _relisted(written: Sequence[Written], *, apply: bool) -> str:
+    if not written:
+        return ""
+    failed = sum(1 for one in written if one.problem) if apply else 0
+    said = f"; {len(written) - failed} jobs {'list' if apply else 'would list'} other partitions now"
+    return said + (f", and {failed} could not be changed" if failed else "")
+
+
+def _order_of(outcome: Outcome, *, apply: bool) -> str:
     plan, failed = outcome.plan, sum(1 for one in outcome.written if one.problem) if apply else 0
     head = f"{len(outcome.problem.pending)} jobs wait, {len(outcome.problem.running)} run; "
     if outcome.cycle.control:

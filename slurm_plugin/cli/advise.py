@@ -98,6 +98,7 @@ def advisor_of(config: Config, gateway: Gateway, *, apply: bool, keeps: bool) ->
     from models.planning.arrivals import FORESEEN_S
     from slurm_plugin.advisor.cycle import Advisor, Means
     from slurm_plugin.advisor.forecast import Forecast
+    from slurm_plugin.advisor.lending import Lending
     from slurm_plugin.advisor.past_starts import PastStarts
     from slurm_plugin.advisor.sizing import LateSizing
     from slurm_plugin.service.current_model import CurrentModel
@@ -115,6 +116,7 @@ def advisor_of(config: Config, gateway: Gateway, *, apply: bool, keeps: bool) ->
             forecast=Forecast(store_url(config), gateway.cluster, min(FORESEEN_S, config.advisor.horizon_s)),
             past_starts=PastStarts(store_url(config), gateway.cluster),
             late_sizing=LateSizing(config, model) if apply and may_size_again(config) else None,
+            lending=Lending(config) if may_lend(config, apply=apply) else None,
         )
     )
 
@@ -129,13 +131,23 @@ def may_size_again(config: Config) -> bool:
     return config.advisor.late_sizing
 
 
+def may_lend(config: Config, *, apply: bool) -> bool:
+    """Whether jobs are to be let into lent partitions, and can be; the log says where they cannot."""
+    from slurm_plugin.slurm.rights import why_not_in_their_names
+
+    if config.lent_partitions and apply and (forbidden := why_not_in_their_names()):
+        log.warning("there are lent_partitions, but nobody is let in: %s", forbidden)
+        return False
+    return bool(config.lent_partitions)
+
+
 def tell_undone(written: Sequence[Written]) -> None:
     """Say what came of an undo; SlurmError where some of it did not reach Slurm."""
     failed = [one for one in written if one.problem and one.problem != "gone"]
-    note(f"{len(written) - len(failed)} factors of the advisor's were brought back")
+    note(f"{len(written) - len(failed)} changes of the advisor's were brought back")
     if failed:
         raise SlurmError(
-            f"{len(failed)} factors could not be brought back ({failed[0].problem}); run `rightsizer advise --undo`"
+            f"{len(failed)} changes could not be brought back ({failed[0].problem}); run `rightsizer advise --undo`"
         )
 
 

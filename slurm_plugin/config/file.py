@@ -15,7 +15,7 @@ import msgspec
 
 from accounting.errors import ConfigError
 from accounting.schema_hints import hint, nearest
-from slurm_plugin.config.settings import Config, JobType, Rule, Section
+from slurm_plugin.config.settings import Config, JobType, LentPartition, Rule, Section
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,7 +25,7 @@ else:
 CONFIG_VARIABLE = "RIGHTSIZER_CONFIG"
 SYSTEM_CONFIG = Path("/etc/rightsizer/rightsizer.toml")
 # Tables that may stand there many times.
-REPEATED: dict[str, type[Section]] = {"rules": Rule, "job_types": JobType}
+REPEATED: dict[str, type[Section]] = {"rules": Rule, "job_types": JobType, "lent_partitions": LentPartition}
 
 
 def config_path(given: str | None = None) -> Path | None:

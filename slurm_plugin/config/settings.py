@@ -295,6 +295,22 @@ class JobType(Section, frozen=True, kw_only=True):
     account: tuple[str, ...] = ()
 
 
+class LentPartition(Section, frozen=True, kw_only=True):
+    """One of `[[lent_partitions]]`: a partition on nodes of others, and whose waiting jobs are let in besides.
+
+    They are where owners are back before a job is done in no more than the share `risk` of cases.
+    """
+
+    name: str
+    jobs_of: tuple[str, ...]
+    risk: Share = 0.2
+
+    def __post_init__(self) -> None:
+        """Refuse one that lends to itself."""
+        if self.name in self.jobs_of:
+            raise ValueError(f"{self.name} is among its own jobs_of; name the partitions that jobs ask for")
+
+
 class Config(Section, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -314,3 +330,4 @@ class Config(Section, frozen=True, kw_only=True):
     brakes: Brakes = Brakes()
     rules: tuple[Rule, ...] = ()
     job_types: tuple[JobType, ...] = ()
+    lent_partitions: tuple[LentPartition, ...] = ()

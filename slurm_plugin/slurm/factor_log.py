@@ -60,7 +60,7 @@ class FactorLog:
                 f"{path} is damaged ({error}); look for SiteFactors that are not 0 with `sprio -o '%i %S'`, "
                 "set them to 0 with `scontrol update`, and remove the file"
             ) from None
-        if state.entries and self._cluster and state.cluster != self._cluster:
+        if (state.entries or state.listed) and self._cluster and state.cluster != self._cluster:
             raise StoreError(
                 f"{path} is of the cluster {state.cluster}, not of {self._cluster}; "
                 "give each its own [advisor] directory"

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from slurm_plugin.slurm.listed_by_us import Listed
 from slurm_plugin.slurm.queue import FactorChange
 
 # So many values of ours are remembered for a job.
@@ -70,11 +71,12 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class FactorState(msgspec.Struct, frozen=True):
-    """All of it, and whose: a job id says nothing on another cluster."""
+    """All of it, and whose: a job id says nothing on another cluster. `listed` are jobs that list a partition by us."""
 
     cluster: str = ""
     entries: tuple[Entry, ...] = ()
     lease: Lease | None = None
+    listed: tuple[Listed, ...] = ()
 
     @property
     def by_job(self) -> dict[int, Entry]:

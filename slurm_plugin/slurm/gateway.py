@@ -19,11 +19,12 @@ import msgspec
 
 from slurm_plugin.config.settings import Config
 from slurm_plugin.log_lines import SaidOnceOfEach
-from slurm_plugin.slurm import factor_state
+from slurm_plugin.slurm import factor_state, listed_by_us
 from slurm_plugin.slurm.backends import open_queue
 from slurm_plugin.slurm.factor_log import FactorLog, now
 from slurm_plugin.slurm.factor_state import FactorState, Lease, Submission
-from slurm_plugin.slurm.queue import Dependent, FactorChange, Failed, Queue, Requeue, Resize, Written
+from slurm_plugin.slurm.listed_by_us import Listed
+from slurm_plugin.slurm.queue import Dependent, FactorChange, Failed, Queue, Relist, Requeue, Resize, Written
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 from slurm_plugin.slurm.unnumbered import LEFT, Unnumbered
@@ -70,6 +71,7 @@ class Gateway:
         self._log = FactorLog(folder, cluster)
         self._held = ExitStack()
         self._alive: frozenset[int] | None = None
+        self._jobs: Mapping[int, QueuedJob] = {}
         self._array_of: Mapping[int, int] = {}
         self._submitted: Mapping[int, Submission] = {}
         self._unnumbered = Unnumbered(clock_s)
@@ -91,6 +93,7 @@ class Gateway:
         """Return the cluster as it is now; SlurmError where it does not answer."""
         snapshot = self._queue.read()
         self._alive = frozenset(job.job_id for job in snapshot.jobs)
+        self._jobs = {job.job_id: job for job in snapshot.jobs}
         self._array_of, self._submitted = _array_of(snapshot), _submitted(snapshot)
         self._unnumbered.keep(self._alive)
         return snapshot
@@ -146,15 +149,70 @@ class Gateway:
         log.info("resize job %d: %s: %s", change.job_id, change.reason, written.problem or "done")
         return written
 
+    def has_changed(self) -> bool:
+        """Whether anything may be otherwise because of us."""
+        return bool(self.ours() or self._log.read().listed)
+
+    def listed_by_us(self) -> dict[int, str]:
+        """Return the partition that each job which waits lists by us alone, as of the last reading."""
+        return listed_by_us.by_us(self._log.read().listed, self._jobs.values())
+
+    def relist(self, change: Relist) -> Written:
+        """Change which partitions a pending record lists; SlurmError where slurmctld does not answer.
+
+        What is added is noted first, for `undo`. A record that the last reading did not show is not touched.
+        """
+        job = self._jobs.get(change.job_id)
+        if not self._apply:
+            written = Written(job_id=change.job_id, problem=DRY_RUN)
+        elif job is None:
+            written = Written(job_id=change.job_id, problem=HIDDEN)
+        elif self._unnumbered.is_left(change.job_id):
+            written = Written(job_id=change.job_id, problem=LEFT)
+        else:
+            written = self._relist(change, job)
+        said = f"{','.join(change.before)} to {','.join(change.after)}: {change.reason}"
+        log.info("partitions of job %d: %s: %s", change.job_id, said, written.problem or "done")
+        return written
+
+    def _relist(self, change: Relist, job: QueuedJob) -> Written:
+        if change.added:
+            self._note(lambda listed: listed_by_us.added(listed, job, change.added))
+        self._sleep(1 / self._terms.writes_per_s)
+        written = self._queue.relist(change)
+        self._unnumbered.note(change.job_id, written.problem)
+        if not (written.problem or change.added):
+            self._note(lambda listed: listed_by_us.without(listed, job))
+        return written
+
+    def _note(self, change: Callable[[Sequence[Listed]], tuple[Listed, ...]]) -> None:
+        """Note which partitions jobs list by us, of those that are there."""
+        there = self._jobs.values()
+        self._log.change(
+            lambda state: msgspec.structs.replace(
+                state, listed=change(listed_by_us.still_there(state.listed, there))
+            )
+        )
+
+    def _take_out(self, state: FactorState, snapshot: Snapshot) -> list[Written]:
+        """Let no job list a partition any more that was added by us."""
+        ours = listed_by_us.by_us(state.listed, snapshot.jobs)
+        self._jobs = {job.job_id: job for job in snapshot.jobs}
+        if self._apply:
+            self._note(tuple)
+        return [self.relist(one) for one in listed_by_us.taken_out(snapshot.jobs, ours, "undone")]
+
     def undo(self, *, only_expired: bool = False) -> list[Written]:
-        """Bring back each factor that is still ours; what somebody else changed since is left.
+        """Bring back each factor, and each list of partitions, that is still ours; what others changed since is left.
 
         With `only_expired`, nothing is done while the lease holds; the timer calls that without being the one advisor,
         since one that hangs holds the lock but lets its lease run out. SlurmError where slurmctld does not answer: what
         could not be taken back stays noted for the next try, and so does for a minute what was.
         """
         state = self._log.read()
-        if not state.entries or (only_expired and not factor_state.is_over(state.lease, now())):
+        if not (state.entries or state.listed) or (
+            only_expired and not factor_state.is_over(state.lease, now())
+        ):
             return []
         snapshot = self._queue.read()
         current = self._queue.site_factors()
@@ -164,10 +222,11 @@ class Gateway:
         def of_now(noted: FactorState) -> FactorState:
             return factor_state.as_of_now(noted, array_of, submitted)
 
+        relisted = self._take_out(state, snapshot)
         state = of_now(state)
         changes = factor_state.restorations(state, current, alive)
         if not self._apply:
-            return [_logged(change, DRY_RUN) for change in changes]
+            return [*relisted, *(_logged(change, DRY_RUN) for change in changes)]
         self._log.change(of_now)
         back = factor_state.taking_back(state)
         self._log.change(lambda newest: factor_state.follow(newest, state, back))
@@ -175,7 +234,7 @@ class Gateway:
         taken = {job for job, problem in problems.items() if not problem}
         settled = factor_state.settle(back, after, alive, now(), taken)
         self._log.change(lambda newest: factor_state.follow(newest, back, settled))
-        return [_logged(change, problems.get(change.job_id, "")) for change in changes]
+        return [*relisted, *(_logged(change, problems.get(change.job_id, "")) for change in changes)]
 
     def _refusal(self, change: FactorChange, number: int, current: Mapping[int, int]) -> str:
         if abs(change.after) > self._terms.most_factor:

@@ -41,6 +41,20 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     before: str | None = None
 
 
+class Relist(msgspec.Struct, frozen=True, kw_only=True):
+    """The partitions that one pending record lists, and is to list, and why. `uid` is its owner's.
+
+    One is `added` behind the others, or, where that is '', one is taken out.
+    """
+
+    job_id: int
+    uid: int
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    reason: str
+    added: str = ""
+
+
 class GiveBack(Resize, frozen=True, kw_only=True):
     """What a record is to get that failed and is queued again: its GPUs can be changed too (gpu_fields.py)."""
 
@@ -134,3 +148,6 @@ class Queue(Protocol):
 
     def resize(self, change: Resize) -> Written:
         """Change what a pending job asks for; all of it or nothing."""
+
+    def relist(self, change: Relist) -> Written:
+        """Change which partitions a pending job lists, in its user's name."""

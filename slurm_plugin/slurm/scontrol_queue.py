@@ -17,14 +17,14 @@ import msgspec
 from accounting.errors import SlurmError
 from accounting.unnamed import user_name
 from slurm_plugin.log_lines import SaidOnce
-from slurm_plugin.slurm import cluster_lines, depending, job_lines, requeuing, resizing
+from slurm_plugin.slurm import cluster_lines, depending, job_lines, relisting, requeuing, resizing
 from slurm_plugin.slurm.accounted_runs import Question, lines_by_job, question_of
 from slurm_plugin.slurm.cluster_lines import ASSOCIATIONS_FORMAT, QOS_FORMAT, SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import UNIX_TIMES, run
 from slurm_plugin.slurm.last_told import LastTold
 from slurm_plugin.slurm.limits import config_words, select_parameters
 from slurm_plugin.slurm.partition_access import accounts_are_inherited, chosen_among, user_groups
-from slurm_plugin.slurm.queue import Dependent, FactorChange, Failed, Requeue, Resize, Written
+from slurm_plugin.slurm.queue import Dependent, FactorChange, Failed, Relist, Requeue, Resize, Written
 from slurm_plugin.slurm.scontrol_lines import run_update, run_updates, show_jobs
 from slurm_plugin.slurm.snapshot import (
     BY_QOS,
@@ -136,6 +136,10 @@ class ScontrolQueue:
     def resize(self, change: Resize) -> Written:
         """Change what a pending job asks for; all of it or nothing."""
         return resizing.resize(change, self._record, _update)
+
+    def relist(self, change: Relist) -> Written:
+        """Change which partitions a pending job lists, in its user's name, so that they must take him."""
+        return relisting.relist(change, self._record, _update)
 
     def failed_jobs(self, *, again: bool) -> dict[int, str]:
         """Return a line for each job that failed, by job: another one where that failed again.

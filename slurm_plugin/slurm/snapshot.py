@@ -30,6 +30,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     slurmctld says of each task in words of its own (`cpu=2,gres/gpu=1`), CPUs from 23.11 on; only scontrol tells it.
     `min_cpus` are those that a job asks for in all while it waits, else 0: its user may set them apart from its tasks'.
     `stopped_s` is when it was last suspended, or let go on (0: never); until then it had run for `ran_before_s`.
+    It `requeues` where its user lets it be queued again once it has run (`--no-requeue` does not).
     `other` names constraints of placement that the fields here do not express.
     """
 
@@ -77,6 +78,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     nodes: tuple[str, ...] = ()
     exclusive: bool = False
     batch: bool = True
+    requeues: bool = True
     other: tuple[str, ...] = ()
     comment: str = ""
     admin_comment: str = ""

@@ -1,11 +1,11 @@
 """How long an owner likely stays away, by hand."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from accounting.errors import ModelError
-from models.scheduling.idleness import Idleness
+from models.scheduling.idleness import Idleness, Owners
 
 H = 3600.0
 
@@ -47,3 +47,40 @@ def test_no_more_of_the_longer_spells_than_the_risk_end_before(
 def test_what_means_nothing_is_refused(idle_s: float, risk: float) -> None:
     with pytest.raises(ModelError, match="give a share in between"):
         Idleness().left_s(idle_s, risk)
+
+
+def test_the_share_of_owners_who_are_back_counts_longer_spells_alone() -> None:
+    habits = Idleness([1 * H] * 5 + [3 * H] * 4)
+    assert habits.ended_within(0, 0.5 * H) == pytest.approx(0.1)
+    assert habits.ended_within(0, 2 * H) == pytest.approx(0.6)
+    assert habits.ended_within(2 * H, 2 * H) == 1
+    # Nothing lasted so long: a tenth of what has passed is outlasted by all but one of eleven.
+    assert habits.ended_within(10 * H, 1 * H) == pytest.approx(1 / 11)
+    assert habits.ended_within(0, 0) <= 0.1
+
+
+@given(
+    st.lists(st.floats(1, 1e6), max_size=20),
+    st.floats(0, 1e6),
+    st.floats(0.01, 0.9),
+)
+def test_both_questions_have_one_answer(spells_s: list[float], idle_s: float, risk: float) -> None:
+    habits = Idleness(spells_s)
+    # Where too few lasted longer to say, one answer is by these few, the other by what has passed.
+    assume(risk * (sum(one > idle_s for one in spells_s) + 1) >= 1)
+    left_s = habits.left_s(idle_s, risk)
+    assert habits.ended_within(idle_s, 0.999 * left_s) <= risk + 1e-9
+
+
+def test_owners_are_known_node_by_node() -> None:
+    owners = Owners[str]()
+    assert (owners.back_within("a", 0, H), owners.left_s("a", 0, 0.2)) == (1, 0)
+    owners.learned("a", [8 * H] * 9)
+    owners.goes("a", 0)
+    owners.goes("b", 0)
+    assert owners.back_within("a", H, H) == pytest.approx(0.1)
+    assert owners.back_within("b", H, H) == pytest.approx(0.5)
+    owners.comes("b", 2 * H)
+    assert owners.back_within("b", 3 * H, 1) == 1
+    owners.goes("b", 3 * H)
+    assert owners.back_within("b", 3 * H, 3 * H) == 1

@@ -10,6 +10,7 @@ import pytest
 
 from models.demand.prediction import ChainSettings
 from slurm_plugin.advisor.cycle import Advisor, Means
+from slurm_plugin.advisor.lending import Lending
 from slurm_plugin.config.settings import Advisor as Settings
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.slurm.gateway import Gateway, WriteTerms
@@ -39,7 +40,9 @@ def queue() -> FakeQueue:
 def make(tmp_path: Path, queue: FakeQueue) -> MakeAdvisor:
     """Make an advisor on the fixture's queue; names are those of its settings."""
 
-    def make(*, apply: bool = True, keeps: bool = True, **settings: object) -> Advisor:
+    def make(
+        *, apply: bool = True, keeps: bool = True, lending: Lending | None = None, **settings: object
+    ) -> Advisor:
         wanted = {"directory": str(tmp_path / "advisor"), "control_share": 0.0, "period_s": 1, **settings}
         known = msgspec.convert(wanted, Settings)
         terms = WriteTerms(most_changes=known.most_changes, writes_per_s=1e6, lease_s=known.lease_s)
@@ -51,6 +54,7 @@ def make(tmp_path: Path, queue: FakeQueue) -> MakeAdvisor:
                 model=CurrentModel(tmp_path / "models", ChainSettings()),
                 apply=apply,
                 keeps=keeps,
+                lending=lending,
             )
         )
 

@@ -65,7 +65,7 @@ def test_what_is_applied_is_what_json_says_and_undo_brings_it_back(queue: FakeQu
     assert queue.factors()
     undone = run("advise", "--undo")
     assert undone.code == 0
-    assert "factors of the advisor's were brought back" in undone.err
+    assert "changes of the advisor's were brought back" in undone.err
     assert queue.snapshot == before
 
 
@@ -141,7 +141,7 @@ def test_stopping_undoes_what_was_changed(
     assert seen[0]
     assert queue.snapshot == before
     assert "stopped" in ran.err
-    assert "factors of the advisor's were brought back" in ran.err
+    assert "changes of the advisor's were brought back" in ran.err
     assert list((site.folder / "advisor").glob("cycles-*.jsonl"))
 
 

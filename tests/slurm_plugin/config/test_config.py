@@ -133,6 +133,11 @@ def test_a_lease_that_ends_before_the_next_cycle_is_refused() -> None:
     parse_config("[advisor]\nperiod_s = 900\nlease_s = 3600")
 
 
+def test_a_partition_is_not_lent_to_its_own_jobs() -> None:
+    with pytest.raises(ConfigError, match="a is among its own jobs_of"):
+        parse_config('[[lent_partitions]]\nname = "a"\njobs_of = ["b", "a"]')
+
+
 @pytest.mark.parametrize(
     ("text", "values"),
     [
@@ -179,6 +184,7 @@ def test_what_is_rendered_is_read_back(
         "store": {"url": url},
         "hook": {"deadline_ms": deadline_ms},
         "models": {"scaling": {"theta": margin + 0.1}},
+        "lent_partitions": [{"name": f"{url}-lent", "jobs_of": [url]}],
         "job_types": [{"name": "train", "job_name": [url], "account": [socket]}],
         "policy": {"memory_margin": margin, "min_saving": saving, "def_mem_per_cpu_mib": share},
     }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from accounting.errors import SlurmError
-from slurm_plugin.slurm.queue import FactorChange, Resize, Written
+from slurm_plugin.slurm.queue import FactorChange, Relist, Resize, Written
 from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 
 
@@ -26,6 +26,7 @@ class FakeQueue:
         self.before_write: Callable[[], None] = lambda: None
         self.writes: list[FactorChange] = []
         self.resizes: list[Resize] = []
+        self.relists: list[Relist] = []
 
     def cluster(self) -> str:
         return "alpha"
@@ -47,6 +48,12 @@ class FakeQueue:
     def resize(self, change: Resize) -> Written:
         self._answer()
         self.resizes.append(change)
+        return Written(job_id=change.job_id)
+
+    def relist(self, change: Relist) -> Written:
+        self._answer()
+        self.relists.append(change)
+        self.change(change.job_id, partitions=change.after)
         return Written(job_id=change.job_id)
 
     def _set(self, change: FactorChange) -> Written:

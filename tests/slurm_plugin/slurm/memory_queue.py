@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from accounting.errors import SlurmError
-from slurm_plugin.slurm.queue import FactorChange, Resize, Written
+from slurm_plugin.slurm.queue import FactorChange, Relist, Resize, Written
 from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 from tests.slurm_plugin.slurm.queued import TERMS, waiting
 
@@ -33,6 +33,7 @@ class MemoryQueue:
     silent_at: int | None = None
     array_of: dict[int, int] = field(default_factory=dict)
     submitted: dict[int, tuple[float, int]] = field(default_factory=dict)
+    partitions: dict[int, tuple[str, ...]] = field(default_factory=dict)
     writes: list[tuple[int, int]] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     name: str = "memory"
@@ -48,6 +49,7 @@ class MemoryQueue:
             job,
             site_factor=0 if job in self.hidden else self.factors[job],
             array_job_id=self.array_of.get(job, 0),
+            partitions=self.partitions.get(job, ("batch",)),
             submit_s=submit_s,
             restarts=restarts,
         )
@@ -65,6 +67,13 @@ class MemoryQueue:
         """Refuse it, or do nothing."""
         self.writes.append((change.job_id, 0))
         return Written(job_id=change.job_id, problem=self.refusing.get(change.job_id, ""))
+
+    def relist(self, change: Relist) -> Written:
+        """Refuse it, or let the job list other partitions."""
+        problem = self.refusing.get(change.job_id, "")
+        if not problem:
+            self.partitions[change.job_id] = change.after
+        return Written(job_id=change.job_id, problem=problem)
 
     def _set(self, change: FactorChange) -> Written:
         if self.die_at is not None and len(self.writes) == self.die_at:

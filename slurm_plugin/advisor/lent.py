@@ -1,0 +1,161 @@
+"""Which jobs may be let onto idle nodes of others, by one snapshot and what was planned on it. Pure.
+
+What is lent is a node of a lent partition on which no job of another partition runs. Slurm chooses among those that
+have room, so that what is asked of one is asked of all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import msgspec
+
+from models.planning.problem import Pending, Plan, PlannedJob, Problem
+from models.scheduling.room import Amounts, exceeds
+from slurm_plugin.advisor.access import may_use
+from slurm_plugin.advisor.features import features_of
+from slurm_plugin.advisor.places import place_of
+from slurm_plugin.advisor.preemption import BY_PARTITION, REQUEUE
+from slurm_plugin.advisor.room import less
+from slurm_plugin.slurm.snapshot import PartitionState, QueuedJob, Snapshot
+
+# A run may take longer than the median of those like it by this share.
+MARGIN = 0.5
+# Slurm lets a job that was queued again wait for two minutes.
+AGAIN_S = 120.0
+
+# In which share of cases the owner of a node is back within so many seconds.
+BackWithin = Callable[[str, float], float]
+
+
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that waits: as Slurm has it, as a plan takes it, and what was planned of it."""
+
+    job: QueuedJob
+    pending: Pending
+    planned: PlannedJob
+
+    @property
+    def needs_s(self) -> float:
+        """How long it has to be left alone (seconds)."""
+        return min(self.pending.limit_s, self.pending.likely_s * (1 + MARGIN))
+
+
+class Lent:
+    """What a lent partition has free now on nodes that no owner has, and what is asked of these."""
+
+    def __init__(
+        self,
+        partition: PartitionState,
+        whole: Mapping[str, Amounts],
+        free: Mapping[str, Amounts],
+        back_within: BackWithin,
+    ) -> None:
+        """`whole` is what each node has in all, `free` what jobs leave of that."""
+        self.partition, self._back_within = partition, back_within
+        self._whole, self._free = whole, dict(free)
+        self._risks: dict[tuple[Amounts, float], float] = {}
+
+    def risk(self, demand: Amounts, needs_s: float) -> float:
+        """Return in which share of cases an owner is back before a job is done; infinite: there is no room for it."""
+        # Many jobs are alike, and few find room.
+        if (demand, needs_s) not in self._risks:
+            self._risks[demand, needs_s] = self._share(_fitting(demand, self._free), needs_s)
+        return self._risks[demand, needs_s]
+
+    def risk_later(self, demand: Amounts, needs_s: float) -> float:
+        """Return the same of a job that starts once those that run there have ended, or the first of them."""
+        return self._share(_fitting(demand, self._whole), needs_s)
+
+    def take(self, demand: Amounts, tasks: int) -> None:
+        """Take room for so many tasks, or as many as there is room for, of the fullest nodes first."""
+        for _ in range(tasks):
+            nodes = _fitting(demand, self._free)
+            if not nodes:
+                return
+            self._free[nodes[0]] = less(self._free[nodes[0]], demand)
+            self._risks.clear()
+
+    def _share(self, nodes: Sequence[str], needs_s: float) -> float:
+        return sum(self._back_within(node, needs_s) for node in nodes) / len(nodes) if nodes else math.inf
+
+
+def _fitting(demand: Amounts, room: Mapping[str, Amounts]) -> list[str]:
+    """Return the nodes that have room for a demand, the fullest first."""
+    return [name for _, name in sorted((has, name) for name, has in room.items() if not exceeds(demand, has))]
+
+
+def waiting_of(snapshot: Snapshot, problem: Problem, plan: Plan) -> Iterator[Waits]:
+    """Yield the records that wait, whoever is first in Slurm's queue first."""
+    pending = {one.job_id: one for one in problem.pending}
+    planned = {one.job_id: one for one in plan.jobs}
+    waiting = [job for job in snapshot.jobs if job.waits and job.job_id in planned]
+    for job in sorted(waiting, key=lambda job: (-job.priority, job.job_id)):
+        yield Waits(job=job, pending=pending[job.job_id], planned=planned[job.job_id])
+
+
+def nodes_of_owners(snapshot: Snapshot, lent: Collection[str]) -> set[str]:
+    """Return the nodes on which jobs run that are not of a lent partition."""
+    owners = (job for job in snapshot.jobs if not (job.waits or set(job.partitions) & set(lent)))
+    return {node for job in owners for node in job.nodes}
+
+
+def rooms_of(snapshot: Snapshot, problem: Problem) -> tuple[dict[str, Amounts], dict[str, Amounts]]:
+    """Return what each node that is there has in all, and what of it is free, in the amounts of the problem."""
+    names = [node.name for node in snapshot.nodes if not node.away]
+    whole = [machine.amounts for machine in problem.machines]
+    free = list(whole)
+    for holding in problem.running:
+        for place, amounts in holding.parts:
+            free[place] = less(free[place], amounts)
+    return dict(zip(names, whole, strict=True)), dict(zip(names, free, strict=True))
+
+
+def why_not_lent(name: str, snapshot: Snapshot) -> str:
+    """Return why nobody can be let into a partition, and what to set; '' where it is one."""
+    partition = next((one for one in snapshot.partitions if one.name == name), None)
+    if partition is None:
+        return f"there is no partition {name}; mend [[lent_partitions]]"
+    if snapshot.terms.preempt_type != BY_PARTITION or REQUEUE not in partition.preempt_mode:
+        return (
+            "who runs there is not queued again for an owner; set "
+            f"PreemptType={BY_PARTITION}, and PreemptMode={REQUEUE} of this partition"
+        )
+    nodes = [set(node.partitions) - {name} for node in snapshot.nodes if name in node.partitions]
+    tiers = {one.name: one.tier for one in snapshot.partitions}
+    if not all(any(tiers.get(owner, 0) > partition.tier for owner in owners) for owners in nodes):
+        return "not each of its nodes is also in a partition of a higher PriorityTier, that of its owner; set that"
+    return "" if partition.up else "it is down"
+
+
+def may_be_let_in(one: Waits, partition: PartitionState, snapshot: Snapshot) -> bool:
+    """Whether a partition takes a job, and the job may be interrupted there: once, and in time."""
+    job = one.job
+    return (
+        job.batch
+        and job.requeues
+        and not job.restarts
+        and one.pending.nodes == 1
+        and not one.pending.out
+        and not place_of(job, snapshot.time_s).kept
+        and not features_of(job)
+        and (math.inf if job.limit_s is None else job.limit_s) <= partition.longest_s
+        and may_use(job, partition, snapshot)
+        and _is_in_time(one, snapshot.time_s)
+    )
+
+
+def _is_in_time(one: Waits, now_s: float) -> bool:
+    """Whether a job with a deadline is in time, and could be after an interruption, or were late anyhow."""
+    if not one.job.deadline_s:
+        return True
+    last_start_s = one.pending.start_by_s
+    again_in_time = one.needs_s + AGAIN_S <= last_start_s or one.planned.start_s > last_start_s
+    return again_in_time and now_s + one.needs_s <= one.job.deadline_s
+
+
+def is_worth_it(one: Waits, risk: float, soon_s: float) -> bool:
+    """Whether what a job may lose is less than what it would wait, which is longer than `soon_s` (seconds)."""
+    waits_s = one.planned.start_s
+    return waits_s > soon_s and risk * (one.pending.likely_s + AGAIN_S) < (1 - risk) * waits_s

@@ -1,0 +1,75 @@
+"""Which jobs list a partition that their users did not: it was added by us, and is to be taken out again. Pure.
+
+It is noted before it is written to Slurm, and for as long as the job, or any task of its array, is there: a task that
+is split off, or was preempted and is queued again, lists it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from slurm_plugin.slurm.queue import Relist
+from slurm_plugin.slurm.snapshot import QueuedJob
+
+
+class Listed(msgspec.Struct, frozen=True, gc=False):
+    """A job, or the array of all its tasks, the partition that was added, and when it was submitted (unix seconds)."""
+
+    job_id: int
+    partition: str
+    submit_s: float
+
+
+def number_of(job: QueuedJob) -> int:
+    """Return under which number a job is noted: its array's, if it is of one."""
+    return job.array_job_id or job.job_id
+
+
+def by_us(listed: Iterable[Listed], jobs: Iterable[QueuedJob]) -> dict[int, str]:
+    """Return the partition that was added to each record that waits and still lists it.
+
+    A number may be another job's by now: who was not queued again has the submit time that was noted.
+    """
+    noted = {one.job_id: one for one in listed}
+    found = ((job, noted.get(number_of(job))) for job in jobs if job.waits)
+    return {
+        job.job_id: one.partition
+        for job, one in found
+        if one is not None
+        and one.partition in job.partitions
+        and (job.restarts or job.submit_s == one.submit_s)
+    }
+
+
+def added(listed: Iterable[Listed], job: QueuedJob, partition: str) -> tuple[Listed, ...]:
+    """Return what is noted once a partition is about to be added to a job."""
+    rest = (one for one in listed if one.job_id != number_of(job))
+    return (*rest, Listed(number_of(job), partition, job.submit_s))
+
+
+def without(listed: Iterable[Listed], job: QueuedJob) -> tuple[Listed, ...]:
+    """Return what is noted once nothing is left of what was added to a job; tasks of its array may have it yet."""
+    return tuple(one for one in listed if job.array_job_id or one.job_id != job.job_id)
+
+
+def still_there(listed: Iterable[Listed], jobs: Collection[QueuedJob]) -> tuple[Listed, ...]:
+    """Return what is noted of jobs that wait or run."""
+    there = {number_of(job) for job in jobs}
+    return tuple(one for one in listed if one.job_id in there)
+
+
+def taken_out(jobs: Iterable[QueuedJob], ours: Mapping[int, str], reason: str) -> list[Relist]:
+    """Return the changes by which jobs list no more what was added to them."""
+    return [
+        Relist(
+            job_id=job.job_id,
+            uid=job.uid,
+            before=job.partitions,
+            after=tuple(name for name in job.partitions if name != ours[job.job_id]),
+            reason=reason,
+        )
+        for job in jobs
+        if job.job_id in ours
+    ]

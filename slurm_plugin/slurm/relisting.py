@@ -1,0 +1,37 @@
+"""How a pending job comes to list other partitions.
+
+It is done in its own user's name, so that slurmctld asks whether they take him, his account, QOS and limit, and marks
+nothing as set by an administrator. A job that was preempted lists the partition first in which it ran.
+"""
+
+from __future__ import annotations
+
+from slurm_plugin.slurm.queue import Relist, Written
+from slurm_plugin.slurm.resizing import Record, Update, ended, said
+from slurm_plugin.slurm.snapshot import QueuedJob
+from slurm_plugin.slurm.targets import target_of
+
+
+def relist(change: Relist, record: Record, update: Update) -> Written:
+    """Carry out a change; SlurmError where slurmctld does not answer."""
+    job = record(change.job_id)
+    problem = _obstacle(change, job)
+    if job is None or problem:
+        return Written(job_id=change.job_id, problem=problem)
+    words = [f"--uid={job.uid}", "update", f"JobId={target_of(job)}", f"Partition={','.join(change.after)}"]
+    complaint = said(update(words))
+    after = None if complaint else record(change.job_id)
+    if after is not None and after.waits and set(after.partitions) != set(change.after):
+        complaint = "not kept"
+    return Written(job_id=change.job_id, problem=complaint)
+
+
+def _obstacle(change: Relist, job: QueuedJob | None) -> str:
+    """Say why a change cannot even be tried; '' where it can."""
+    if ended(job) or job is None:
+        return ended(job)
+    if job.uid != change.uid:
+        return f"belongs to user {job.uid}, not {change.uid}"
+    if set(job.partitions) != set(change.before):
+        return f"lists {','.join(job.partitions)} meanwhile"
+    return ""

@@ -1,0 +1,272 @@
+"""Who is let onto idle nodes of others, on queues by hand: the rules, and what is learned of owners."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from accounting.errors import SlurmError
+from models.planning import planning
+from models.planning.problem import Bounds
+from slurm_plugin.advisor.cycle import Advisor
+from slurm_plugin.advisor.lending import Lending
+from slurm_plugin.advisor.lent import why_not_lent
+from slurm_plugin.advisor.problem import problem_of
+from slurm_plugin.advisor.run_time import RunTime
+from slurm_plugin.advisor.view import summary_of
+from slurm_plugin.config.settings import Config, LentPartition
+from slurm_plugin.slurm.owners_past import Span
+from slurm_plugin.slurm.queue import Relist, Written
+from slurm_plugin.slurm.snapshot import NodeState, PartitionState, QueuedJob, Snapshot
+from tests.slurm_plugin.advisor.conftest import MakeAdvisor
+from tests.slurm_plugin.slurm.fake_queue import FakeQueue
+from tests.slurm_plugin.slurm.queued import NOW_S, TERMS, running, snapshot, waiting
+
+H = 3600.0
+NODES = (
+    NodeState(name="n1", cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",)),
+    NodeState(name="n2", cpus=8, mem_mib=16_000, gpus=0, partitions=("lent", "owner")),
+    NodeState(name="n3", cpus=8, mem_mib=16_000, gpus=0, partitions=("lent", "owner")),
+)
+PARTITIONS = (
+    PartitionState(name="batch"),
+    PartitionState(name="lent", preempt_mode="REQUEUE"),
+    PartitionState(name="owner", tier=10),
+)
+FULL = running(1, cpus=8, limit_s=40_000)
+# Owners leave both nodes for 10 h, nine times, and left them an hour ago.
+TENS = {
+    name: [(at_s, at_s + H) for at_s in (NOW_S - 2 * H - 11 * H * past for past in reversed(range(10)))]
+    for name in ("n2", "n3")
+}
+
+
+def on(*jobs: QueuedJob, **fields: Any) -> Snapshot:
+    preempts = replace(TERMS, preempt_type="preempt/partition_prio", preempt_mode="REQUEUE")
+    return snapshot(FULL, *jobs, nodes=NODES, **{"partitions": PARTITIONS, "terms": preempts, **fields})
+
+
+def terms(risk: float) -> Config:
+    return Config(lent_partitions=(LentPartition(name="lent", jobs_of=("batch",), risk=risk),))
+
+
+def told(had: Mapping[str, Sequence[Span]]) -> Any:
+    return lambda _partitions, _from_s, _to_s: had
+
+
+def lending(had: Mapping[str, Sequence[Span]] = TENS, risk: float = 0.2) -> Lending:
+    return Lending(terms(risk), told(had))
+
+
+def changes(of: Lending, now: Snapshot, ours: Mapping[int, str] | None = None) -> dict[int, tuple[str, ...]]:
+    """Return what jobs are to list, as the advisor asks; all run to their limits as far as anybody knows."""
+    problem = problem_of(
+        now, lambda job: RunTime(likely_s=job.limit_s or 1, upper_s=job.limit_s or 1, basis="x")
+    )
+    plan = planning.plan(problem, Bounds())
+    of.see(now)
+    return {one.job_id: one.after for one in of.changes(now, problem, plan, ours or {})}
+
+
+BOTH = ("batch", "lent")
+
+
+def test_who_will_be_done_before_owners_are_back_is_let_in() -> None:
+    short, long = waiting(2, limit_s=3600), waiting(3, limit_s=9 * 3600 + 1800)
+    # Until an hour from now 1 of 10 owners is back; until nine and a half from now all of them.
+    assert changes(lending(), on(short, long)) == {2: BOTH}
+    # An owner who has come every hour: nobody would be done.
+    hourly = {
+        name: [(at, at + 60.0) for at in (NOW_S - H * past - 60 for past in reversed(range(20)))]
+        for name in ("n2", "n3")
+    }
+    assert changes(lending(hourly), on(short, long)) == {}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"requeues": False},
+        {"batch": False},
+        {"restarts": 1},
+        {"num_nodes": 2},
+        {"held": True},
+        {"dependency": "afterok:1"},
+        {"reservation": "maint"},
+        {"het_job_id": 2},
+        {"other": ("Features=fast",)},
+        {"other": ("ReqNodeList=n1",)},
+        {"partitions": ("lent",)},
+        {"partitions": BOTH},
+        {"cpus": 9},
+        {"mem_mib": 17_000},
+    ],
+)
+def test_whom_an_interruption_would_harm_is_not(fields: dict[str, Any]) -> None:
+    assert changes(lending(), on(waiting(2, **fields))) == {}
+
+
+def test_who_has_a_deadline_is_in_time_there_and_would_be_after_an_interruption() -> None:
+    soon = replace(on(), jobs=(running(1, cpus=8, limit_s=3600),))
+
+    def let_in(deadline_s: float) -> bool:
+        job = waiting(2, deadline_s=NOW_S + deadline_s)
+        return bool(changes(lending(), replace(soon, jobs=(*soon.jobs, job))))
+
+    # In 3,000 s he would start in his own partition, and needs an hour.
+    assert let_in(3 * H)
+    assert not let_in(3000 + H + 60)
+    # There he would be late anyhow.
+    assert let_in(3000 + H - 60)
+    assert not let_in(H - 60)
+
+
+def test_a_partition_must_take_the_job() -> None:
+    job = waiting(2)
+    for lent in (
+        PartitionState(name="lent", preempt_mode="REQUEUE", longest_s=1800),
+        PartitionState(name="lent", preempt_mode="REQUEUE", accounts=("chemistry",)),
+        PartitionState(name="lent", preempt_mode="REQUEUE", up=False),
+    ):
+        assert changes(lending(), on(job, partitions=(PARTITIONS[0], lent, PARTITIONS[2]))) == {}
+
+
+def test_who_starts_at_once_or_nearly_stays_where_he_is() -> None:
+    assert changes(lending(), replace(on(waiting(2)), jobs=(waiting(2),))) == {}
+    # To be interrupted costs an hour in a tenth of cases: more than a minute's wait, less than an hour's.
+    soon = running(1, cpus=8, limit_s=690)
+    assert changes(lending(), replace(on(), jobs=(soon, waiting(2)))) == {}
+
+
+def test_no_more_are_let_in_than_there_is_room_for() -> None:
+    jobs = [waiting(number, cpus=5) for number in range(2, 6)]
+    assert list(changes(lending(), on(*jobs))) == [2, 3]
+    array = waiting(2, cpus=5, array_job_id=2, array_tasks="1-9", tasks=9)
+    assert list(changes(lending(), on(array, *jobs[1:]))) == [2]
+    held = running(9, cpus=8, partitions=("owner",), nodes=("n2",))
+    assert list(changes(lending(), on(held, *jobs))) == [2]
+
+
+def test_the_risk_is_of_all_nodes_that_have_room() -> None:
+    often = {
+        "n2": TENS["n2"],
+        "n3": [(NOW_S - H * past - 60, NOW_S - H * past) for past in (9, 8, 7, 6, 5, 4, 3, 2, 1)],
+    }
+    assert changes(lending(often), on(waiting(2))) == {}
+    assert changes(lending(often, risk=0.6), on(waiting(2))) == {2: BOTH}
+
+
+def test_who_is_in_stays_until_an_owner_may_come_and_is_taken_out_then() -> None:
+    job, ours = waiting(2, partitions=BOTH), {2: "lent"}
+    of = lending()
+    assert changes(of, on(job), ours) == {}
+    taken = [running(7, cpus=8, partitions=("lent",), nodes=(name,)) for name in ("n2", "n3")]
+    assert changes(of, on(job, *taken), ours) == {}
+    later = replace(on(job, *taken), time_s=NOW_S + 8.5 * H)
+    assert changes(of, later, ours) == {2: ("batch",)}
+    assert changes(of, on(waiting(2, partitions=("lent", "batch"), restarts=1)), ours) == {2: ("batch",)}
+    # Where the partition is none any more, nobody is left in it.
+    assert changes(of, on(job, partitions=PARTITIONS[:2]), ours) == {2: ("batch",)}
+
+
+def test_owners_who_come_and_go_are_learned_of() -> None:
+    of = lending({})
+    short = waiting(2, limit_s=600)
+    # Nobody was there for 28 days.
+    assert changes(of, on(short)) == {2: BOTH}
+    owners = [running(8, partitions=("owner",), nodes=("n2", "n3"))]
+    assert changes(of, replace(on(short, *owners), time_s=NOW_S + 60)) == {}
+    assert changes(of, replace(on(short), time_s=NOW_S + 120)) == {}
+    assert changes(of, replace(on(short), time_s=NOW_S + 6 * H)) == {2: BOTH}
+
+
+def test_without_accounting_owners_are_learned_of_from_now_on(caplog: pytest.LogCaptureFixture) -> None:
+    def away(_partitions: Collection[str], _from_s: float, _to_s: float) -> dict[str, list[Span]]:
+        raise SlurmError("sacct failed")
+
+    of = Lending(terms(0.2), away)
+    short = waiting(2, limit_s=600)
+    assert changes(of, on(short)) == {}
+    assert "learned from now on" in caplog.text
+    assert changes(of, replace(on(short), time_s=NOW_S + 2 * H)) == {2: BOTH}
+
+
+class Refusing:
+    """A gateway behind which slurmctld refuses everything."""
+
+    def __init__(self) -> None:
+        self.asked: list[Relist] = []
+
+    def listed_by_us(self) -> dict[int, str]:
+        return {}
+
+    def relist(self, change: Relist) -> Written:
+        self.asked.append(change)
+        return Written(job_id=change.job_id, problem="Invalid account")
+
+
+def test_what_slurmctld_refuses_is_tried_again_much_later() -> None:
+    of, gateway, now = lending(), Refusing(), on(waiting(2))
+    problem = problem_of(now, lambda _: RunTime(likely_s=3600, upper_s=3600, basis="x"))
+    of.see(now)
+    tried = []
+    for after_s in (0, 60, 660):
+        of.run(replace(now, time_s=NOW_S + after_s), problem, planning.plan(problem, Bounds()), gateway)
+        tried.append(len(gateway.asked))
+    assert tried == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"partitions": PARTITIONS[:1]}, "there is no partition lent"),
+        ({"terms": TERMS}, "PreemptType=preempt/partition_prio"),
+        (
+            {"partitions": (*PARTITIONS[:1], PartitionState(name="lent"), PARTITIONS[2])},
+            "PreemptMode=REQUEUE",
+        ),
+        ({"partitions": PARTITIONS[:2]}, "a higher PriorityTier"),
+    ],
+)
+def test_it_says_what_a_lent_partition_lacks(
+    fields: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = on(waiting(2), **fields)
+    assert said in why_not_lent("lent", now)
+    of = lending()
+    assert changes(of, now) == changes(of, now) == {}
+    assert caplog.text.count("nobody is let into the partition lent") == 1
+    assert why_not_lent("lent", on()) == ""
+
+
+def in_cycles(make: MakeAdvisor, queue: FakeQueue, job: QueuedJob, **settings: Any) -> Advisor:
+    """Return an advisor that lends, on a queue of one job that waits."""
+    queue.snapshot = on(job)
+    queue.own = {one.job_id: one.priority for one in queue.snapshot.jobs}
+    return make(lending=lending(), **settings)
+
+
+def test_a_cycle_lets_in_and_undo_takes_out(make: MakeAdvisor, queue: FakeQueue) -> None:
+    advisor = in_cycles(make, queue, waiting(2))
+    outcome = advisor.cycle()
+    assert [one.after for one in queue.relists] == [BOTH]
+    assert summary_of(outcome, apply=True).endswith("1 jobs list other partitions now")
+    assert advisor.cycle().relisted == ()
+    advisor.means.gateway.undo()
+    assert [one.after for one in queue.relists] == [BOTH, ("batch",)]
+
+
+def test_a_dry_run_says_how_many_it_would_let_in(make: MakeAdvisor, queue: FakeQueue) -> None:
+    outcome = in_cycles(make, queue, waiting(2), apply=False).cycle()
+    assert queue.relists == []
+    assert summary_of(outcome, apply=False).endswith("1 jobs would list other partitions now")
+
+
+def test_in_a_control_block_nobody_stays_let_in(make: MakeAdvisor, queue: FakeQueue) -> None:
+    in_cycles(make, queue, waiting(2)).cycle()
+    controlled = make(lending=lending(), control_share=1.0)
+    assert controlled.cycle().relisted == ()
+    assert [one.after for one in queue.relists] == [BOTH, ("batch",)]

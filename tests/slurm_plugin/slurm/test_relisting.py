@@ -1,0 +1,129 @@
+"""A job lists other partitions: in its user's name, where it is what it was, and noted so that it can be undone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from slurm_plugin.slurm.gateway import DRY_RUN, Gateway
+from slurm_plugin.slurm.listed_by_us import Listed, added, by_us, still_there, without
+from slurm_plugin.slurm.queue import Relist
+from slurm_plugin.slurm.relisting import relist
+from slurm_plugin.slurm.snapshot import QueuedJob
+from tests.slurm_plugin.slurm.gates import gate
+from tests.slurm_plugin.slurm.memory_queue import MemoryQueue
+from tests.slurm_plugin.slurm.queued import waiting
+
+JOB = waiting(7, uid=1000)
+WANTED = Relist(job_id=7, uid=1000, before=("batch",), after=("batch", "lent"), reason="test", added="lent")
+BACK = Relist(job_id=7, uid=1000, before=("batch", "lent"), after=("batch",), reason="test")
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
+
+class Controller:
+    """One job in slurmctld, and what it was told; it may complain, or not keep what it takes."""
+
+    def __init__(self, job: QueuedJob | None, complaint: str = "", *, keeps: bool = True) -> None:
+        self.job, self.complaint, self.keeps = job, complaint, keeps
+        self.told: list[Sequence[str]] = []
+
+    def record(self, _job_id: int) -> QueuedJob | None:
+        return self.job
+
+    def update(self, words: Sequence[str]) -> str:
+        self.told.append(words)
+        if self.job is not None and self.keeps and not self.complaint:
+            names = tuple(words[-1].removeprefix("Partition=").split(","))
+            self.job = msgspec.structs.replace(self.job, partitions=names)
+        return self.complaint
+
+    def relist(self, change: Relist) -> str:
+        return relist(change, self.record, self.update).problem
+
+
+def test_it_is_done_in_the_users_name() -> None:
+    slurm = Controller(JOB)
+    assert slurm.relist(WANTED) == ""
+    assert slurm.told == [["--uid=1000", "update", "JobId=7", "Partition=batch,lent"]]
+    # One that was preempted lists the partition first in which it ran.
+    slurm.job = msgspec.structs.replace(JOB, partitions=("lent", "batch"))
+    assert slurm.relist(BACK) == ""
+    assert slurm.job is not None
+    assert slurm.job.partitions == ("batch",)
+
+
+@pytest.mark.parametrize(
+    ("slurm", "problem"),
+    [
+        (Controller(None), "gone"),
+        (Controller(msgspec.structs.replace(JOB, state="RUNNING")), "started"),
+        (Controller(waiting(7, uid=1001)), "belongs to user 1001, not 1000"),
+        (Controller(waiting(7, uid=1000, partitions=("gpu",))), "lists gpu meanwhile"),
+        (Controller(JOB, "Invalid account"), "Invalid account"),
+        (Controller(JOB, keeps=False), "not kept"),
+    ],
+)
+def test_what_cannot_be_done_is_said(slurm: Controller, problem: str) -> None:
+    assert slurm.relist(WANTED) == problem
+
+
+def of_queue(folder: Path, *, apply: bool = True) -> tuple[MemoryQueue, Gateway]:
+    queue = MemoryQueue({7: 0, 8: 0})
+    gateway = gate(queue, folder, apply=apply)
+    gateway.read()
+    return queue, gateway
+
+
+def test_undo_takes_out_what_we_added_and_nothing_else(tmp_path: Path) -> None:
+    queue, gateway = of_queue(tmp_path)
+    queue.partitions[8] = ("batch", "lent")
+    assert gateway.relist(WANTED).problem == ""
+    gateway.read()
+    assert gateway.listed_by_us() == {7: "lent"}
+    assert [one.job_id for one in gateway.undo()] == [7]
+    assert queue.partitions == {7: ("batch",), 8: ("batch", "lent")}
+    # From now on it is the user's own word.
+    queue.partitions[7] = ("batch", "lent")
+    gateway.read()
+    assert gateway.listed_by_us() == {}
+
+
+def test_another_process_finds_what_was_noted_before_it_was_written(tmp_path: Path) -> None:
+    queue, gateway = of_queue(tmp_path)
+    queue.refusing[7] = "slurmctld was killed"
+    assert gateway.relist(WANTED).problem
+    queue.partitions[7] = ("batch", "lent")
+    queue.refusing.clear()
+    other = gate(queue, tmp_path)
+    assert [one.job_id for one in other.undo()] == [7]
+    assert queue.partitions[7] == ("batch",)
+
+
+def test_without_apply_nothing_is_changed_or_noted(tmp_path: Path) -> None:
+    queue, gateway = of_queue(tmp_path, apply=False)
+    assert gateway.relist(WANTED).problem == DRY_RUN
+    assert (queue.partitions, gateway.listed_by_us()) == ({}, {})
+
+
+def test_a_number_that_is_anothers_by_now_is_not_ours() -> None:
+    noted = added((), JOB, "lent")
+    lists = msgspec.structs.replace(JOB, partitions=("batch", "lent"))
+    assert by_us(noted, [lists]) == {7: "lent"}
+    assert by_us(noted, [msgspec.structs.replace(lists, submit_s=JOB.submit_s + 1)]) == {}
+    preempted = msgspec.structs.replace(lists, submit_s=JOB.submit_s + 1, restarts=1)
+    assert by_us(noted, [preempted]) == {7: "lent"}
+    assert by_us(noted, [JOB, msgspec.structs.replace(lists, state="RUNNING")]) == {}
+
+
+def test_tasks_of_an_array_list_what_it_does() -> None:
+    array = waiting(7, array_job_id=7, array_tasks="2-9", tasks=8)
+    task = waiting(9, array_job_id=7, array_tasks="1", partitions=("lent", "batch"), restarts=1)
+    noted = added((), array, "lent")
+    assert by_us(noted, [array, task]) == {9: "lent"}
+    assert without(noted, array) == noted == (Listed(7, "lent", array.submit_s),)
+    assert still_there(noted, [task]) == noted
+    assert still_there(noted, [JOB, waiting(8)]) == noted
+    assert still_there(noted, [waiting(8)]) == ()
+    assert without(added((), JOB, "lent"), JOB) == ()
