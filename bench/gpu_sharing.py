@@ -25,8 +25,9 @@ from bench.figures import goal
 from bench.gpu_sharing_decisions import HOSTS, WAITING, decision_rows
 from bench.gpu_sharing_load import GAVEL, GPU_TYPES, PHILLY, Measured, drawn_load, measured, philly
 from bench.gpu_sharing_peers import Exclusive, LeastAttained, by_utilisation, first_fit, random_pairs
-from models.gpus.interference import Floats, Interference
+from models.gpus.interference import Interference
 from models.gpus.pairing import Terms
+from models.scheduling.room import Floats
 from models.simulation.shared_gpus import Load, Machines, SharingPolicy, share
 from models.simulation.sharing import LearnedPairing
 from slurm_plugin.cli.output import note, print_rows

@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 import numpy
 
-from models.gpus.interference import Bools, Floats, Pair
+from models.gpus.interference import Pair
+from models.scheduling.room import Floats, Mask
 from models.simulation.shared_gpus import Load
 
 GAVEL, PHILLY = "gpu/gavel_oracle_throughputs.json.gz", "queue/philly_first_half.csv.gz"
@@ -30,14 +31,14 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...]
     speed: Floats
 
-    def pairs(self, known: Bools) -> list[Pair]:
+    def pairs(self, known: Mask) -> list[Pair]:
         """Return the pairs that are known; that two do not fit is known of all, from what each uses of memory."""
         return [
             Pair(kind=self.kinds[one], beside=self.kinds[other], speed=float(self.speed[one, other]))
             for one, other in numpy.argwhere(known | (self.speed == 0))
         ]
 
-    def some(self, share: float, seed: int) -> Bools:
+    def some(self, share: float, seed: int) -> Mask:
         """Return which pairs are known, a share of all that is drawn; of a pair both speeds are."""
         size = len(self.kinds)
         drawn = numpy.triu(numpy.random.default_rng((seed, 7)).random((size, size)) < share)

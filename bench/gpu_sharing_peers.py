@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy
 
-from models.gpus.interference import Floats
+from models.scheduling.room import Floats
 from models.simulation.shared_gpus import Seen
 
 Decided = dict[int, int | None]

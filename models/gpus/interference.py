@@ -17,12 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy
-import numpy.typing as npt
 
 from accounting.errors import ModelError
+from models.scheduling.room import Floats, Mask
 
-Floats = npt.NDArray[numpy.float64]
-Bools = npt.NDArray[numpy.bool_]
 # A prediction counts as much as so many seconds of two jobs that were seen side by side.
 PREDICTION_S = 600.0
 # What one pair of a table measured off line counts.
@@ -106,7 +104,7 @@ class Interference:
         return self._number[kind]
 
     @property
-    def fits(self) -> Bools:
+    def fits(self) -> Mask:
         """Which kinds fit beside each other, as far as is known."""
         return self._fits
 
@@ -143,7 +141,7 @@ class Interference:
         )
 
 
-def _fitted(seconds: Floats, work_s: Floats, fits: Bools) -> tuple[Floats, Floats]:
+def _fitted(seconds: Floats, work_s: Floats, fits: Mask) -> tuple[Floats, Floats]:
     """Return the stretch predicted of each pair, and by how much its log is thought to be off."""
     size = len(seconds)
     weight = numpy.where(fits, seconds / (seconds + PREDICTION_S), 0.0)

@@ -8,14 +8,12 @@ transport, whose corners are whole numbers: 1,000 × 3,000 jobs of 26 kinds take
 from __future__ import annotations
 
 import numpy
-import numpy.typing as npt
 from scipy import sparse  # type: ignore[import-untyped]
 from scipy.optimize import linear_sum_assignment, linprog  # type: ignore[import-untyped]
 
 from accounting.errors import ScheduleError
+from models.scheduling.room import Floats, Ints
 
-Floats = npt.NDArray[numpy.float64]
-Ints = npt.NDArray[numpy.int64]
 # Up to so many pairs of single jobs, job by job is the faster way.
 FEW_PAIRS = 40_000
 

@@ -23,8 +23,9 @@ import msgspec
 import numpy
 
 from accounting.errors import ScheduleError
-from models.gpus.interference import Bools, Floats, Interference
-from models.gpus.matching import Ints, matched
+from models.gpus.interference import Interference
+from models.gpus.matching import matched
+from models.scheduling.room import Floats, Ints, Mask
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -153,7 +154,7 @@ def _kept_free(
 ) -> dict[int, Job]:
     """Return the GPUs that take no second job, each for one that has waited too long and can share with no host."""
     kinds = sorted({known.number(job.kind) for job in hosts.values()})
-    shares: Bools = numpy.any(gain[:, kinds] >= terms.least_gain, axis=1)
+    shares: Mask = numpy.any(gain[:, kinds] >= terms.least_gain, axis=1)
     overdue = [
         job for job in queue if job.waited_s > terms.most_wait_s and not shares[known.number(job.kind)]
     ]

@@ -16,12 +16,10 @@ from typing import Protocol
 
 import msgspec
 import numpy
-import numpy.typing as npt
 
 from accounting.errors import ScheduleError
+from models.scheduling.room import Floats, Ints
 
-Floats = npt.NDArray[numpy.float64]
-Ints = npt.NDArray[numpy.int64]
 MOST_ON_A_GPU = 2
 # Of work that is left; sums of products of speeds and times drift by less.
 ROUNDING_S = 1e-6

@@ -158,11 +158,15 @@ def _job_rows(
 
     gpus: dict[str, list[Job]] = {}
     waiting: list[Job] = []
+    seen: set[int] = set()
     for number, row in enumerate(now, start=2):
         where = f"{file}, line {number}"
         there = gpus.setdefault(row["gpu"], []) if row["gpu"] else waiting
         if row["job"]:
             there.append(_job(row, where))
+            if there[-1].job_id in seen:
+                raise ConfigError(f"{where}: job {row['job']} is named before; give each job one line")
+            seen.add(there[-1].job_id)
         elif not row["gpu"]:
             raise ConfigError(f"{where}: there is neither a job nor a gpu; give one of them")
         if row["gpu"] and len(there) > 2:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from models.gpus import matching
-from models.gpus.matching import Floats, Ints, matched
+from models.gpus.matching import matched
+from models.scheduling.room import Floats, Ints
 
 GAINS = st.integers(-20, 60).map(lambda hundredths: hundredths / 100)
 COUNTS = arrays(numpy.int64, 3, elements=st.integers(0, 3))

@@ -108,6 +108,7 @@ def test_of_what_a_kind_needs_of_memory_the_most_counts(tmp_path: Path, run: Run
         (PAIRS, "job,kind,gpu\nx,lm,\n", "line 2: job is 'x', kind 'lm'; give a job's number and its kind"),
         (PAIRS, "job,kind,gpu\n,,\n", "neither a job nor a gpu"),
         (PAIRS, "job,kind,gpu\n1,lm,a\n2,lm,a\n3,lm,a\n", "line 4: a has a third job"),
+        (PAIRS, "job,kind,gpu\n1,lm,a\n1,lm,\n", "line 3: job 1 is named before"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_in_a_line(
