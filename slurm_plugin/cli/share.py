@@ -65,12 +65,13 @@ def share(
     told = _rows(pairs, PAIR_COLUMNS)
     now = [] if jobs is None else _rows(jobs, JOB_COLUMNS)
     names = [row[column] for row in told for column in ("kind", "beside")]
-    names += [row["kind"] for row in now if row["job"]]
+    at_work = [row for row in now if row["job"]]
+    names += [row["kind"] for row in at_work]
     known = Interference(sorted(set(names)))
     for number, row in enumerate(told, start=2):
         _learn(known, row, f"{pairs}, line {number}")
     if gpu_mem_mib is not None:
-        for pair_of in cramped(_memory([*told, *now]), gpu_mem_mib):
+        for pair_of in cramped(_memory([*told, *at_work]), gpu_mem_mib):
             known.learn(pair_of)
     if jobs is None:
         print_rows(_pair_rows(known), output_format, f"{pairs.name}: two on a GPU")

@@ -1,0 +1,61 @@
+"""The tables of `rightsizer share`: what is none ends in an error that says where, and nothing else."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+from accounting.errors import ConfigError
+from slurm_plugin.cli.share import share
+from tests.fuzz.corpus import found
+from tests.fuzz.target import Target
+
+# Between both tables of an input.
+BETWEEN = b"\n--\n"
+PAIRS = b"kind,beside,speed,seconds,mem_mib\nlm,resnet,0.68,600,8000\nresnet,lm,0.74,600,4000\nlm,lm,0,,\n"
+JOBS = b"job,kind,gpu,waited_s,ran_s,mem_mib\n11,resnet,node1:0,,60,\n22,lm,,100,,\n,,node1:1,,,\n"
+
+
+def check(data: bytes) -> None:
+    """Whatever two tables say, there is an answer or an error of ours that names a file."""
+    pairs, _, jobs = data.partition(BETWEEN)
+    with tempfile.TemporaryDirectory() as name:
+        files = Path(name) / "pairs.csv", Path(name) / "now.csv"
+        for file, content in zip(files, (pairs, jobs), strict=True):
+            file.write_bytes(content)
+        for move in (False, True):
+            told = ""
+            try:
+                with redirect_stdout(StringIO()):
+                    share.callback(*files, move, 0.5, 16_000.0, "csv")  # type: ignore[misc]
+            except ConfigError as error:
+                told = str(error)
+            assert not told or told.startswith((name, "kind ")), told
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield tables as docs/gpu-sharing.md has them, and one alone."""
+    yield PAIRS + BETWEEN + JOBS
+    yield PAIRS + BETWEEN
+    yield b"kind,beside,speed\na,b,1\n" + BETWEEN + b"job,kind,gpu\n1,a,g\n2,b,\n3,a,\n"
+    yield from found("sharing")
+
+
+WORDS = (
+    b",",
+    b"\n",
+    b'"',
+    b"1e12",
+    b"nan",
+    b"-1",
+    b"0",
+    b"lm",
+    b"resnet",
+    b"node1:0",
+    b"1e-300",
+    b"\xef\xbb\xbf",
+)
+TARGETS = (Target("sharing", check, seeds, share=5, words=WORDS, most_bytes=1024),)
