@@ -181,7 +181,8 @@ class Gateway:
         self._sleep(1 / self._terms.writes_per_s)
         written = self._queue.relist(change)
         self._unnumbered.note(change.job_id, written.problem)
-        if not (written.problem or change.added):
+        # What was refused, or is taken out, is nobody's but the user's from now on.
+        if bool(written.problem) == bool(change.added):
             self._note(lambda listed: listed_by_us.without(listed, job))
         return written
 

@@ -50,7 +50,7 @@ def added(listed: Iterable[Listed], job: QueuedJob, partition: str) -> tuple[Lis
 
 
 def without(listed: Iterable[Listed], job: QueuedJob) -> tuple[Listed, ...]:
-    """Return what is noted once nothing is left of what was added to a job; tasks of its array may have it yet."""
+    """Return what is noted once a job does not list what was added; tasks of its array may, and stay noted."""
     return tuple(one for one in listed if job.array_job_id or one.job_id != job.job_id)
 
 

@@ -73,6 +73,8 @@ class MemoryQueue:
         problem = self.refusing.get(change.job_id, "")
         if not problem:
             self.partitions[change.job_id] = change.after
+        if self.die_at == 0:
+            raise Killed
         return Written(job_id=change.job_id, problem=problem)
 
     def _set(self, change: FactorChange) -> Written:

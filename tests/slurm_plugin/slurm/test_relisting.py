@@ -12,7 +12,7 @@ from slurm_plugin.slurm.queue import Relist
 from slurm_plugin.slurm.relisting import relist
 from slurm_plugin.slurm.snapshot import QueuedJob
 from tests.slurm_plugin.slurm.gates import gate
-from tests.slurm_plugin.slurm.memory_queue import MemoryQueue
+from tests.slurm_plugin.slurm.memory_queue import Killed, MemoryQueue
 from tests.slurm_plugin.slurm.queued import waiting
 
 JOB = waiting(7, uid=1000)
@@ -90,12 +90,21 @@ def test_undo_takes_out_what_we_added_and_nothing_else(tmp_path: Path) -> None:
     assert gateway.listed_by_us() == {}
 
 
+def test_what_was_refused_is_not_ours(tmp_path: Path) -> None:
+    queue, gateway = of_queue(tmp_path)
+    queue.refusing[7] = "Invalid account"
+    assert gateway.relist(WANTED).problem == "Invalid account"
+    queue.partitions[7] = ("batch", "lent")
+    gateway.read()
+    assert gateway.listed_by_us() == {}
+
+
 def test_another_process_finds_what_was_noted_before_it_was_written(tmp_path: Path) -> None:
     queue, gateway = of_queue(tmp_path)
-    queue.refusing[7] = "slurmctld was killed"
-    assert gateway.relist(WANTED).problem
-    queue.partitions[7] = ("batch", "lent")
-    queue.refusing.clear()
+    queue.die_at = 0
+    with pytest.raises(Killed):
+        gateway.relist(WANTED)
+    queue.die_at = None
     other = gate(queue, tmp_path)
     assert [one.job_id for one in other.undo()] == [7]
     assert queue.partitions[7] == ("batch",)
