@@ -421,4 +421,4 @@ def told(decision: Decision, pools: Sequence[Pool], job: Job, now_s: float) -> s
         for one in decision.looked
     )
     what = f"starts on {pools[decision.pool].name}" if decision.parts else "waits"
-    return f"job {decision.number} {what}: it {due}" + (f" ({seen})" if seen else "")
+    return f"{what}: it {due}" + (f" ({seen})" if seen else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from accounting.errors import ModelError
-from models.scheduling.deadlines import Busy, Job, Pool, decide
+from models.scheduling.deadlines import Busy, Job, Pool, decide, told
 from models.scheduling.room import Room
 from models.simulation.devices import Devices
 from models.simulation.queue import NUMBER
@@ -40,6 +40,8 @@ def _decided(state: State, devices: Devices, now_s: float) -> bool:
     refused, gone = False, []
     pools = _pools(state, devices, now_s)
     for decision in decide(now_s, state.room, jobs, pools, state.place, terms):
+        if decision.number == devices.explained:
+            devices.why = told(decision, pools, jobs[position_of[decision.number]], now_s)
         if decision.parts is None:
             continue
         position = position_of[decision.number]

@@ -56,8 +56,9 @@ class Devices:
         paces: list[list[float]],
         lending: Lending | None,
         terms: Terms,
+        explained: int = -1,
     ) -> None:
-        self.paces, self.lending, self.terms = paces, lending, terms
+        self.paces, self.lending, self.terms, self.explained = paces, lending, terms, explained
         self.kinds = jobs.kind.tolist() if len(paces) > 1 else [0] * len(jobs)
         self._capacity, self._total = cluster.capacity, cluster.total
         self.pools = _pools(cluster, paces)
@@ -65,6 +66,8 @@ class Devices:
         self.pressure = Pressure(terms.promised_share)
         # Jobs that run where nobody else needs it.
         self.spare: set[int] = set()
+        # What was decided last of the job that is to be explained, in words.
+        self.why = ""
         self._seen = -1
         own = [node for node in range(cluster.own) if node not in cluster.owners]
         self._unlent = amounts_of(cluster.capacity[:, own].sum(axis=1))

@@ -62,7 +62,7 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
     does not matter (`kills` is False), as in papers that know no failures, short ones run on. `profiles` has how fast
     each kind of jobs runs on each device; empty: as fast as the node. `expected_s` has how long each job is expected to
     run at speed 1, None: as the policy guesses. Whom an owner interrupts keeps what he had done in whole multiples of
-    `checkpoint_s`.
+    `checkpoint_s`. The choice of a device is `explained` of one job (-1: of none).
     """
 
     sizing: Sizing | None = None
@@ -72,6 +72,7 @@ class Hooks(msgspec.Struct, frozen=True, kw_only=True):
     profiles: tuple[Profile, ...] = ()
     expected_s: Floats | None = None
     checkpoint_s: float = float("inf")
+    explained: int = -1
 
 
 class _Fate(msgspec.Struct, frozen=True, gc=False):
@@ -111,7 +112,7 @@ class Simulation:
         self.devices: Devices | None = None
         if hooks.profiles or policy.start == "deadlines":
             paces = paces_of(jobs, cluster, hooks.profiles)
-            self.devices = Devices(jobs, cluster, paces, self.lending, policy.terms)
+            self.devices = Devices(jobs, cluster, paces, self.lending, policy.terms, hooks.explained)
             self.state.devices = self.devices
         self.expected_s = None if hooks.expected_s is None else hooks.expected_s.tolist()
         self.checkpoint_s = hooks.checkpoint_s
@@ -357,6 +358,7 @@ class Simulation:
             runs=self.runs,
             interruptions=numpy.array(self.interruptions, dtype=numpy.int64),
             lent=lent_use(self.cluster, self.runs, until_s),
+            why=self.devices.why if self.devices is not None else "",
         )
 
 

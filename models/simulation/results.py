@@ -64,7 +64,8 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     """What became of each job: `start_s` and `end_s` of its last run (NaN: none), attempts that failed for memory.
 
     `first_start_s` is that of its first run. `moments` are the changes over time, `runs` all runs in the order of their
-    starts. `interruptions` are runs of each job that an owner ended.
+    starts. `interruptions` are runs of each job that an owner ended. `why` is what was decided last of the job that was
+    to be explained, where its device was chosen.
     """
 
     jobs: Workload
@@ -80,6 +81,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[Run]
     interruptions: Ints
     lent: LentUse = LentUse()
+    why: str = ""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):

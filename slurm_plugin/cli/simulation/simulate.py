@@ -40,7 +40,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     "explained",
     type=click.IntRange(1),
     metavar="N",
-    help="Why the N-th job that came went where it did, with fgd, in place of the figures.",
+    help="Why the N-th job that came went where it did, with fgd or deadlines, in place of the figures.",
 )
 @click.option("--plot", type=FILE, help="Draw what was in use over time (PNG, SVG, PDF).")
 @format_option
@@ -77,13 +77,21 @@ def simulate(
     from models.simulation.engine import Hooks
     from models.simulation.engine import simulate as run
     from models.simulation.hooks import slowed_by_cpus
+    from models.simulation.placed import first_run
     from models.simulation.scenario import ShareOfRequest, cluster, load_of, profiles_of
 
     described = described_by(scenario, nodes, trace)
     if placement is not None:
         described = msgspec.structs.replace(described, placement=placement)
-    if explained is not None and described.placement != FGD:
-        raise click.UsageError(f"--explain tells why {FGD} placed a job; add --placement {FGD}")
+    if (
+        explained is not None
+        and described.placement != FGD
+        and "deadlines" not in (names or described.policies)
+    ):
+        raise click.UsageError(
+            f"--explain tells why {FGD} placed a job, and deadlines chose its device; add --placement {FGD}, or "
+            "--policy deadlines"
+        )
     seed = described.seed if seed is None else seed
     jobs, left_out, users = load_of(described, Path() if scenario is None else scenario.parent, seed)
     chosen = policies(names or described.policies, way_to_place(described.placement, jobs), seed)
@@ -98,12 +106,21 @@ def simulate(
             run_time=slowed_by_cpus(jobs),
             profiles=profiles,
             checkpoint_s=described.checkpoint_s or float("inf"),
+            explained=-1 if explained is None else explained - 1,
         )
         ran[name] = run(jobs, machines, policy, hooks, until_s)
     if plot is not None:
         draw(ran, plot)
     if explained is not None:
-        print_rows(explain_rows(explained - 1, machines, ran), output_format)
+        for results in ran.values():
+            first_run(results, explained - 1)
+        chose = [
+            {"policy": name, "why": f"job {explained} {one.why}"} for name, one in ran.items() if one.why
+        ]
+        for row in chose if described.placement == FGD else ():
+            note(f"{row['policy']}: {row['why']}")
+        by_place = explain_rows(explained - 1, machines, ran) if described.placement == FGD else chose
+        print_rows(by_place, output_format, columns=("policy", "why"))
         return
     title = ", ".join(file.name for file in (scenario, trace) if file is not None)
     rows = [row_of(name, results) for name, results in ran.items()]

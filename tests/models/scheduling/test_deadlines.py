@@ -133,7 +133,7 @@ def test_a_job_that_fits_only_on_lent_nodes_has_no_choice() -> None:
 def test_a_decision_tells_what_was_looked_at() -> None:
     one = job(1, 29.0)
     assert told(decided([one], pools((100.0, 100.0)))[1], pools(), one, 0.0) == (
-        "job 1 starts on fast: it has 19 s to spare (lent slow: too late, ends in 30 s; "
+        "starts on fast: it has 19 s to spare (lent slow: too late, ends in 30 s; "
         "slow: in time, but closer than the margin, ends in 20 s; fast: in time, ends in 10 s)"
     )
 

@@ -41,6 +41,18 @@ def test_it_says_how_many_are_in_time_and_how_much_is_lent(tmp_path: Path, run: 
     assert not [word for word in ("lent", "interrup", "in time") if word in table]
 
 
+def test_it_explains_which_device_deadlines_chose(tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text(DEVICES)
+    asked = ("simulate", str(file), "--policy", "deadlines", "--policy", "edf-fit", "--explain")
+    (row,) = json.loads(run(*asked, "3", "--format", "json").out)
+    assert row["policy"] == "deadlines"
+    assert row["why"].startswith("job 3 starts on ")
+    placed = run(*asked, "3", "--placement", "fgd")
+    assert "deadlines: job 3 starts on " in placed.err
+    assert_one_line(run(*asked, "999999"), 1, "there is no job 999999")
+
+
 def test_less_memory_for_all_is_seen_as_failures(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "s.toml"
     file.write_text("granted_share = 0.5\n" + SCENARIO)
@@ -134,7 +146,7 @@ def test_it_explains_where_a_job_went_by_what_others_would_lose(tmp_path: Path, 
             1,
             "there is no job 2; give 1 to 1, in the order of arrival",
         ),
-        (("--explain", "1"), 2, "--explain tells why fgd placed a job; add --placement fgd"),
+        (("--explain", "1"), 2, "add --placement fgd, or --policy deadlines"),
         (("--placement", "fdg"), 2, "no placement is called fdg; there are whole, spread, best-fit, fgd"),
         (("--placement", "fgd", "--explain", "0"), 2, "0 is not in the range x>=1"),
     ],
