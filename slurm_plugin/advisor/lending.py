@@ -140,7 +140,8 @@ class Lending:
         if refused or not may_be_let_in(one, target.partition, snapshot):
             return None
         risk = target.risk(demand, one.needs_s)
-        if risk > self._terms[name].risk or not is_worth_it(one, risk, self._settings.period_s):
+        most, soon_s = self._terms[name].risk, self._settings.period_s
+        if risk > most or not is_worth_it(one, risk, soon_s, snapshot.terms.again_s):
             return None
         target.take(demand, job.tasks)
         return Relist(

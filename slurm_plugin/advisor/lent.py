@@ -22,8 +22,6 @@ from slurm_plugin.slurm.snapshot import PartitionState, QueuedJob, Snapshot
 
 # A run may take longer than the median of those like it by this share.
 MARGIN = 0.5
-# Slurm lets a job that was queued again wait for two minutes.
-AGAIN_S = 120.0
 
 # In which share of cases the owner of a node is back within so many seconds.
 BackWithin = Callable[[str, float], float]
@@ -142,20 +140,23 @@ def may_be_let_in(one: Waits, partition: PartitionState, snapshot: Snapshot) -> 
         and not features_of(job)
         and (math.inf if job.limit_s is None else job.limit_s) <= partition.longest_s
         and may_use(job, partition, snapshot)
-        and _is_in_time(one, snapshot.time_s)
+        and _is_in_time(one, snapshot.time_s, snapshot.terms.again_s)
     )
 
 
-def _is_in_time(one: Waits, now_s: float) -> bool:
+def _is_in_time(one: Waits, now_s: float, again_s: float) -> bool:
     """Whether a job with a deadline is in time, and could be after an interruption, or were late anyhow."""
     if not one.job.deadline_s:
         return True
     last_start_s = one.pending.start_by_s
-    again_in_time = one.needs_s + AGAIN_S <= last_start_s or one.planned.start_s > last_start_s
+    again_in_time = one.needs_s + again_s <= last_start_s or one.planned.start_s > last_start_s
     return again_in_time and now_s + one.needs_s <= one.job.deadline_s
 
 
-def is_worth_it(one: Waits, risk: float, soon_s: float) -> bool:
-    """Whether what a job may lose is less than what it would wait, which is longer than `soon_s` (seconds)."""
+def is_worth_it(one: Waits, risk: float, soon_s: float, again_s: float) -> bool:
+    """Whether what a job may lose is less than what it would wait, which is longer than `soon_s` (seconds).
+
+    Who is interrupted has lost his run, and waits for `again_s` before he is looked at again.
+    """
     waits_s = one.planned.start_s
-    return waits_s > soon_s and risk * (one.pending.likely_s + AGAIN_S) < (1 - risk) * waits_s
+    return waits_s > soon_s and risk * (one.pending.likely_s + again_s) < (1 - risk) * waits_s

@@ -21,6 +21,7 @@ from slurm_plugin.slurm.node_words import core_cpus, socket_cpus, words_of
 from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, gpus_of, states_of
 from slurm_plugin.slurm.release import parse_release
 from slurm_plugin.slurm.snapshot import (
+    AGAIN_S,
     MINUTES,
     RUN_MINUTES,
     WALL,
@@ -251,9 +252,17 @@ def parse_terms(text: str) -> SchedulerTerms:
         safe="safe" in _listed(words.get("AccountingStorageEnforce", "").lower()),
         counts_from_s=_number(words.get("BOOT_TIME", "")),
         counts_each_s=parse_duration_s(words.get("PriorityCalcPeriod", "")) or 0.0,
+        again_s=_again_s(_listed(words.get("AuthInfo", ""))),
         # Earlier releases take MaxTRESRunMinsPU and PA, and do not look at them.
         counts_for_each=parse_release(words.get("SLURM_VERSION", "0.0")) >= (24, 5),
     )
+
+
+def _again_s(auth_info: Iterable[str]) -> float:
+    """Return how long slurmctld lets a job wait that it has queued again: until its credential has expired."""
+    told = (one.partition("=") for one in auth_info)
+    found = [_number(value) for name, _, value in told if name == "cred_expire"]
+    return found[0] if found and found[0] > 0 else AGAIN_S
 
 
 def _tres_weights(text: str) -> dict[str, float]:

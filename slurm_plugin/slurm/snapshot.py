@@ -12,6 +12,8 @@ import msgspec
 
 # The PreemptType by which a QOS says whose jobs its own preempt.
 BY_QOS = "preempt/qos"
+# Who was queued again waits so long for his credential to expire, where AuthInfo does not say how long (seconds).
+AGAIN_S = 120.0
 # The PriorityType that knows SiteFactors.
 MULTIFACTOR = "priority/multifactor"
 
@@ -254,7 +256,8 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     is ended before he is `over_limit_s` beyond his limit (OverTimeLimit). Where `limits_hold`, those of accounts and
     QOS do; the time that runs may still use slurmctld counts anew each `counts_each_s` (PriorityCalcPeriod), the first
     time when it started, `counts_from_s` (unix). It goes by those of a QOS' users and accounts where `counts_for_each`.
-    Where it is `safe`, nobody starts whose limit is beyond what is left of a budget.
+    Where it is `safe`, nobody starts whose limit is beyond what is left of a budget. Who was queued again waits for
+    `again_s` at least.
     """
 
     priority_type: str
@@ -279,6 +282,7 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     counts_each_s: float = 0.0
     counts_for_each: bool = True
     safe: bool = False
+    again_s: float = AGAIN_S
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

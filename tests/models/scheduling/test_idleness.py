@@ -78,9 +78,13 @@ def test_owners_are_known_node_by_node() -> None:
     owners.learned("a", [8 * H] * 9)
     owners.goes("a", 0)
     owners.goes("b", 0)
-    assert owners.back_within("a", H, H) == pytest.approx(0.1)
-    assert owners.back_within("b", H, H) == pytest.approx(0.5)
+    assert owners.back_within("a", H, H) == pytest.approx(5 * 0.1 / 14)
+    assert owners.back_within("b", H, H) == pytest.approx(0.1)
     owners.comes("b", 2 * H)
     assert owners.back_within("b", 3 * H, 1) == 1
+    # One of its own spells had ended by then, the only one; of all ten the same.
     owners.goes("b", 3 * H)
-    assert owners.back_within("b", 3 * H, 3 * H) == 1
+    assert owners.back_within("b", 3 * H, 3 * H) == pytest.approx((1 + 5 * 2 / 11) / (1 + 5))
+    owners.learned("b", [2 * H] * 100)
+    assert owners.back_within("b", 3 * H, 3 * H) > 0.99
+    assert owners.back_within("a", 3 * H, 3 * H) < 0.4

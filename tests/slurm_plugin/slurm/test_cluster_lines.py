@@ -223,6 +223,19 @@ def test_when_slurm_counts_anew_what_runs_may_still_use() -> None:
     assert (found.counts_from_s, found.counts_each_s) == (1795901312.0, 60.0)
 
 
+@pytest.mark.parametrize(
+    ("auth_info", "again_s"),
+    [
+        ("(null)", 120),
+        ("socket=/run/munge", 120),
+        ("socket=/run/munge,cred_expire=300", 300),
+        ("cred_expire=x", 120),
+    ],
+)
+def test_who_was_queued_again_waits_until_his_credential_has_expired(auth_info: str, again_s: float) -> None:
+    assert cluster_lines.parse_terms(f"AuthInfo = {auth_info}\n").again_s == again_s
+
+
 @pytest.mark.parametrize(("release", "does"), [("22.05.8", False), ("23.11.10", False), ("24.05.0", True)])
 def test_which_releases_look_at_the_time_of_a_user(release: str, *, does: bool) -> None:
     assert cluster_lines.parse_terms(f"SLURM_VERSION           = {release}\n").counts_for_each is does
