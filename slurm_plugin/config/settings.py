@@ -306,7 +306,9 @@ class LentPartition(Section, frozen=True, kw_only=True):
     risk: Share = 0.2
 
     def __post_init__(self) -> None:
-        """Refuse one that lends to itself."""
+        """Refuse one that lends to itself, or to nobody."""
+        if not (self.name and self.jobs_of):
+            raise ValueError("a lent partition has a name and jobs_of; name it, and at least one partition")
         if self.name in self.jobs_of:
             raise ValueError(f"{self.name} is among its own jobs_of; name the partitions that jobs ask for")
 
@@ -331,3 +333,9 @@ class Config(Section, frozen=True, kw_only=True):
     rules: tuple[Rule, ...] = ()
     job_types: tuple[JobType, ...] = ()
     lent_partitions: tuple[LentPartition, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a partition that is lent twice: one of both would not count."""
+        names = [one.name for one in self.lent_partitions]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"lent_partitions names {twice[0]} twice; put all its jobs_of into one table")

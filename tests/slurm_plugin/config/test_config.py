@@ -133,9 +133,17 @@ def test_a_lease_that_ends_before_the_next_cycle_is_refused() -> None:
     parse_config("[advisor]\nperiod_s = 900\nlease_s = 3600")
 
 
-def test_a_partition_is_not_lent_to_its_own_jobs() -> None:
-    with pytest.raises(ConfigError, match="a is among its own jobs_of"):
-        parse_config('[[lent_partitions]]\nname = "a"\njobs_of = ["b", "a"]')
+@pytest.mark.parametrize(
+    ("tables", "told"),
+    [
+        ('[[lent_partitions]]\nname = "a"\njobs_of = ["b", "a"]', "a is among its own jobs_of"),
+        ('[[lent_partitions]]\nname = "a"\njobs_of = []', "name it, and at least one partition"),
+        (2 * '[[lent_partitions]]\nname = "a"\njobs_of = ["b"]\n', "names a twice"),
+    ],
+)
+def test_a_partition_that_lends_to_itself_to_nobody_or_twice_is_refused(tables: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_config(tables)
 
 
 @pytest.mark.parametrize(
