@@ -1,6 +1,6 @@
 """Jobs let onto idle nodes of others by forecast, on a real Slurm; and by everybody listing both, and not at all.
 
-    python -m bench.lending_live [--full 160] [--seen 900] [--rounds 2] [--seed 1] [--slurm-prefix DIR]
+    python -m bench.lending_live [--full 160] [--seen 900] [--risk 0.2] [--rounds 2] [--seed 1] [--slurm-prefix DIR]
 
 The queue is that of advisor_live.py, and the advisor reorders it in all three. Behind its nodes there are LENT more, of
 owners who come and go: who is there then is ended, and queued again after a while. How long jobs run, and owners stay
@@ -176,7 +176,7 @@ class Lender(NamedTuple):
 
 
 @contextlib.contextmanager
-def lender(folder: Path, prefix: Path | None, full_s: float, seen_s: float) -> Iterator[Lender]:
+def lender(folder: Path, prefix: Path | None, full_s: float, seen_s: float, risk: float) -> Iterator[Lender]:
     """Start a sandbox with lent nodes, let a queue and owners run there, and train on that."""
     lent = ",".join(f"{{node[{NODES + number}]}}" for number in range(LENT))
     lines = (
@@ -196,7 +196,7 @@ def lender(folder: Path, prefix: Path | None, full_s: float, seen_s: float) -> I
         config = advising(load_config(str(sandbox.layout.rightsizer_toml)), Advisor().most_delay_s)
         (folder / "plain.toml").write_text(render_config(config), encoding="utf-8")
         lends = msgspec.structs.replace(
-            config, lent_partitions=(LentPartition(name="lent", jobs_of=("main",)),)
+            config, lent_partitions=(LentPartition(name="lent", jobs_of=("main",), risk=risk),)
         )
         file = folder / "lending.toml"
         file.write_text(render_config(lends), encoding="utf-8")
@@ -229,6 +229,7 @@ def main() -> None:
         default=900.0,
         help="for how many seconds owners were seen before the first round",
     )
+    parser.add_argument("--risk", type=float, default=0.2, help="how likely an owner may be back too soon")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--slurm-prefix", type=Path)
@@ -236,7 +237,9 @@ def main() -> None:
     rounds: dict[str, list[Round]] = {how: [] for how in LISTS}
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         Path(name).chmod(0o755)
-        with lender(Path(name), arguments.slurm_prefix, arguments.full, arguments.seen) as site:
+        with lender(
+            Path(name), arguments.slurm_prefix, arguments.full, arguments.seen, arguments.risk
+        ) as site:
             for number in range(arguments.rounds):
                 seed = arguments.seed + number
                 jobs = queue(arguments.full, seed, spell_s=SPELL_S)
