@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from accounting.errors import ModelError
-from models.scheduling.deadlines import Busy, Job, Pool, decide, told
+from models.scheduling.deadlines import Job, decide, told
+from models.scheduling.lanes import Busy, Pool
 from models.scheduling.room import Room
 from models.simulation.devices import Devices
 from models.simulation.queue import NUMBER

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy
 
 from accounting.errors import ModelError
-from models.scheduling.deadlines import UNITS, Decision, Job, Pool, Terms, units_of
+from models.scheduling.deadlines import Decision, Job, Terms
+from models.scheduling.lanes import UNITS, Pool, units_of
 from models.scheduling.ordering import Waiting
 from models.scheduling.placement import Place
 from models.scheduling.pressure import Pressure

@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from models.scheduling.idleness import Owners
+from models.simulation.nodes import Span
 
-Span = tuple[float, float]
 # Of one moment, an owner goes before one comes.
 GOES, COMES = 0, 1
 

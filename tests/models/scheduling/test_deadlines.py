@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.errors import ModelError
-from models.scheduling.deadlines import Busy, Decision, Job, Pool, Terms, decide, told
+from models.scheduling.deadlines import Decision, Job, Terms, decide, told
+from models.scheduling.lanes import Busy, Pool
 from models.scheduling.placement import place_whole
 from models.scheduling.room import Amounts, Room
 
