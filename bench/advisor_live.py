@@ -68,13 +68,31 @@ class Site(NamedTuple):
             argv, env=environment, check=True, capture_output=True, text=True, cwd="/", timeout=120
         ).stdout
 
-    def submit(self, jobs: Sequence[Job]) -> list[int]:
-        """Submit each job at its moment and return their ids."""
+    def add_accounts(self) -> None:
+        """Let there be the accounts of a queue."""
+        for account, shares in ACCOUNTS.items():
+            self.run("sacctmgr", "-i", "add", "account", account, f"fairshare={shares}")
+            self.run("sacctmgr", "-i", "add", "user", "root", f"account={account}")
+
+    def forget_usage(self) -> None:
+        """Let fair share know of no usage."""
+        for account in ACCOUNTS:
+            self.run("sacctmgr", "-i", "modify", "account", account, "set", "RawUsage=0")
+
+    def learn(self) -> None:
+        """Train on what runs yet, once that has ended."""
+        self.wait_empty()
+        time.sleep(3)
+        self.run("rightsizer", "ingest")
+        self.run("rightsizer", "train", "--promote", "always")
+
+    def submit(self, jobs: Sequence[Job], *more: str) -> list[int]:
+        """Submit each job at its moment, with `more` options, and return their ids."""
         began_s = time.monotonic()
         found = []
         for job in jobs:
             time.sleep(max(0.0, began_s + job.at_s - time.monotonic()))
-            said = self.run("sbatch", "--parsable", "--output=/dev/null", *job.options)
+            said = self.run("sbatch", "--parsable", "--output=/dev/null", *more, *job.options)
             found.append(int(said.partition(";")[0]))
         return found
 
@@ -120,14 +138,9 @@ def site_with_a_past(
         file = folder / "advisor.toml"
         file.write_text(render_config(config), encoding="utf-8")
         site = Site(sandbox, file)
-        for account, shares in ACCOUNTS.items():
-            site.run("sacctmgr", "-i", "add", "account", account, f"fairshare={shares}")
-            site.run("sacctmgr", "-i", "add", "user", "root", f"account={account}")
+        site.add_accounts()
         site.submit(queue(full_s, PAST, spell_s=SPELL_S))
-        site.wait_empty()
-        time.sleep(3)
-        site.run("rightsizer", "ingest")
-        site.run("rightsizer", "train", "--promote", "always")
+        site.learn()
         yield site
     finally:
         cluster.stop(folder / "site")
@@ -158,8 +171,7 @@ def advisor(site: Site) -> Iterator[None]:
 
 def one_round(site: Site, jobs: Sequence[Job], *, advised: bool) -> Waited:
     """Let a queue run, with the advisor or without."""
-    for account in ACCOUNTS:
-        site.run("sacctmgr", "-i", "modify", "account", account, "set", "RawUsage=0")
+    site.forget_usage()
     with advisor(site) if advised else contextlib.nullcontext():
         ids = site.submit(jobs)
         site.wait_empty()

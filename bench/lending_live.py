@@ -24,7 +24,7 @@ import msgspec
 import numpy
 
 from bench.advisor_live import PAST, SPELL_S, Site, advising, advisor, interval
-from bench.advisor_mix import ACCOUNTS, NODE_CPUS, NODES, Job, queue
+from bench.advisor_mix import NODE_CPUS, NODES, Job, queue
 from models.simulation.results import bounded_slowdowns
 from slurm_plugin.config.file import load_config, render_config
 from slurm_plugin.config.settings import Advisor, LentPartition
@@ -112,29 +112,16 @@ class Lender(NamedTuple):
         """Let a queue run beside owners."""
         stop, theirs = threading.Event(), list[int]()
         coming = threading.Thread(target=lambda: theirs.extend(self.owners_come(came, stop)))
-        for account in ACCOUNTS:
-            self.site.run("sacctmgr", "-i", "modify", "account", account, "set", "RawUsage=0")
+        self.site.forget_usage()
         config = self.site.config if how == OURS else self.site.config.with_name("plain.toml")
         with advisor(self.site._replace(config=config)):
             coming.start()
-            ids, submitted_s = self.submit(jobs, LISTS[how])
+            ids = self.site.submit(jobs, f"--partition={LISTS[how]}")
             self.wait_done(ids)
             stop.set()
             coming.join()
             self.site.wait_empty()
-        return self.became(ids, submitted_s, theirs)
-
-    def submit(self, jobs: Sequence[Job], partitions: str) -> tuple[list[int], list[float]]:
-        """Submit each job at its moment; return their ids, and when they were submitted (unix)."""
-        began_s, ids, at_s = time.monotonic(), [], []
-        for job in jobs:
-            time.sleep(max(0.0, began_s + job.at_s - time.monotonic()))
-            at_s.append(time.time())
-            said = self.site.run(
-                "sbatch", "--parsable", "--output=/dev/null", f"--partition={partitions}", *job.options
-            )
-            ids.append(int(said.partition(";")[0]))
-        return ids, at_s
+        return self.became(ids, theirs)
 
     def wait_done(self, ids: Sequence[int]) -> None:
         """Wait until none of these waits or runs."""
@@ -142,7 +129,7 @@ class Lender(NamedTuple):
         while ours & set(self.site.run("squeue", "--noheader", "--format=%A").split()):
             time.sleep(1)
 
-    def became(self, ids: Sequence[int], submitted_s: Sequence[float], theirs: Sequence[int]) -> Round:
+    def became(self, ids: Sequence[int], theirs: Sequence[int]) -> Round:
         """Return what sacct says of jobs and owners."""
         time.sleep(3)  # slurmdbd hears of the last end a moment later
         rows = self.runs(ids)
@@ -153,9 +140,12 @@ class Lender(NamedTuple):
             )
         ended = [row for row in rows if row[1] == "PREEMPTED"]
         waited = [start - submit for _, _, _, submit, start, _, _ in self.runs(theirs) if start]
+        # Of who was queued again, each run has a moment of submission of its own.
+        first = {job: submit for job, _, _, submit, *_ in sorted(rows, key=lambda row: -row[3])}
+        submitted_s = numpy.array([first[job] for job in ids], dtype=float)
         start_s, end_s = (numpy.array([last[job][at] for job in ids], dtype=float) for at in (0, 1))
         return Round(
-            wait_s=numpy.maximum(0.0, start_s - numpy.array(submitted_s)),
+            wait_s=start_s - submitted_s,
             run_s=end_s - start_s,
             lent=sum(partition == "lent" for _, state, partition, *_ in rows if state == "COMPLETED"),
             interrupted=len(ended),
@@ -202,16 +192,11 @@ def lender(folder: Path, prefix: Path | None, full_s: float, seen_s: float, risk
         file.write_text(render_config(lends), encoding="utf-8")
         site = Site(sandbox, file)
         names = site.run("sinfo", "-h", "-N", "-p", "lent", "-o", "%N").split()
-        for account, shares in ACCOUNTS.items():
-            site.run("sacctmgr", "-i", "add", "account", account, f"fairshare={shares}")
-            site.run("sacctmgr", "-i", "add", "user", "root", f"account={account}")
+        site.add_accounts()
         found, stop = Lender(site, names), threading.Event()
         site.submit(queue(full_s, PAST, spell_s=SPELL_S))
         found.owners_come(owners(seen_s, PAST), stop)
-        site.wait_empty()
-        time.sleep(3)
-        site.run("rightsizer", "ingest")
-        site.run("rightsizer", "train", "--promote", "always")
+        site.learn()
         yield found
     finally:
         cluster.stop(folder / "site")
