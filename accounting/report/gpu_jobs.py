@@ -1,13 +1,20 @@
-"""What jobs with GPUs were given, counted by how much that was: what usually comes, as Slurm has to place it."""
+"""What jobs with GPUs were given, counted by how much that was, and what those of one GPU did with it.
+
+The first is what usually comes, as Slurm has to place it; the second says who would do with a part of a GPU.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import ColumnElement, Engine, and_, case, func, or_, select
 
+from accounting.labels.gpus import SLURM
+from accounting.report.groups import FamilyOf
 from accounting.report.selection import RAN, Selection
-from accounting.store.schema import attempts
+from accounting.store.batches import read_batches
+from accounting.store.schema import attempts, gpu_use
 
 
 class Given(NamedTuple):
@@ -33,3 +40,61 @@ def read_given(engine: Engine, selection: Selection) -> list[Given]:
     )
     with engine.connect() as connection:
         return [Given(*row) for row in connection.execute(query)]
+
+
+class OnOneGpu(NamedTuple):
+    """An attempt that was given one GPU, from when to when it ran (unix s), and what a meter saw of that GPU.
+
+    The most memory used is in MiB, `busy` the share of the time (0..1) in which it computed; None where nobody knows.
+    `is_measured`: it completed, and was watched all the time.
+    """
+
+    user: str
+    family: str
+    start_s: int
+    end_s: int
+    mem_mib: float | None
+    busy: float | None
+    is_measured: bool
+
+
+def read_on_one_gpu(engine: Engine, selection: Selection, family_of: FamilyOf) -> Iterator[OnOneGpu]:
+    """Yield the selected attempts that ran with one GPU, in no order.
+
+    Slurm's own figures (gres/gpuutil) are highest values of a step: they do not tell for how long a GPU was busy.
+    """
+    column = attempts.c
+    names = (
+        "user", "job_name", "script_signature", "outcome", "start_s", "end_s", "gpu_mem_mib", "gpu_quality",
+        "gpu_source",
+    )  # fmt: skip
+    query = select(*(column[name] for name in names), _busy_pct()).where(
+        *selection.conditions(), RAN, column.alloc_gpus == 1
+    )
+    for batch in read_batches(engine, query):
+        for row in batch.to_pylist():
+            is_metered = row["gpu_source"] not in ("", SLURM)
+            busy_pct = row["busy_pct"]
+            yield OnOneGpu(
+                user=row["user"],
+                family=family_of(row["job_name"], row["script_signature"]),
+                start_s=row["start_s"],
+                end_s=row["end_s"],
+                mem_mib=row["gpu_mem_mib"],
+                busy=busy_pct / 100 if is_metered and busy_pct is not None else None,
+                is_measured=is_metered and row["outcome"] == "completed" and row["gpu_quality"] == "sampled",
+            )
+
+
+def _busy_pct() -> ColumnElement[float | None]:
+    """Return the mean over all samples of what was seen of an attempt's GPU; null where some samples do not tell."""
+    use, attempt = gpu_use.c, attempts.c
+    mean = func.sum(use.util_mean_pct * use.samples) / func.sum(use.samples)
+    seen = and_(
+        use.job_id == attempt.job_id,
+        or_(use.cluster == "", use.cluster == attempt.cluster),
+        use.first_s <= attempt.end_s,
+        use.last_s >= attempt.start_s,
+    )
+    told = case((func.count() == func.count(use.util_mean_pct), mean))
+    return select(told).where(seen).correlate(attempts).scalar_subquery().label("busy_pct")

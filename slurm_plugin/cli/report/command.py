@@ -11,6 +11,7 @@ import click
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
 from slurm_plugin.cli.report.advisor import advisor
 from slurm_plugin.cli.report.cuts import cuts
+from slurm_plugin.cli.report.gpu_parts import gpu_parts
 from slurm_plugin.cli.report.idle_gpus import idle_gpus
 from slurm_plugin.cli.report.options import NONE_CHOSEN, by_option, selection_options
 from slurm_plugin.cli.report.quality import quality
@@ -52,6 +53,7 @@ def report_group() -> None:
 
 report_group.add_command(advisor)
 report_group.add_command(cuts)
+report_group.add_command(gpu_parts)
 report_group.add_command(idle_gpus)
 report_group.add_command(quality)
 report_group.add_command(recoveries)
@@ -197,12 +199,8 @@ def _found(config: Config, selection: Selection, by: str, *, energy: bool) -> It
         engine.dispose()
 
 
-# A person follows a figure for months, a grant is decided anew for every job. The help and docs/analyst.md say so.
-ADVISED_MARGIN, ADVISED_JOBS = 0.15, 5
-
-
 def _right_size(config: Config) -> RightSize:
-    from accounting.report.usage import RightSize
+    from accounting.report.usage import ADVISED_JOBS, ADVISED_MARGIN, RightSize
     from models.past.families import is_alike
 
     policy = config.policy
