@@ -6,23 +6,31 @@ from typing import Literal
 
 from accounting.request import Grant, JobRequest, granted
 
-# What the end of a job's own output says that it had too little of, or that it waits for CPUs.
-Said = Literal["said_no_memory", "said_no_gpu_memory", "said_no_cpus", "said_waits_for_cpus"]
-Cause = Literal["out_of_memory", "killed", "timeout", "said_no_memory", "said_no_gpu_memory", "said_no_cpus"]
-# Of these causes a job wanted CPUs.
-OF_CPUS: tuple[Cause, ...] = ("timeout", "said_no_cpus")
+# What the end of a job's own output says that it had too little of, or that it waits for CPUs or GPUs. Who says that a
+# step was refused, or waits, may want either: srun has the same words for both.
+Said = Literal[
+    "said_no_memory", "said_no_gpu_memory", "said_no_gpus", "said_no_cpus", "said_no_step", "said_waits"
+]  # fmt: skip
+Cause = Literal[
+    "out_of_memory", "killed", "timeout",
+    "said_no_memory", "said_no_gpu_memory", "said_no_gpus", "said_no_cpus", "said_no_step",
+]  # fmt: skip
+# Of these causes a job wanted CPUs, or may have; and GPUs alone.
+OF_CPUS: tuple[Cause, ...] = ("timeout", "said_no_cpus", "said_no_step")
+OF_GPUS: tuple[Cause, ...] = ("said_no_gpu_memory", "said_no_gpus")
 
 
 def wants(cause: Cause, asked: JobRequest, grant: Grant, *, comes_with_cpus: bool = False) -> bool:
-    """Whether a grant took of what a job then wanted: CPUs (OF_CPUS), GPUs for their memory, else memory.
+    """Whether a grant took of what a job then wanted: CPUs (OF_CPUS), GPUs (OF_GPUS), either of a step, else memory.
 
     `comes_with_cpus` says that what a job has that asks for no memory is so much for each CPU (DefMemPerCPU).
     """
     given = granted(asked, grant)
+    fewer_gpus = (given.gpus or 0) < (asked.gpus or 0)
     if cause in OF_CPUS:
-        return grant.cpus_per_task is not None
-    if cause == "said_no_gpu_memory":
-        return (given.gpus or 0) < (asked.gpus or 0)
+        return grant.cpus_per_task is not None or (cause == "said_no_step" and fewer_gpus)
+    if cause in OF_GPUS:
+        return fewer_gpus
     if asked.mem_mib is None:
         return comes_with_cpus and given.cpus < asked.cpus
     return (given.mem_mib or 0) < asked.mem_mib

@@ -21,7 +21,8 @@ import pandas
 
 from bench.memory_sizing import folder_of
 from bench.memory_traces import WORKFLOWS, Trace, read_trace
-from models.demand.threads import BUSY_SHARE, LEAST_WITH_MORE
+from models.demand.threads import LEAST_WITH_MORE
+from models.demand.too_few import BUSY_SHARE
 from slurm_plugin.cli.output import print_rows
 
 RECENT_JOBS = 50

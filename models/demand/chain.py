@@ -28,7 +28,8 @@ from accounting.request import JobRequest
 from models.demand.features import asked_of, features
 from models.demand.slowed import Doubt, doubt_of_memory, unslowed_cpus
 from models.demand.tail import rise_log, risk_of
-from models.demand.threads import runs_one_thread, too_few, without_excess
+from models.demand.threads import runs_one_thread, without_excess
+from models.demand.too_few import gpus_to_go_on, too_few
 from models.past.evidence import Evidence, PastUse
 from models.past.history import Habit
 from models.past.jobs import Learned
@@ -121,7 +122,10 @@ def demand_stages(
 
 
 def gpu_chain(enough: int) -> Estimator:
-    """Return the chain for GPUs: the most that were ever busy, once as many metered jobs since say so."""
+    """Return the chain for GPUs: the most that were ever busy, once as many metered jobs since say so.
+
+    All that was asked for where jobs could not go on with fewer (too_few.py).
+    """
     return with_evidence(from_busy_gpus, enough)
 
 
@@ -140,7 +144,11 @@ def from_history(dimension: Learned) -> Estimator:
 def from_busy_gpus(sight: Sight) -> Estimate | None:
     """Estimate by the most GPUs that a metered job of the family kept busy; one that used none still gets one."""
     past = sight.evidence.gpus
-    return None if past is None else Estimate(past.likely, past.most, past.shown)
+    if past is None:
+        return None
+    evidence = sight.evidence
+    stopped = evidence.once(gpus_to_go_on, lambda: gpus_to_go_on(evidence.jobs))
+    return Estimate(past.likely, max(past.most, stopped), past.shown)
 
 
 def with_tail(inner: Estimator, dimension: Learned, most_failures: float) -> Estimator:
@@ -210,7 +218,7 @@ def with_threads(inner: Estimator) -> Estimator:
 
 
 def with_whole(inner: Estimator) -> Estimator:
-    """Lower the upper bound of cores to a whole number that it hardly exceeds, above what was too few (threads.py)."""
+    """Lower the upper bound of cores to a whole number that it hardly exceeds, above what was too few (too_few.py)."""
 
     def estimate(sight: Sight) -> Estimate | None:
         base, past = inner(sight), sight.evidence.use("cores")

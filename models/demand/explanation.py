@@ -28,7 +28,7 @@ from models.demand.features import FEATURES, features
 from models.demand.prediction import Predictor
 from models.demand.slowed import slowing_in
 from models.demand.tail import MOST_RISE_LOG, next_run_bound, spread_bound, streak_bound
-from models.demand.threads import enough_to_go_on
+from models.demand.too_few import enough_to_go_on
 from models.past.evidence import PastUse
 from models.past.jobs import LEARNED, Learned, PastJob, use_of
 from models.past.kills import KILLED_BUMP
@@ -299,8 +299,17 @@ def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:
         jobs=estimate.jobs,
         streak=None,
         runs=None,
-        steps=(Step(name="busy", upper=estimate.upper, counts=True),),
+        steps=_gpu_steps(sight, estimate.upper),
         silence="",
         growth=None,
         rests_on=rests_on(sight.evidence.jobs, "gpus", math.inf),
     )
+
+
+def _gpu_steps(sight: Sight, upper: float) -> tuple[Step, ...]:
+    past = sight.evidence.gpus
+    most = past.most if past else upper
+    busy = Step(name="busy", upper=most, counts=True)
+    if upper <= most:
+        return (busy,)
+    return (busy, Step(name="stopped", upper=upper, counts=True))

@@ -20,7 +20,7 @@ from models.demand.chain import (
 )
 from models.demand.slowdown import cpus_in_time, fewest_cpus
 from models.demand.slowed import unslowed_cpus
-from models.demand.threads import enough_to_go_on
+from models.demand.too_few import enough_to_go_on
 from models.past.families import Family
 from models.past.history import History
 from models.past.jobs import Learned, PastJob

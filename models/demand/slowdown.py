@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from models.demand.tail import PRIOR_JOBS
-from models.demand.threads import was_filled
+from models.demand.too_few import was_filled
 from models.past.jobs import PastJob, use_of
 
 # CPUs a task that a job kept busy, and the share of the family that stands for.

@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from models.demand.threads import BUSY_SHARE
+from models.demand.too_few import BUSY_SHARE
 from models.past.evidence import Evidence
 from models.past.jobs import LEAST_CORES, PastJob, had_less, was_cut
 

@@ -39,9 +39,10 @@ def recover(
 ) -> None:
     """Show which jobs failed for want of what we took from them, and with --apply queue them again as they were asked.
 
-    Killed for memory with less than was asked, or out of time with fewer CPUs: such a job is queued again once, under
-    its own number, with its original request. One that may not be requeued is written down as lost, and `rightsizer
-    explain` tells of it. slurmctld knows ended jobs for MinJobAge only, so leave --watch running.
+    Killed for memory with less than was asked, out of time with fewer CPUs, or, with recovery.read_output, by its own
+    words short of memory, CPUs or GPUs: such a job is queued again once, under its own number, with its original
+    request. One that may not be requeued is written down as lost, and `rightsizer explain` tells of it. slurmctld knows
+    ended jobs for MinJobAge only, so leave --watch running.
 
     \b
     Example:

@@ -126,7 +126,9 @@ def told(entry: Recovered, job: str) -> str:
         "timeout": "out of time",
         "said_no_memory": "out of memory, as it says itself",
         "said_no_gpu_memory": "out of GPU memory, as it says itself",
+        "said_no_gpus": "short of GPUs, as it says itself",
         "said_no_cpus": "short of CPUs, as it says itself",
+        "said_no_step": "short of CPUs or GPUs for a step, as it says itself",
     }
     but = f", but {entry.why}" if entry.why else ""
     became = {

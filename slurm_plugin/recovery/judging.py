@@ -17,7 +17,7 @@ import msgspec
 from accounting.decisions.decision import Decision
 from accounting.decisions.token import asked_request, find_token, granted_by, mark_recovery, tells_of
 from accounting.request import Grant, JobRequest, granted
-from accounting.wants import OF_CPUS, Cause, Said, wants
+from accounting.wants import OF_CPUS, OF_GPUS, Cause, Said, wants
 from slurm_plugin.advisor.standing import CHANGED, KINDS, stands_at
 from slurm_plugin.slurm import gpu_fields
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
@@ -29,8 +29,13 @@ from slurm_plugin.slurm.snapshot import QueuedJob
 # purpose, and nobody is served by another such run.
 LEAST_BUSY = 0.25
 
-# What one may say that waited with its CPUs idle.
-_WAITED: tuple[Said, ...] = ("said_no_cpus", "said_waits_for_cpus")
+# What a job says whose time ran out while it was idle, or that had all its CPUs: what it wanted then.
+_SAID_LATE: Mapping[Said, Cause] = {
+    "said_no_cpus": "said_no_cpus",
+    "said_no_gpus": "said_no_gpus",
+    "said_no_step": "said_no_step",
+    "said_waits": "said_no_step",
+}
 
 # Why a job is left alone.
 NOT_OURS = "no-token"
@@ -38,6 +43,7 @@ NOT_CUT = "not-cut"
 NOT_FOR_WANT = "failed for another reason"
 NOT_WHAT_WE_CUT = "what it wanted was not cut"
 WAS_IDLE = "its time ran out while it was idle"
+HAD_FEWER_GPUS = "its time ran out, and of CPUs and GPUs only these were cut"
 BEFORE = "recovered before"
 # Why one that failed by us cannot come back by itself.
 NO_REQUEUE = "its user does not let it be requeued"
@@ -83,8 +89,9 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Recovery | str:
     """Return how a job is recovered, or why it is none to be recovered.
 
-    `said` is what its output says it had too little of, which counts where nothing else tells why it failed, or that it
-    was no server that was idle until its limit. It is worth reading where `may_say` holds of the answer without it.
+    `said` is what its output says it had too little of, which counts where nothing else tells why it failed, that it
+    was no server that was idle until its limit, or what for its time ran out. It is worth reading where `may_say` holds
+    of the answer without it.
     """
     token = find_token(run.job.admin_comment)
     cause = cause_of(run) or _cause_said(run, said)
@@ -98,14 +105,16 @@ def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Re
     if cause is None:
         return NOT_FOR_WANT
     was_idle = run.busy_share is not None and run.busy_share < LEAST_BUSY
-    if cause == "timeout" and was_idle and said not in _WAITED:
+    is_late = cause == "timeout"
+    wanted = _SAID_LATE.get(said) if is_late and said else None
+    if is_late and was_idle and wanted is None:
         return WAS_IDLE
-    if not wants(cause, asked, grant, comes_with_cpus=bool(run.job.mem_per_cpu_mib)):
-        return NOT_WHAT_WE_CUT
+    if not wants(wanted or cause, asked, grant, comes_with_cpus=bool(run.job.mem_per_cpu_mib)):
+        return HAD_FEWER_GPUS if is_late and wants("said_no_gpus", asked, grant) else NOT_WHAT_WE_CUT
     if not (stands_at(run.job, granted(asked, grant)) and _gpus_stand(run, grant)):
         return CHANGED
     found = Recovery(cause=cause, decision_id=token.decision_id, asked=asked, given=granted(asked, grant))
-    lost = why_lost(run, cause, asked, grant, cpus_stay=terms.cpus_stay)
+    lost = why_lost(run, wanted or cause, asked, grant, cpus_stay=terms.cpus_stay)
     if lost:
         return msgspec.structs.replace(found, lost=lost)
     change = _give_back(run.job, asked, grant, cpus_stay=terms.cpus_stay)
@@ -122,12 +131,12 @@ def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Re
 
 def may_say(run: Failed, left: Recovery | str) -> bool:
     """Whether what a job says, that is left alone for this reason, may be why it failed."""
-    return left == WAS_IDLE or (left == NOT_FOR_WANT and run.job.state == "FAILED")
+    return left in (WAS_IDLE, HAD_FEWER_GPUS) or (left == NOT_FOR_WANT and run.job.state == "FAILED")
 
 
 def _cause_said(run: Failed, said: Said | None) -> Cause | None:
     """Return what a job failed for by its own words; who only waited for a while did not fail for that."""
-    return None if run.job.state != "FAILED" or said == "said_waits_for_cpus" else said
+    return None if run.job.state != "FAILED" or said == "said_waits" else said
 
 
 def continued(run: Failed, terms: SiteTerms = PLAIN) -> Requeue | None:
@@ -185,7 +194,7 @@ def lost_points(job: QueuedJob, terms: SiteTerms) -> int:
 def why_lost(run: Failed, cause: Cause, asked: JobRequest, grant: Grant, *, cpus_stay: bool) -> str:
     """Return why a job that failed by us cannot come back by itself; '' where it can."""
     comes_with_cpus = asked.mem_per_cpu_mib is not None or asked.mem_mib is None
-    by_cpu = cause in OF_CPUS or (comes_with_cpus and cause != "said_no_gpu_memory")
+    by_cpu = cause in OF_CPUS or (comes_with_cpus and cause not in OF_GPUS)
     reasons = (
         (not run.job.batch, NOT_BATCH),
         (bool(run.job.het_job_id), HET_JOB),

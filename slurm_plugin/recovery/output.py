@@ -1,9 +1,9 @@
-"""Whether what a failed job wrote last says that it had no memory, or too few CPUs. It decides no more than that.
+"""Whether what a failed job wrote last says that memory, CPUs or GPUs were short. It decides no more than that.
 
-Programs end with codes of their own when memory or CPUs are short, or wait for CPUs until their time is over; their
-words tell. The output is its user's: it is read by a process of his (his number and groups, none of ours), the last
-64 KiB of it, for a second at most, and only where it is a regular file. So a path that leads to somebody else's file
-shows nothing that its user could not read himself, and no word of it is kept: only which mark was found. Becoming
+Programs end with codes of their own when memory, CPUs or GPUs are short, or wait for them until their time is over;
+their words tell. The output is its user's: it is read by a process of his (his number and groups, none of ours), the
+last 64 KiB of it, for a second at most, and only where it is a regular file. So a path that leads to somebody else's
+file shows nothing that its user could not read himself, and no word of it is kept: only which mark was found. Becoming
 another user takes two capabilities; the site switches it on (recovery.read_output). Ending another user's process would
 take a third: what reads ends by itself.
 """
@@ -44,14 +44,32 @@ _MEMORY = re.compile(
     rb"|^(?:\S+: line \d+: *\d+ )?Killed\b",
     re.MULTILINE,
 )
+# The runtimes of CUDA and ROCm, PyTorch's words for either; cuBLAS, CuPy, XLA (JAX), TensorFlow.
 _GPU_MEMORY = re.compile(
-    rb"CUDA(?: error:)? out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
+    rb"(?:CUDA|HIP)(?: error:)? out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
+    rb"|CUBLAS_STATUS_ALLOC_FAILED|\bcupy\.cuda\.memory\.OutOfMemoryError"
+    rb"|RESOURCE_EXHAUSTED: Out of memory|by allocator GPU_\d+_bfc"
 )
+# Words of those who looked for more GPUs than there were (docs/decisions/0075).
+_GPUS = re.compile(
+    # srun of a step; the runtimes of CUDA and ROCm of a number that no GPU has; NCCL and RCCL of two ranks on one.
+    rb"Unable to create step for job \d+: Invalid generic resource \(gres\) specification"
+    rb"|invalid device ordinal"
+    rb"|Duplicate GPU detected"
+    # Lightning, vLLM and what goes by it, JAX, DeepSpeed.
+    rb"|You requested (?:gpu|GPUs): \[[^\]\n]{0,200}\]\s{1,3}But your machine only has"
+    rb"|is larger than the number of available GPUs"
+    rb"|less than (?:than )?max local gpu count"
+    rb"|number of required GPUs exceeds the total number of available GPUs"
+    rb"|requires \d+ logical devices, but only \d+ XLA devices"
+    rb"|No slot '\d+' specified on host"
+)
+# A step of more tasks than the job has CPUs for, or GPUs: srun tells no more.
+_STEP = re.compile(rb"Unable to create step for job \d+: More processors requested than permitted")
 # Words of those who had too few CPUs, each seen of a job that was cut (docs/decisions/0068).
 _CPUS = re.compile(
-    # srun of a step; Open MPI, whose slots are CPUs where it knows nothing of Slurm, and who binds its ranks.
-    rb"Unable to create step for job \d+: More processors requested than permitted"
-    rb"|not enough slots available in the system"
+    # Open MPI, whose slots are CPUs where it knows nothing of Slurm, and who binds its ranks.
+    rb"not enough slots available in the system"
     rb"|result in binding more\s+processes than cpus"
     rb"|more processes than the ppr for\s+this topology can support"
     rb"|found no available cpus on"
@@ -68,19 +86,22 @@ _CPUS = re.compile(
     rb"|n_jobs == 0 in Parallel has no meaning"
     rb"|numeric 'names' must be >= 1"
 )
-# Words of those who wait for CPUs: an srun for those of other steps, Ray's tasks, Spark's. Who goes on says them too.
+# Words of those who wait for CPUs or GPUs: an srun for those of other steps, Ray's tasks, Spark's. Who goes on says
+# them too.
 _WAITS = re.compile(
     rb"step creation (?:temporarily|still) disabled, retrying"
     # All that 26.05 says of it, once the job is over.
     rb"|Unable to create step for job \d+: Job/step already completing or completed"
-    rb"|resource request[^\n{]{0,80}\{[^\n}]*'CPU'"
+    rb"|resource request[^\n{]{0,80}\{[^\n}]*'[CG]PU'"
     rb"|Initial job has not accepted any resources"
 )
 _WORDS: tuple[tuple[Said, re.Pattern[bytes]], ...] = (
     ("said_no_gpu_memory", _GPU_MEMORY),
+    ("said_no_gpus", _GPUS),
     ("said_no_memory", _MEMORY),
+    ("said_no_step", _STEP),
     ("said_no_cpus", _CPUS),
-    ("said_waits_for_cpus", _WAITS),
+    ("said_waits", _WAITS),
 )
 # CAP_SETGID and CAP_SETUID, of which the process that reads keeps neither.
 _NEEDED = 1 << 6 | 1 << 7

@@ -28,6 +28,7 @@ from tests.stores import store_attempts
 # `nobody` is none to Slurm any more (26.05).
 USER = "games"
 ASKED_CPUS, ASKED_MIB = 8, 8000
+ASKED = (f"-c{ASKED_CPUS}", f"--mem={ASKED_MIB}")
 USED_MIB, NEEDS_MIB = 60, 400
 HOLD = f"python3 -c 'held = b\"1\" * ({NEEDS_MIB} << 20)'\n"
 
@@ -109,7 +110,7 @@ class Site:
         name: str,
         body: str,
         *options: str,
-        asked: tuple[str, ...] = (f"-c{ASKED_CPUS}", f"--mem={ASKED_MIB}"),
+        asked: tuple[str, ...] = ASKED,
     ) -> int:
         script = self.folder / f"{name}.sh"
         script.write_text(script_of(body), encoding="utf-8")
@@ -156,9 +157,9 @@ class Site:
                 stderr=log,
             )
 
-    def token_of(self, name: str, body: str) -> Token:
+    def token_of(self, name: str, body: str, asked: tuple[str, ...] = ASKED) -> Token:
         """What a submission of a family gets now."""
-        waits = self.submit(name, body, "--hold")
+        waits = self.submit(name, body, "--hold", asked=asked)
         shown = self.shell.run("scontrol", "show", "job", str(waits))
         self.shell.run("scancel", str(waits))
         token = find_token(shown.partition("AdminComment=")[2].partition("\n")[0])

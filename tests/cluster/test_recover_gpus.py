@@ -27,12 +27,19 @@ WAYS: Mapping[str, tuple[str, ...]] = {
     "in_all": ("-c8", "--mem=8000", "--gpus=4"),
     "per_task": ("-n2", "-c4", "--mem=8000", "--gpus-per-task=2"),
 }
+# Out of the sight of whoever reads the script. Slurm refuses a step of more GPUs than the job has.
+FEW = {"gres": "sr''un -n1 --gres=gpu:4 true\n", "in_all": "sr''un -n1 --gpus=4 true\n"}
 IN_ALL = {"gpus_per_job": ASKED_GPUS}
 TOLD = {"per_task": {"num_tasks": 2, "cpus_per_task": 4, "gpus_per_task": 2}}
 BY_GPU = ("-c8", "--mem-per-gpu=2000", "--gpus=4")
 KILLED = {"memory": ("-c8", "--mem=8000", "--gres=gpu:4"), "memory_by_gpu": BY_GPU}
 STEP = f"srun {HOLD}"
-BODIES = {**dict.fromkeys(WAYS, NO_GPU_MEMORY), **dict.fromkeys(KILLED, HOLD), "step_by_gpu": STEP}
+BODIES = {
+    **dict.fromkeys(WAYS, NO_GPU_MEMORY),
+    **dict.fromkeys(KILLED, HOLD),
+    "step_by_gpu": STEP,
+    **{f"few_{way}": body for way, body in FEW.items()},
+}
 
 
 @pytest.fixture(scope="module")
@@ -54,20 +61,21 @@ def recovered(site: Site) -> dict[str, int]:
     home.mkdir()
     shutil.chown(home, USER)
     output = f"--output={home}/%x-%j.out"
-    asked = {**WAYS, **KILLED, "step_by_gpu": BY_GPU}
+    few = {f"few_{way}": WAYS[way] for way in FEW}
+    asked = {**WAYS, **KILLED, "step_by_gpu": BY_GPU, **few}
     jobs = {name: site.submit(name, BODIES[name], output, asked=options) for name, options in asked.items()}
     site.wait_for(lambda: set(jobs.values()) <= set(site.failed()))
     recovery = msgspec.structs.replace(site.config.recovery, read_output=True)
     reads = site.folder / "reads.toml"
     reads.write_text(render_config(msgspec.structs.replace(site.config, recovery=recovery)), encoding="utf-8")
     site.shell.run("rightsizer", "recover", "--config", str(reads), "--apply")
-    site.wait_for(lambda: site.have_come_back(*(jobs[name] for name in (*WAYS, *KILLED))))
+    site.wait_for(lambda: site.have_come_back(*(jobs[name] for name in (*WAYS, *KILLED, *few))))
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - HOUR_S))
     site.shell.run("rightsizer", "ingest", "--since", since)
     return jobs
 
 
-@pytest.mark.parametrize("way", [*WAYS, *KILLED])
+@pytest.mark.parametrize("way", [*WAYS, *KILLED, *(f"few_{way}" for way in FEW)])
 def test_all_that_was_asked_is_allocated_again(
     site: Site, recovered: dict[str, int], way: str, cpus_stay: bool
 ) -> None:
@@ -92,3 +100,23 @@ def test_the_audit_agrees_with_what_slurm_allocated(site: Site, recovered: dict[
     assert [row for row in said if told & set(str(row["where"]).split())] == []
     _, story = site.shell.run_both("rightsizer", "explain", str(recovered["gres"]))
     assert "it was queued again as it was asked at first" in story
+
+
+@pytest.mark.parametrize("way", FEW)
+def test_a_family_that_could_not_go_on_with_fewer_keeps_its_gpus(
+    site: Site, recovered: dict[str, int], way: str
+) -> None:
+    name = f"few_{way}"
+    causes = {entry.job_id: entry.cause for entry in site.entries()}
+    assert causes[recovered[name]] == "said_no_gpus"
+    site.wait_for(lambda: _keeps_gpus(site, name, way))
+    after = site.submit(name, FEW[way], asked=WAYS[way])
+    site.wait_for(lambda: [run.state for run in site.runs(after).get(str(after), ())] == ["COMPLETED"])
+    assert [run.gpus for run in site.runs(after)[str(after)]] == [ASKED_GPUS]
+
+
+def _keeps_gpus(site: Site, name: str, way: str) -> bool:
+    """Whether that is learned; slurmdbd hears of a job's end a moment after it."""
+    site.shell.run("rightsizer", "ingest")
+    granted = site.token_of(name, FEW[way], asked=WAYS[way]).granted
+    return not any(kind.startswith("gpus") for kind in granted)

@@ -115,6 +115,28 @@ def test_where_cpus_were_too_few_the_last_step_is_the_prediction_too(busy: float
     assert predicted.upper > 1
 
 
+def test_where_gpus_were_too_few_the_last_step_is_the_prediction_too() -> None:
+    history = History(100)
+    for number in range(12):
+        failed = number == 10
+        one = attempt(
+            job_id=min(number, 10) + 1,
+            start_s=T0 + 1000 * number,
+            req_gpus=4,
+            alloc_gpus=1 if failed else 4,
+            gpus=1,
+            state="FAILED" if failed else "COMPLETED",
+        )
+        history.add(request_of(one), past_job(one))
+    predictor = Predictor("m", history, {}, ChainSettings())
+    wanted = request_of(one)
+    [gpus] = [one for one in explain(predictor, wanted, {}) if one.dimension == "gpus"]
+    assert [(step.name, step.upper) for step in gpus.steps] == [("busy", 1.0), ("stopped", 4.0)]
+    predicted = predictor.predict(wanted).gpus
+    assert predicted is not None
+    assert predicted.upper == 4
+
+
 def test_a_growth_model_that_lowers_says_by_how_much() -> None:
     growth = {"memory": Growth(lambda _: 0.001, 0.0)}
     predictor = Predictor("m", known(*settled_mib()), growth, ChainSettings())  # type: ignore[arg-type]

@@ -281,7 +281,7 @@ def test_it_gets_the_points_of_the_age_that_it_loses(waited_s: float, points: in
 
 @pytest.mark.parametrize(
     ("said", "comes_back"),
-    [("said_no_cpus", True), ("said_waits_for_cpus", True), ("said_no_memory", False), (None, False)],
+    [("said_no_cpus", True), ("said_waits", True), ("said_no_memory", False), (None, False)],
 )
 def test_who_says_that_he_waits_for_cpus_was_no_server(said: Said | None, comes_back: bool) -> None:
     found = judge(msgspec.structs.replace(failed("TIMEOUT"), busy_share=0.01), said=said)
@@ -299,7 +299,7 @@ def test_who_says_that_he_had_too_few_cpus_comes_back_where_they_were_cut() -> N
     assert isinstance(found, Recovery)
     assert found.cause == "said_no_cpus"
     # Its steps waited for each other, and it failed for a reason of its own.
-    assert judge(failed("FAILED", "1:0"), said="said_waits_for_cpus") == judging.NOT_FOR_WANT
+    assert judge(failed("FAILED", "1:0"), said="said_waits") == judging.NOT_FOR_WANT
     less_memory = failed(
         "FAILED", "1:0", cpus_per_task=8, admin_comment=token(grant=Grant(mem_per_node_mib=500))
     )

@@ -52,9 +52,34 @@ needs_root = pytest.mark.skipif(ME != 0, reason="only root can read as another u
         (b"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to", "said_no_gpu_memory"),
         (b"RuntimeError: CUDA error: out of memory", "said_no_gpu_memory"),
         (b"CUDA out of memory\nMemoryError\n", "said_no_gpu_memory"),
+        (b"torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB", "said_no_gpu_memory"),
+        (
+            b"XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate",
+            "said_no_gpu_memory",
+        ),
+        (b"OOM when allocating tensor on /device:GPU:0 by allocator GPU_0_bfc", "said_no_gpu_memory"),
+        (b"OOM when allocating tensor on /device:CPU:0 by allocator cpu", None),
+        (
+            b"srun: error: Unable to create step for job 1: Invalid generic resource (gres) specification\n",
+            "said_no_gpus",
+        ),
+        (b"RuntimeError: CUDA error: invalid device ordinal\n", "said_no_gpus"),
+        (b"init.cc:497 NCCL WARN Duplicate GPU detected : rank 2 and rank 0 both on", "said_no_gpus"),
+        (
+            b"MisconfigurationException: You requested gpu: [0, 1, 2, 3]\n But your machine only has: [0]\n",
+            "said_no_gpus",
+        ),
+        (b"World size (4) is larger than the number of available GPUs (1) in this node", "said_no_gpus"),
+        (b"please set tensor_parallel_size (4) to less than max local gpu count (1)", "said_no_gpus"),
+        (
+            b"ValueError: compiling computation that requires 4 logical devices, but only 1 XLA devices are",
+            "said_no_gpus",
+        ),
+        (b"ValueError: No slot '1' specified on host 'localhost'", "said_no_gpus"),
+        (b"You requested GPUs: see the manual. Your machine has 4", None),
         (
             b"srun: error: Unable to create step for job 7: More processors requested than permitted\n",
-            "said_no_cpus",
+            "said_no_step",
         ),
         (
             b"There are not enough slots available in the system to satisfy the 8\nslots that were requested",
@@ -86,15 +111,16 @@ needs_root = pytest.mark.skipif(ME != 0, reason="only root can read as another u
         ),
         (
             b"srun: Job 7 step creation still disabled, retrying (Requested nodes are busy)\n",
-            "said_waits_for_cpus",
+            "said_waits",
         ),
         (
             b"srun: error: Unable to create step for job 2: Job/step already completing or completed\n",
-            "said_waits_for_cpus",
+            "said_waits",
         ),
-        (b"No available node types can fulfill resource request {'CPU': 4.0}. Add", "said_waits_for_cpus"),
-        (b"WARN TaskSchedulerImpl: Initial job has not accepted any resources; check", "said_waits_for_cpus"),
-        (b"No available node types can fulfill resource request {'GPU': 4.0}. Add", None),
+        (b"No available node types can fulfill resource request {'CPU': 4.0}. Add", "said_waits"),
+        (b"WARN TaskSchedulerImpl: Initial job has not accepted any resources; check", "said_waits"),
+        (b"No available node types can fulfill resource request {'GPU': 4.0}. Add", "said_waits"),
+        (b"No available node types can fulfill resource request {'TPU': 4.0}. Add", None),
         (b"Number of processes: 1, at least", None),
         (b"the process ended with a code greater than 0", None),
         (b"memory used: 12 GiB; no error", None),
@@ -104,7 +130,9 @@ needs_root = pytest.mark.skipif(ME != 0, reason="only root can read as another u
         (b"", None),
     ],
 )
-def test_the_words_of_those_who_had_no_memory_or_too_few_cpus(text: bytes, said: Said | None) -> None:
+def test_the_words_of_those_who_had_too_little_memory_or_too_few_cpus_or_gpus(
+    text: bytes, said: Said | None
+) -> None:
     assert mark_in(text) == said
 
 
@@ -291,8 +319,36 @@ def test_gpus_that_were_cut_are_given_back() -> None:
     asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=2, mem_per_node_mib=500, gpus_per_job=4)
     run = failed("FAILED", "1:0", gpus=1, admin_comment=token(asked, Grant(gpus_per_job=1)))
     run = msgspec.structs.replace(run, gpu_fields={"TresPerJob": "gres/gpu:1"})
-    change = change_of(judge(run, said="said_no_gpu_memory"))
-    assert (change.gpus_per_job, change.cpus_per_task, change.mem_per_node_mib) == (4, None, None)
+    for said in ("said_no_gpu_memory", "said_no_gpus", "said_no_step"):
+        change = change_of(judge(run, said=said))
+        assert (change.gpus_per_job, change.cpus_per_task, change.mem_per_node_mib) == (4, None, None)
+    assert judge(run, said="said_no_cpus") == judging.NOT_WHAT_WE_CUT
+
+
+@pytest.mark.parametrize("said", ["said_no_gpus", "said_no_step", "said_waits"])
+@pytest.mark.parametrize("busy", [None, 0.01, 1.0])
+def test_who_ran_out_of_time_for_want_of_gpus_says_so(said: Said, busy: float | None) -> None:
+    """Its other ranks waited for the one that found no GPU, idle or by turning round and round."""
+    asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=2, mem_per_node_mib=500, gpus_per_job=4)
+    run = failed("TIMEOUT", "0:0", gpus=1, admin_comment=token(asked, Grant(gpus_per_job=1)))
+    run = msgspec.structs.replace(run, gpu_fields={"TresPerJob": "gres/gpu:1"}, busy_share=busy)
+    left = judge(run)
+    assert left == (judging.WAS_IDLE if busy == 0.01 else judging.HAD_FEWER_GPUS)
+    assert judging.may_say(run, left)
+    found = judge(run, said=said)
+    assert change_of(found).gpus_per_job == 4
+    assert isinstance(found, Recovery)
+    assert found.cause == "timeout"
+    assert judge(run, said="said_no_cpus") == judging.HAD_FEWER_GPUS
+    assert judge(run, said="said_no_memory") == left
+
+
+def test_who_had_all_his_gpus_is_not_asked_what_his_time_ran_out_for() -> None:
+    less = token(grant=Grant(mem_per_node_mib=500))
+    run = failed("TIMEOUT", "0:0", cpus_per_task=8, admin_comment=less)
+    left = judge(msgspec.structs.replace(run, busy_share=1.0))
+    assert left == judging.NOT_WHAT_WE_CUT
+    assert not judging.may_say(run, left)
 
 
 def test_slurmctlds_epilog_recovers_without_reading_where_only_the_watcher_may(
