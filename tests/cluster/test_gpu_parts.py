@@ -1,0 +1,41 @@
+"""`rightsizer report gpu-parts` on a real Slurm: who hardly computes would do with a part of a GPU, and has it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accounting.report.usage import ADVISED_JOBS
+from slurm_plugin.sandbox.shape import NodeShape, Shape
+from tests.cluster.conftest import Shell, unhooked_site
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+ASKED = ("--cpus-per-task=1", "--mem=200", "--gres=gpu:h100:1", "--time=5")
+# Of a GPU of 80 GiB: two per cent of the time and 6 GiB, and nine tenths of it.
+IDLES, COMPUTES = "simulate-gpu-use 1 2 6000\n", "simulate-gpu-use 1 90 6000\n"
+
+
+def test_who_hardly_computes_would_do_with_an_instance_and_runs_on_one(
+    make_folder: Callable[[], Path],
+) -> None:
+    shape = Shape(
+        nodes=(NodeShape(gpu_types=("h100", *["1g.10gb"] * 7)),),
+        lines=("AccountingStorageTRES=gres/gpu,gres/gpu:1g.10gb",),
+    )
+    with unhooked_site(make_folder() / "site", nodes=1, shape=shape) as sandbox:
+        shell = Shell(sandbox)
+        for name, work in (("serve", IDLES), ("train", COMPUTES)):
+            for _ in range(ADVISED_JOBS):
+                shell.submit_and_wait(*ASKED, f"--job-name={name}", script=work)
+        shell.run("rightsizer", "ingest")
+        told = shell.run("rightsizer", "report", "gpu-parts", "--gpu-mem-gib", "80", "--format", "json")
+        parts = {row["family"]: (row["part"], row["measured"], row["why"]) for row in json.loads(told)}
+        assert parts == {"serve": ("1g.10gb", ADVISED_JOBS, ""), "train": ("", ADVISED_JOBS, "busy")}
+        # What it is called is what Slurm knows it by.
+        part, _, _ = parts["serve"]
+        job = shell.submit_and_wait(*ASKED, f"--gres=gpu:{part}:1", "--job-name=serve", script=IDLES)
+        assert f"gres/gpu:{part}=1" in shell.run(
+            "sacct", "-X", "-n", "-P", "--format=AllocTRES", f"--jobs={job}"
+        )
