@@ -95,8 +95,8 @@ def _sharing_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
 
 
 def _planning_lacks(seen: Seen, slurm: SlurmSeen) -> list[str]:
-    """Return what keeps the advisor from reordering the queue, or plans from seeing all nodes."""
-    lacking = []
+    """Return what keeps the advisor from reordering the queue or lending, or plans from seeing all nodes."""
+    lacking = [f"nobody is let into the partition {name}: {why}" for name, why in slurm.unlent.items()]
     if _advises(seen) and slurm.settings.get("prioritytype", "") != "priority/multifactor":
         lacking.append("PriorityType is not priority/multifactor: SiteFactors count for nothing")
     if hidden := slurm.hidden:

@@ -58,9 +58,20 @@ def look_at_slurm(config: Config) -> SlurmSeen:
         settings=settings,
         apart=_apart(settings.get("statesavelocation", ""), config),
         hidden=hidden_nodes() if may_hide_nodes(settings) else (),
+        unlent=look_at_lent(config) if config.lent_partitions else {},
         hook=look_at_hook(Path(conf).parent, config) if conf else None,
         asked=look_at_questions(config, settings.get("slurmctldlogfile", "")),
     )
+
+
+def look_at_lent(config: Config) -> dict[str, str]:
+    """Return by lent partition why nobody can be let into it; SlurmError where slurmctld is silent."""
+    from slurm_plugin.advisor.lent import why_not_lent
+    from slurm_plugin.slurm.backends import open_queue
+
+    snapshot = open_queue(config.advisor.queue).read()
+    found = {one.name: why_not_lent(one.name, snapshot) for one in config.lent_partitions}
+    return {name: why for name, why in found.items() if why}
 
 
 def may_hide_nodes(settings: Mapping[str, str]) -> bool:

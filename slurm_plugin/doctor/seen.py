@@ -203,11 +203,13 @@ class SlurmSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     `apart` are those of the paths that stop or brake us which lie on another filesystem than slurmctld's own state, so
     that a backup controller's host has others. `hidden` are nodes that it shows to nobody while they are powered down.
+    `unlent` has by lent partition why nobody can be let into it.
     """
 
     settings: Mapping[str, str]
     apart: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    unlent: Mapping[str, str] = {}
     hook: HookSeen | None
     asked: AskedSeen
 

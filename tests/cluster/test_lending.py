@@ -10,6 +10,7 @@ from slurm_plugin.advisor.cycle import Advisor, Means
 from slurm_plugin.advisor.lending import Lending
 from slurm_plugin.config.settings import Advisor as Settings
 from slurm_plugin.config.settings import Config, LentPartition
+from slurm_plugin.doctor.look_installation import look_at_lent
 from slurm_plugin.sandbox.shape import Shape
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.slurm.gateway import Gateway
@@ -93,3 +94,13 @@ def running(shell: Shell, array: int) -> list[str]:
     """Return a line for each task that runs: its id, and its partition."""
     said = shell.run("squeue", "--noheader", "--format=%A %P", f"--jobs={array}", "--states=R")
     return said.splitlines()
+
+
+@pytest.mark.usefixtures("shell")
+def test_the_doctor_tells_of_partitions_that_cannot_be_lent() -> None:
+    lends = (
+        LENDS,
+        LentPartition(name="main", jobs_of=("owner",)),
+        LentPartition(name="nowhere", jobs_of=("main",)),
+    )
+    assert set(look_at_lent(Config(lent_partitions=lends))) == {"main", "nowhere"}

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from slurm_plugin.doctor.checks import judge
+from slurm_plugin.doctor.seen import SlurmSeen
 from tests.builders import executable
 from tests.slurm_plugin.doctor.surrounded import Surrounded
 from tests.slurm_plugin.surroundings import say_settings
@@ -58,6 +61,15 @@ def test_an_advisor_needs_multifactor(surrounded: Surrounded) -> None:
     surrounded.expect("slurm.conf", "ok", "all that is needed")
     Path(surrounded.site.config.advisor.directory).mkdir()
     surrounded.expect("slurm.conf", "warning", "SiteFactors count for nothing")
+
+
+def test_a_lent_partition_that_is_not_set_up_as_one(surrounded: Surrounded) -> None:
+    """Why one is not is looked up on a real Slurm (tests/cluster/test_lending.py)."""
+    seen = surrounded.look()
+    assert isinstance(seen.slurm, SlurmSeen)
+    slurm = msgspec.structs.replace(seen.slurm, unlent={"idle": "it is down"})
+    [found] = [one for one in judge(msgspec.structs.replace(seen, slurm=slurm)) if one.check == "slurm.conf"]
+    assert (found.state, found.what) == ("warning", "nobody is let into the partition idle: it is down")
 
 
 @pytest.mark.parametrize(
