@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -94,15 +95,22 @@ def read_profiles(traces: Path) -> tuple[Profile, ...]:
 def _cluster(traces: Path, start_h: float) -> Cluster:
     node = Node(cpus=GPUS_A_NODE, mem_mib=0, gpus=GPUS_A_NODE)
     nodes = [msgspec.structs.replace(node, device=CLOUD, count=CLOUD_NODES)]
-    for name in OWNERS:
-        table = pandas.read_csv(traces / owners_file(name))
-        for server in range(int(table.total_gpu_num.iloc[0]) // GPUS_A_NODE):
-            had = (table.running_gpu_num > GPUS_A_NODE * server).to_numpy()
-            nodes.append(msgspec.structs.replace(node, device=EDGE, owner=_spans(had, start_h)))
+    nodes += [
+        msgspec.structs.replace(node, device=EDGE, owner=owner_spans(had, start_h))
+        for had in had_by_owners(traces)
+    ]
     return cluster_of(nodes)
 
 
-def _spans(had: Flags, start_h: float) -> tuple[Hours, ...]:
+def had_by_owners(traces: Path) -> Iterator[Flags]:
+    """Yield of each server in which minutes of the month its owner has it."""
+    for name in OWNERS:
+        table = pandas.read_csv(traces / owners_file(name))
+        for server in range(int(table.total_gpu_num.iloc[0]) // GPUS_A_NODE):
+            yield (table.running_gpu_num > GPUS_A_NODE * server).to_numpy()
+
+
+def owner_spans(had: Flags, start_h: float) -> tuple[Hours, ...]:
     """Return the times at which an owner has a server, in hours after the start."""
     edges = numpy.flatnonzero(numpy.diff(numpy.concatenate([[False], had, [False]]).astype(numpy.int8)))
     hours = (edges * MINUTE_H - start_h).tolist()

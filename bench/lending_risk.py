@@ -1,0 +1,214 @@
+"""What lending onto idle nodes of others brings over days, by how much risk is taken: production's own rule, simulated.
+
+    python -m bench.lending_risk [--traces DIR] [--seeds 5] [--case mixed …] [--load 1 …] [--risk 0.2 …] [--show TABLE]
+
+Loads are of two public traces (bench/lending_loads.py): semi-synthetic. Jobs are short, as they are, or long, against
+the times that owners stay away. Who is interrupted begins anew. A wait is all that a job did not run to its end: its
+turnaround less its run. `arms`: nobody is let onto others' nodes; those are whom the advisor lets in, at each `risk`;
+everybody lists both partitions; or starts there who will be done before the owner is back, as only an oracle knows.
+Owners meet somebody who then takes up to KillWait (30 s) to end. `owners`: how often they were back within a time, by
+what was said of it. Rules were chosen on seeds 1 to 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import numpy
+
+from bench.lending_loads import CASES, DAY_S, LendingLoad, read_lending_load
+from bench.lending_queue import ByForecast, Everybody, LendingQueue, Listing, Nobody, Oracle
+from bench.patent_loads import PHILLY
+from models.planning.orders import STRENGTH
+from models.scheduling.idleness import Owners
+from models.simulation.nodes import HOUR_S
+from models.simulation.results import bounded_slowdowns
+from slurm_plugin.cli.output import note, print_rows
+
+LOADS, RISKS = (0.7, 1.0), (0.05, 0.1, 0.2, 0.5, 1.0)
+NOBODY, ALL, ORACLE = "own nodes only", "everybody lists both", "who knows the owners"
+SHOWN = ("arms", "owners")
+# It is asked how likely owners are back within these times, each STEP_S.
+WITHIN_S, STEP_S = (600.0, HOUR_S, 4 * HOUR_S, 12 * HOUR_S), 1200.0
+SHARES = (0.05, 0.1, 0.2, 0.5, 0.8, 1.01)
+Row = dict[str, object]
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What became of a load under one arm: seconds, and shares 0..1; work is GPU seconds, of all that is asked."""
+
+    mean_wait_s: float
+    p95_wait_s: float
+    slowdown: float
+    there: float
+    interrupted: float
+    lost: float
+    owners_met: float
+
+
+# By case, load and arm: one of each seed.
+Found = dict[tuple[str, float, str], list[Measured]]
+# What was said of an owner, and whether he was back.
+Said = tuple[float, bool]
+
+
+def main() -> None:
+    """Print both tables, or one."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=11, help="rules were chosen on seeds 1 to 3")
+    parser.add_argument("--case", action="append", choices=list(CASES), help="again for more")
+    parser.add_argument("--load", type=float, action="append", help="of the own nodes; again for more")
+    parser.add_argument("--risk", type=float, action="append", help="again for more")
+    parser.add_argument("--error", type=float, default=0.5, help="by how much run times are expected wrongly")
+    parser.add_argument(
+        "--strength", type=float, default=STRENGTH, help="of the advisor's order; 0: first come, first served"
+    )
+    parser.add_argument("--show", choices=SHOWN)
+    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
+    arguments = parser.parse_args()
+    if arguments.traces is None or not (Path(arguments.traces) / PHILLY).is_file():
+        raise SystemExit(f"no trace: set RIGHTSIZER_TRACES to the folder that holds {PHILLY}")
+    found: Found = {}
+    said: list[Said] = []
+    for case in arguments.case or CASES:
+        for load in arguments.load or LOADS:
+            for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
+                note(f"{case} jobs, load {load:g}, seed {seed}")
+                made = read_lending_load(
+                    Path(arguments.traces), CASES[case], load, seed, error=arguments.error
+                )
+                said += said_of_owners(made, CASES[case].days * DAY_S)
+                if arguments.show == "owners":
+                    continue
+                for name, listing in arms(made, arguments.risk or RISKS):
+                    found.setdefault((case, load, name), []).append(
+                        measured(made, listing, arguments.strength)
+                    )
+    tables = {
+        "arms": ("Jobs on own nodes, and on idle ones of others", rows(found)),
+        "owners": ("How often owners were back, by what was said of it", calibration(said)),
+    }
+    everything = SHOWN if arguments.format == "table" else SHOWN[:1]
+    for name in [arguments.show] if arguments.show else everything:
+        title, table = tables[name]
+        print_rows(table, arguments.format, title)
+
+
+def arms(load: LendingLoad, risks: Iterable[float]) -> Iterator[tuple[str, Listing]]:
+    """Yield who is let in, by name."""
+    yield NOBODY, Nobody()
+    for risk in risks:
+        yield f"by forecast, risk {risk:g}", ByForecast(load, risk)
+    yield ALL, Everybody()
+    yield ORACLE, Oracle(load)
+
+
+def measured(load: LendingLoad, listing: Listing, strength: float = STRENGTH) -> Measured:
+    """Return what becomes of a load, in the order of so much strength (models/planning/orders.py)."""
+    queue = LendingQueue(load, listing, strength)
+    queue.run()
+    pairs = list(zip(load.jobs, queue.became, strict=True))
+    run_s = numpy.array([job.run_s for job in load.jobs])
+    stayed_s = numpy.array([became.end_s - job.submit_s for job, became in pairs])
+    return Measured(
+        mean_wait_s=float((stayed_s - run_s).mean()),
+        p95_wait_s=float(numpy.percentile(stayed_s - run_s, 95)),
+        slowdown=float(bounded_slowdowns(stayed_s, run_s).mean()),
+        there=statistics.fmean(became.lent for _, became in pairs),
+        interrupted=statistics.fmean(became.interrupted for _, became in pairs),
+        lost=sum(became.lost_s * job.gpus for job, became in pairs)
+        / sum(job.run_s * job.gpus for job in load.jobs),
+        owners_met=queue.met / max(1, queue.came),
+    )
+
+
+def rows(found: Found) -> list[Row]:
+    """Return a row for each case, load and arm."""
+    return [
+        {
+            "jobs": case,
+            "load": load,
+            "arm": name,
+            "mean wait (min)": round(_mean(each, "mean_wait_s") / 60, 1),
+            "p95 wait (h)": round(_mean(each, "p95_wait_s") / HOUR_S, 1),
+            "of own only %": round(100 * _of_own(found, (case, load, name)), 1),
+            "slowdown": round(_mean(each, "slowdown"), 2),
+            "there %": round(100 * _mean(each, "there")),
+            "interrupted %": round(100 * _mean(each, "interrupted"), 1),
+            "work lost %": round(100 * _mean(each, "lost"), 2),
+            "owners met %": round(100 * _mean(each, "owners_met"), 1),
+        }
+        for (case, load, name), each in found.items()
+    ]
+
+
+def _of_own(found: Found, key: tuple[str, float, str]) -> float:
+    """Return the mean over seeds of the mean wait, over that on own nodes alone."""
+    own = found[key[0], key[1], NOBODY]
+    return statistics.fmean(
+        one.mean_wait_s / max(1.0, other.mean_wait_s) for one, other in zip(found[key], own, strict=True)
+    )
+
+
+def _mean(each: list[Measured], name: str) -> float:
+    return statistics.fmean(getattr(one, name) for one in each)
+
+
+def said_of_owners(load: LendingLoad, for_s: float) -> list[Said]:
+    """Return what would be said of each idle node, moment by moment, and whether its owner was back by then."""
+    owners, found = Owners[int](), []
+    changes = []
+    for node, spans in enumerate(load.owners):
+        past = [span for span in spans if span[1] <= 0]
+        owners.learned(node, (later[0] - before[1] for before, later in pairwise(past)))
+        if not any(from_s <= 0 < to_s for from_s, to_s in spans):
+            owners.goes(node, past[-1][1] if past else 0.0)
+        changes += [(from_s, owners.comes, node) for from_s, _ in spans if from_s > 0]
+        changes += [(to_s, owners.goes, node) for _, to_s in spans if to_s > 0]
+    changes.sort(key=lambda change: (change[0], change[2]))
+    passed = 0
+    for now_s in numpy.arange(0.0, for_s, STEP_S).tolist():
+        while passed < len(changes) and changes[passed][0] <= now_s:
+            at_s, happens, node = changes[passed]
+            happens(node, at_s)
+            passed += 1
+        for node in owners.idle_since_s:
+            comes_s = [from_s for from_s, _ in load.owners[node]]
+            after = comes_s[bisect_right(comes_s, now_s) :]
+            found += [
+                (owners.back_within(node, now_s, more_s), bool(after) and after[0] < now_s + more_s)
+                for more_s in WITHIN_S
+            ]
+    return found
+
+
+def calibration(said: list[Said]) -> list[Row]:
+    """Return how often owners were back, by what was said of it."""
+    table: list[Row] = []
+    least = 0.0
+    for most in SHARES:
+        within = [(share, back) for share, back in said if least <= share < most]
+        if within:
+            table.append(
+                {
+                    "said %": f"{100 * least:.0f} to {100 * min(1.0, most):.0f}",
+                    "mean of it": round(100 * statistics.fmean(share for share, _ in within), 1),
+                    "back %": round(100 * statistics.fmean(back for _, back in within), 1),
+                    "moments": len(within),
+                }
+            )
+        least = most
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""The benchmark of lending over days: its queue by hand, and what it must show on real jobs and owners."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from bench.edge_loads import OWNERS, owners_file
+from bench.lending_loads import CASES, DAY_S, Asked, LendingLoad, read_lending_load
+from bench.lending_queue import ByForecast, Everybody, LendingQueue, Listing, Nobody, Oracle
+from bench.lending_risk import Measured, calibration, measured, rows, said_of_owners
+from bench.patent_loads import PHILLY
+from models.simulation.nodes import HOUR_S, Span
+from slurm_plugin.slurm.snapshot import AGAIN_S
+
+TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
+needs_traces = pytest.mark.skipif(
+    not all((TRACES / file).is_file() for file in (PHILLY, *map(owners_file, OWNERS))),
+    reason=f"no {PHILLY} and others in {TRACES}",
+)
+# An owner who has left his node for ten hours, nine times, and left it an hour ago.
+TENS = tuple((-HOUR_S * (2 + 11 * past), -HOUR_S * (1 + 11 * past)) for past in reversed(range(10)))
+
+
+def job(submit_s: float, run_s: float, gpus: int = 8, limit_s: float = math.inf) -> Asked:
+    return Asked(submit_s, run_s, run_s, run_s if limit_s == math.inf else limit_s, gpus)
+
+
+def one_each(*jobs: Asked, owner: tuple[Span, ...] = ()) -> LendingLoad:
+    """One own node, and a lent one."""
+    return LendingLoad(jobs=jobs, own_nodes=1, owners=(owner,))
+
+
+def run(load: LendingLoad, listing: Listing) -> LendingQueue:
+    queue = LendingQueue(load, listing)
+    queue.run()
+    return queue
+
+
+def ends_s(load: LendingLoad, listing: Listing) -> list[float]:
+    return [one.end_s for one in run(load, listing).became]
+
+
+def test_who_passes_does_not_delay_the_first() -> None:
+    first, large = job(0, 100, gpus=6), job(1, 10)
+    # Two GPUs are free until 100 s: for who will be done by then, by his limit, and nobody else.
+    short, long = job(2, 50, gpus=2), job(3, 50, gpus=2, limit_s=200)
+    assert ends_s(one_each(first, large, short), Nobody()) == [100, 110, 52]
+    assert ends_s(one_each(first, large, long), Nobody()) == [100, 110, 160]
+
+
+def test_shorter_ones_come_first() -> None:
+    assert ends_s(one_each(job(0, 10), job(1, 100), job(2, 50)), Nobody()) == [10, 160, 60]
+
+
+def test_who_meets_an_owner_begins_anew() -> None:
+    load = one_each(job(0, 1000), job(0, 1000), owner=((300, 5000),))
+    queue = run(load, Everybody())
+    assert [one.end_s for one in queue.became] == [1000, 2000]
+    met = queue.became[1]
+    assert (met.interrupted, met.lost_s, met.start_s, met.lent) == (1, 300, 1000, False)
+    assert (queue.came, queue.met) == (0, 0)  # jobs had come by then
+    # He is not looked at again at once.
+    free = one_each(job(0, 1000), job(0, 1000), owner=((300, 301),))
+    assert run(free, Everybody()).became[1].start_s == 300 + AGAIN_S
+
+
+def test_who_knows_the_owners_is_never_interrupted() -> None:
+    load = one_each(job(0, 1000), job(1, 1000), job(2, 200), owner=((300, 5000),))
+    assert ends_s(load, Oracle(load)) == [1000, 2000, 202]
+
+
+def test_the_forecast_is_productions_own() -> None:
+    """An owner comes after ten hours; half an hour is less than what he leaves, eleven hours are more."""
+    owner = (*TENS, (9 * HOUR_S, 10 * HOUR_S))
+    full = job(0, 8 * HOUR_S)
+    short = one_each(full, job(10, HOUR_S / 2), owner=owner)
+    # He is let in when it is seen that he waits, not at once.
+    assert [one.start_s for one in run(short, ByForecast(short, 0.2)).became] == [0, 60]
+    long = one_each(full, job(10, 11 * HOUR_S), owner=owner)
+    assert ends_s(long, ByForecast(long, 1.0)) == [8 * HOUR_S, 19 * HOUR_S]
+
+
+def test_who_would_wait_for_days_may_try_it_once_where_that_is_allowed() -> None:
+    # Every second time the owner was away for two hours, else for ten; of runs of five hours half were ended.
+    past = [(-HOUR_S * (1 + 14 * time), -HOUR_S * 14 * time) for time in range(6)]
+    past += [(-HOUR_S * (4 + 14 * time), -HOUR_S * (3 + 14 * time)) for time in range(6)]
+    load = one_each(job(0, 800 * HOUR_S), job(10, 5 * HOUR_S), owner=(*sorted(past), (HOUR_S, 2 * HOUR_S)))
+    bold, careful = (run(load, ByForecast(load, risk)).became[1] for risk in (1.0, 0.5))
+    assert (bold.interrupted, bold.lent, bold.lost_s) == (1, False, HOUR_S - 60)
+    assert (careful.interrupted, careful.lent) == (0, True)
+
+
+def test_owners_are_as_often_back_as_is_said_where_they_keep_their_habits() -> None:
+    coming = tuple((HOUR_S * (9 + 11 * time), HOUR_S * (10 + 11 * time)) for time in range(20))
+    load = one_each(job(0, 1), owner=(*TENS, *coming))
+    said = said_of_owners(load, 9 * DAY_S)
+    table = calibration(said)
+    assert sum(int(str(row["moments"])) for row in table) == len(said) > 1000
+    # Nine spells of ten hours each, and more: nobody is back before, all of them then.
+    assert table[0]["back %"] == 0
+    assert table[-1]["back %"] == 100
+
+
+def test_a_row_by_hand() -> None:
+    own, ours = (Measured(one * 60, HOUR_S, 2.0, 0.5, 0.25, 0.01, 0.1) for one in (20, 5))
+    found = {("mixed", 0.7, "own nodes only"): [own, own], ("mixed", 0.7, "x"): [ours, own]}
+    table = rows(found)
+    assert [row["of own only %"] for row in table] == [100, 62.5]
+    assert table[1]["mean wait (min)"] == 12.5
+
+
+@needs_traces
+@pytest.mark.parametrize("case", list(CASES))
+def test_a_load_asks_for_what_it_is_told(case: str) -> None:
+    for_s = CASES[case].days * DAY_S
+    load = read_lending_load(TRACES, CASES[case], 0.8, 3)
+    asked = sum(one.gpus * one.run_s for one in load.jobs) / (load.own_nodes * 8 * for_s)
+    assert asked == pytest.approx(0.8, rel=0.3)
+    assert all(0 <= one.submit_s < for_s and one.run_s <= one.limit_s for one in load.jobs)
+    assert read_lending_load(TRACES, CASES[case], 0.8, 3) == load
+
+
+@needs_traces
+def test_on_real_owners_lending_saves_waits_and_loses_less_than_where_all_list_both() -> None:
+    """One seed of those on which the rule was chosen; figures are in docs/decisions/0074."""
+    load = read_lending_load(TRACES, CASES["mixed"], 0.7, 1)
+    own, careful, default, both = (
+        measured(load, listing)
+        for listing in (Nobody(), ByForecast(load, 0.2), ByForecast(load, 0.5), Everybody())
+    )
+    assert default.mean_wait_s < 0.5 * own.mean_wait_s
+    assert default.mean_wait_s <= careful.mean_wait_s
+    assert default.lost < 0.5 * both.lost
