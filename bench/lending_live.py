@@ -1,6 +1,6 @@
 """Jobs let onto idle nodes of others by forecast, on a real Slurm; and by everybody listing both, and not at all.
 
-    python -m bench.lending_live [--full 160] [--seen 900] [--risk 0.2] [--rounds 2] [--seed 1] [--slurm-prefix DIR]
+    python -m bench.lending_live [--full 160] [--seen 900] [--risk 0.5] [--rounds 2] [--seed 1] [--slurm-prefix DIR]
 
 The queue is that of advisor_live.py, and the advisor reorders it in all three. Behind its nodes there are LENT more, of
 owners who come and go: who is there then is ended, and queued again after a while. How long jobs run, and owners stay
@@ -214,7 +214,7 @@ def main() -> None:
         default=900.0,
         help="for how many seconds owners were seen before the first round",
     )
-    parser.add_argument("--risk", type=float, default=0.2, help="how likely an owner may be back too soon")
+    parser.add_argument("--risk", type=float, default=0.5, help="how likely an owner may be back too soon")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--slurm-prefix", type=Path)

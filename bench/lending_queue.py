@@ -34,7 +34,7 @@ from slurm_plugin.slurm.snapshot import (
     Snapshot,
 )
 
-PERIOD_S = float(Advisor().period_s)
+PERIOD_S, HORIZON_S = float(Advisor().period_s), Advisor().horizon_s
 # Of one moment, in this order; an owner goes before one comes.
 END, GOES, COMES, SUBMIT, CYCLE = range(5)
 OWN, LENT, OWNER = "own", "lent", "owner"
@@ -76,9 +76,11 @@ class Became(msgspec.Struct):
 
 
 class LendingQueue:
-    """The loop. Lent nodes are numbered behind the own ones."""
+    """The loop. Lent nodes are numbered behind the own ones; a run takes `slower` times as long there."""
 
-    def __init__(self, load: LendingLoad, listing: Listing, strength: float = STRENGTH) -> None:
+    def __init__(
+        self, load: LendingLoad, listing: Listing, strength: float = STRENGTH, slower: float = 1.0
+    ) -> None:
         self.jobs, self.listing, self.own, self.owners = load.jobs, listing, load.own_nodes, load.owners
         nodes = load.own_nodes + len(load.owners)
         self.free = [GPUS_A_NODE] * nodes
@@ -87,7 +89,7 @@ class LendingQueue:
         # (its place, its number), in this order; and since when it waits (seconds).
         self.waiting: list[tuple[float, int]] = []
         self.since_s = [job.submit_s for job in load.jobs]
-        self.strength = strength
+        self.strength, self.slower = strength, slower
         self.became = [Became() for _ in load.jobs]
         self.now_s = 0.0
         self.owners_changed = True
@@ -214,7 +216,7 @@ class LendingQueue:
 
     def _start(self, number: int, job: Asked, node: int) -> None:
         self.free[node] -= job.gpus
-        end_s = self.now_s + job.run_s
+        end_s = self.now_s + job.run_s * (self.slower if node >= self.own else 1.0)
         self.on[node][number] = Running(node, self.now_s, end_s, self.now_s + job.limit_s)
         heapq.heappush(self.events, (end_s, END, number))
 
@@ -370,7 +372,10 @@ class ByForecast(Nobody):
 
 
 def planned(queue: LendingQueue) -> list[PlannedJob]:
-    """Return when jobs are expected to start on own nodes; who runs longer than expected has as long again to go."""
+    """Return when jobs are expected to start on own nodes: never, where that is beyond a plan's horizon.
+
+    Who runs longer than expected has as long again to go.
+    """
     own = range(queue.own)
     capacity = (queue.own * GPUS_A_NODE * MILLI, 0, 0)
     busy = [
@@ -385,7 +390,8 @@ def planned(queue: LendingQueue) -> list[PlannedJob]:
     for _, number in queue.waiting:
         job = queue.jobs[number]
         units = units_of(_amounts(job), capacity)
-        start_s = lanes.start_s(units, job.expected_s) - queue.now_s
+        told_s = lanes.start_s(units, job.expected_s) - queue.now_s
+        start_s = told_s if told_s <= HORIZON_S else math.inf
         lanes.take(units, job.expected_s)
         found.append(
             PlannedJob(

@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument(
         "--strength", type=float, default=STRENGTH, help="of the advisor's order; 0: first come, first served"
     )
+    parser.add_argument("--slower", type=float, default=1.0, help="how much longer runs take on lent nodes")
     parser.add_argument("--show", choices=SHOWN)
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
@@ -112,9 +113,14 @@ def arms(load: LendingLoad, risks: Iterable[float]) -> Iterator[tuple[str, Listi
     yield ORACLE, Oracle(load)
 
 
-def measured(load: LendingLoad, listing: Listing, strength: float = STRENGTH) -> Measured:
-    """Return what becomes of a load, in the order of so much strength (models/planning/orders.py)."""
-    queue = LendingQueue(load, listing, strength)
+def measured(
+    load: LendingLoad, listing: Listing, strength: float = STRENGTH, slower: float = 1.0
+) -> Measured:
+    """Return what becomes of a load, in the order of so much strength (models/planning/orders.py).
+
+    Nobody, not even the oracle, knows by how much lent nodes are slower.
+    """
+    queue = LendingQueue(load, listing, strength, slower)
     queue.run()
     pairs = list(zip(load.jobs, queue.became, strict=True))
     run_s = numpy.array([job.run_s for job in load.jobs])

@@ -303,7 +303,7 @@ class LentPartition(Section, frozen=True, kw_only=True):
 
     name: str
     jobs_of: tuple[str, ...]
-    risk: Share = 0.2
+    risk: Share = 0.5
 
     def __post_init__(self) -> None:
         """Refuse one that lends to itself, or to nobody."""

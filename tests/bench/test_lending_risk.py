@@ -10,7 +10,16 @@ import pytest
 
 from bench.edge_loads import OWNERS, owners_file
 from bench.lending_loads import CASES, DAY_S, Asked, LendingLoad, read_lending_load
-from bench.lending_queue import ByForecast, Everybody, LendingQueue, Listing, Nobody, Oracle
+from bench.lending_queue import (
+    ByForecast,
+    Everybody,
+    LendingQueue,
+    Listing,
+    Nobody,
+    Oracle,
+    Running,
+    planned,
+)
 from bench.lending_risk import Measured, calibration, measured, rows, said_of_owners
 from bench.patent_loads import PHILLY
 from models.simulation.nodes import HOUR_S, Span
@@ -68,6 +77,12 @@ def test_who_meets_an_owner_begins_anew() -> None:
     assert run(free, Everybody()).became[1].start_s == 300 + AGAIN_S
 
 
+def test_a_run_takes_longer_on_slower_nodes_of_others() -> None:
+    queue = LendingQueue(one_each(job(0, 100), job(0, 100)), Everybody(), slower=3)
+    queue.run()
+    assert [one.end_s for one in queue.became] == [100, 300]
+
+
 def test_who_knows_the_owners_is_never_interrupted() -> None:
     load = one_each(job(0, 1000), job(1, 1000), job(2, 200), owner=((300, 5000),))
     assert ends_s(load, Oracle(load)) == [1000, 2000, 202]
@@ -111,6 +126,15 @@ def test_a_row_by_hand() -> None:
     table = rows(found)
     assert [row["of own only %"] for row in table] == [100, 62.5]
     assert table[1]["mean wait (min)"] == 12.5
+
+
+def test_who_starts_beyond_the_horizon_is_not_told_when() -> None:
+    for left_h, told_s in ((23, 23 * HOUR_S), (25, math.inf)):
+        queue = LendingQueue(one_each(job(0, left_h * HOUR_S), job(0, 1)), Nobody())
+        queue.on[0][0] = Running(0, 0, left_h * HOUR_S, left_h * HOUR_S)
+        queue.free[0] = 0
+        queue.waiting = [(0.0, 1)]
+        assert [one.start_s for one in planned(queue)] == [told_s]
 
 
 @needs_traces

@@ -86,6 +86,25 @@ def test_who_will_be_done_before_owners_are_back_is_let_in() -> None:
     assert changes(lending(hourly), on(short, long)) == {}
 
 
+def test_by_default_who_would_more_likely_than_not_be_interrupted_is_not() -> None:
+    of = Lending(
+        Config(lent_partitions=(LentPartition(name="lent", jobs_of=("batch",)),)),
+        told(a_third_and_rest(2 * H, 10 * H)),
+    )
+    short, long = waiting(2, limit_s=1800), waiting(3, limit_s=9.5 * H)
+    # A third of owners are back an hour from now, which he who would wait for 11 hours may risk; all in nine.
+    assert changes(of, on(short, waiting(4, limit_s=3 * H), long)) == {2: BOTH, 4: BOTH}
+
+
+def a_third_and_rest(first_s: float, second_s: float) -> dict[str, list[Span]]:
+    """Return owners who stay away for so long in a third of cases, and left their nodes an hour ago."""
+    spans, ends_s = list[Span](), NOW_S - H
+    for past in range(20):
+        spans.append((ends_s - 60, ends_s))
+        ends_s -= 60 + (second_s if past % 3 else first_s)
+    return dict.fromkeys(("n2", "n3"), spans[::-1])
+
+
 @pytest.mark.parametrize(
     "fields",
     [

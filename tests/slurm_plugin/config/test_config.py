@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from accounting.errors import ConfigError
 from slurm_plugin.config.file import config_path, known_keys, load_config, parse_config, render_config
-from slurm_plugin.config.settings import Config, Policy, Rule
+from slurm_plugin.config.settings import Config, LentPartition, Policy, Rule
 
 SHIPPED = Path(__file__).resolve().parents[3] / "etc" / "rightsizer.toml"
 
@@ -33,6 +33,13 @@ def test_the_shipped_file_says_which_keys_of_the_policy_a_rule_cannot_have() -> 
     assert set(re.findall(r"\w+_\w+", said.partition("which hold for all")[0])) == lacking
     example = text[text.index("# [[rules]]") : text.index("# from here on")]
     assert parse_config(re.sub(r"^# ?", "", example, flags=re.MULTILINE)).rules[0].headroom == 0.25
+
+
+def test_the_shipped_example_of_a_lent_partition_has_the_default_risk() -> None:
+    text = SHIPPED.read_text(encoding="utf-8")
+    example = text[text.index("# [[lent_partitions]]") :]
+    (lent,) = parse_config(re.sub(r"^# ?", "", example, flags=re.MULTILINE)).lent_partitions
+    assert lent == LentPartition(name="scavenge", jobs_of=("batch",))
 
 
 def test_an_empty_file_is_the_defaults() -> None:
