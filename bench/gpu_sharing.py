@@ -6,7 +6,8 @@
 Semi-synthetic (bench/gpu_sharing_load.py): measured speeds of pairs by Gavel, arrivals and run times by Philly
 ($RIGHTSIZER_TRACES), kinds drawn. A load of 1 asks for as much work, run alone, as there are GPUs. All wait on the
 same arrivals; figures are means over seeds. Ours begins with a fifth of the pairs, drawn, and learns; the truth known
-from the beginning is a bound for it. Peers are in bench/gpu_sharing_peers.py; terms were chosen on seeds 100 to 103.
+from the beginning is a bound for it. Long jobs give way to short ones in slots, but for «nobody suspended». Peers are
+in bench/gpu_sharing_peers.py; terms were chosen on seeds 100 to 103.
 
 Beside that: how far predicted speeds of pairs that were held out are off, and what a decision costs.
 """
@@ -14,6 +15,7 @@ Beside that: how far predicted speeds of pairs that were held out are off, and w
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -40,9 +42,10 @@ HOUR_S = 3600.0
 MOST_RATIO, MOST_OF_MEAN_ERROR, LEAST_OF_BOUND, MOST_DECISION_MS = 0.8, 0.5, 0.9, 100.0
 FIFO, SHORTEST, ATTAINED = "exclusive, FIFO", "exclusive, shortest first (knows)", "exclusive, least attained"
 FIRST_FIT, RANDOM, BY_USE = "two, first fit", "two, random", "two, by utilisation"
-OURS, STILL, NOTHING, BOUND = (
+OURS, STILL, KEEPING, NOTHING, BOUND = (
     "pairing",
     "pairing, no moves",
+    "pairing, nobody suspended",
     "pairing, knows nothing, tries",
     "pairing, truth known",
 )
@@ -103,6 +106,7 @@ def ways(table: Measured, load: Load, seed: int) -> dict[str, Callable[[], Shari
         RANDOM: lambda: random_pairs(table.speed, seed),
         BY_USE: lambda: by_utilisation(table.speed, table.use_of_twins()),
         STILL: lambda: ours(KNOWN, Terms(), moves=False),
+        KEEPING: lambda: ours(KNOWN, Terms(long_s=math.inf)),
         OURS: lambda: ours(KNOWN, Terms()),
         NOTHING: lambda: ours(0.0, Terms(trying=0.5)),
         BOUND: lambda: ours(1.0, Terms()),

@@ -7,8 +7,13 @@ together do hardly more than one. How long jobs will run is not asked: weights t
 (docs/decisions/0073). In a slot whoever came second to a GPU is matched again, and moves where that gains enough,
 or to a GPU that nobody waits for.
 
-Who has waited too long and can share with nobody gets a GPU to itself: the job that came last to one it is alone on
-takes no other, until one ends.
+In a slot, too, who has run long gives its GPU up to who waits and has not, and is then matched again: it stays beside
+who came, shares another GPU, or is suspended. So short jobs need not wait for long ones, whose lengths nobody knew:
+least attained service first, in two queues (Tiresias, Gu et al. 2019).
+
+Nobody waits for ever. Who has waited too long goes before all others in a slot, unless it has run longer than that.
+Who has and can share with nobody gets a GPU to itself: the job that came last to one it is alone on takes no other,
+until one ends.
 
 From G-Share (Lin et al., Computer Engineering & Science 48(3), 2026): the matching, with interference learned off and
 on line, in time slots. What its weights are exactly its abstract does not say.
@@ -16,8 +21,9 @@ on line, in time slots. What its weights are exactly its abstract does not say.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import msgspec
 import numpy
@@ -27,9 +33,14 @@ from models.gpus.interference import Interference
 from models.gpus.matching import matched
 from models.scheduling.room import Floats, Ints, Mask
 
+# Who has waited too long, who has not run long yet, and who has: the first go before the next.
+OVERDUE, SHORT, LONG = 0, 1, 2
+# 2 to 8 h are alike within 2 %, in an hour too many give way (docs/decisions/0073).
+LONG_S = 14_400.0
+
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job of one GPU: of which kind, how long it has waited since it came, and has run so far (seconds)."""
+    """A job of one GPU: of which kind, how long it has waited in all, and has run so far (seconds)."""
 
     job_id: int
     kind: str
@@ -43,12 +54,16 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     A move must gain `move_gain` more than staying. `trying` is by how many standard deviations of what is not sure a
     pair is thought to be better than expected: 0 pairs on evidence alone, and never learns of a pair that is thought to
     lose; 0.5 finds out, from nothing if need be.
+
+    Who has run for `long_s` gives way in a slot to who waits and has not. Who has waited for `most_wait_s`, and longer
+    than it has run, goes before both. With an infinite `long_s` nobody gives way.
     """
 
     least_gain: float = 0.02
     move_gain: float = 0.05
     trying: float = 0.0
     most_wait_s: float = 43_200.0
+    long_s: float = LONG_S
 
     def __post_init__(self) -> None:
         """Refuse terms by which pairs would lose."""
@@ -58,14 +73,27 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
                 "negative move_gain or trying"
             )
 
+    def level(self, job: Job) -> int:
+        """Return before whom a job goes: OVERDUE, SHORT, LONG; where nobody gives way, all are alike."""
+        if math.isinf(self.long_s):
+            return SHORT
+        if job.waited_s > max(self.most_wait_s, job.ran_s):
+            return OVERDUE
+        return SHORT if job.ran_s < self.long_s else LONG
+
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a job goes, None: it waits; beside whom, None: alone. `left` is the GPU it moves away from."""
+    """Where a job goes, None: it waits; beside whom, None: alone. `left` is the GPU it moves away from.
+
+    `instead_of` is who has run long and gives the GPU up to it, to wait, to move, or to stay there beside it (`left` is
+    `gpu` then).
+    """
 
     job: Job
     gpu: int | None
     beside: Job | None = None
     left: int | None = None
+    instead_of: Job | None = None
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,9 +109,10 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Guest(msgspec.Struct, frozen=True, gc=False):
-    """A job that seeks a host; `on` is the GPU that it is on now, beside another."""
+    """A job that seeks a host; `left` is the GPU that it is on, and so is `on` if it may stay there beside another."""
 
     job: Job
+    left: int | None = None
     on: int | None = None
 
 
@@ -107,26 +136,62 @@ def pair(
     """
     terms = terms or Terms()
     gain = gains(known, terms.trying)
-    queue = sorted(waiting, key=lambda job: (-job.waited_s, job.job_id))
-    free = [gpu for gpu, jobs in enumerate(gpus) if not jobs]
+    queue = sorted(waiting, key=lambda job: (terms.level(job), -job.waited_s, job.job_id))
+    on = [sorted(jobs, key=lambda job: (terms.level(job), -job.ran_s, job.job_id)) for jobs in gpus]
+    free = [gpu for gpu, jobs in enumerate(on) if not jobs]
     first = [Choice(job=job, gpu=gpu) for job, gpu in zip(queue, free, strict=False)]
+    given_up = _given_up(on, queue[len(first) :], terms) if moving else {}
+    first += [Choice(job=job, gpu=gpu, instead_of=on[gpu][0]) for gpu, job in given_up.items()]
     queue = queue[len(first) :]
-    hosts = {gpu: jobs[0] for gpu, jobs in enumerate(gpus) if len(jobs) == 1}
+    hosts = {gpu: jobs[0] for gpu, jobs in enumerate(on) if len(jobs) == 1}
     hosts |= {choice.gpu: choice.job for choice in first if choice.gpu is not None}
     kept_free = _kept_free(hosts, queue, known, gain, terms)
     for gpu in kept_free:
         del hosts[gpu]
-    sharing: list[_Guest] = []
-    for gpu, jobs in enumerate(gpus) if moving else ():
-        if len(jobs) > 1:
-            hosts[gpu], second = sorted(jobs, key=lambda job: (-job.ran_s, job.job_id))
-            sharing.append(_Guest(second, gpu))
-    apart = _apart(sharing, hosts, free[len(first) :], known, gain, terms)
+    seeking: list[_Guest] = []
+    if moving:
+        hosts |= {gpu: jobs[0] for gpu, jobs in enumerate(on) if len(jobs) > 1 and gpu not in given_up}
+        seeking = list(_seeking(on, hosts, given_up, known, gain))
+    apart = _apart(seeking, hosts, free[len(first) :], known, gain, terms)
     hosts |= {choice.gpu: choice.job for choice in apart if choice.gpu is not None}
     left = {choice.left for choice in apart}
-    guests = [*map(_Guest, queue), *(guest for guest in sharing if guest.on not in left)]
-    later = _matched(hosts, guests, known, gain, terms)
-    return Round(choices=(*first, *apart, *later), hosts=hosts, kept_free=kept_free)
+    guests = [*map(_Guest, queue), *(guest for guest in seeking if guest.left not in left)]
+    later = list(_matched(hosts, guests, known, gain, terms))
+    going = {choice.job.job_id for choice in later}
+    stay = [
+        Choice(job=guest.job, gpu=guest.on, beside=hosts[guest.on], left=guest.on)
+        for guest in seeking
+        if guest.on in given_up and guest.job.job_id not in going
+    ]
+    return Round(choices=(*first, *apart, *later, *stay), hosts=hosts, kept_free=kept_free)
+
+
+def _given_up(on: Sequence[Sequence[Job]], queue: Sequence[Job], terms: Terms) -> dict[int, Job]:
+    """Return the GPUs that are given up, and to whom of those who wait; who has run longest gives way first."""
+    longest = sorted(
+        (gpu for gpu, jobs in enumerate(on) if jobs),
+        key=lambda gpu: (-terms.level(on[gpu][0]), -on[gpu][0].ran_s, gpu),
+    )
+    pairs = zip(queue, longest, strict=False)
+    return {gpu: job for job, gpu in pairs if terms.level(job) < terms.level(on[gpu][0])}
+
+
+def _seeking(
+    on: Sequence[Sequence[Job]],
+    hosts: dict[int, Job],
+    given_up: Container[int],
+    known: Interference,
+    gain: Floats,
+) -> Iterator[_Guest]:
+    """Yield the jobs that run and seek a host anew: who came second to a GPU, and all on one that is given up."""
+    for gpu, jobs in enumerate(on):
+        if gpu not in given_up:
+            yield from (_Guest(job, gpu, gpu) for job in jobs[1:])
+            continue
+        host = hosts.get(gpu)
+        # Of two that give way one may stay, who does more beside who comes.
+        stays = host and max(jobs, key=lambda job: gain[known.number(job.kind), known.number(host.kind)])
+        yield from (_Guest(job, gpu, gpu if job is stays else None) for job in jobs)
 
 
 def _apart(
@@ -216,5 +281,5 @@ def _carried_out(
         for row, kind in enumerate(kinds):
             for _ in range(0 if kind == one[1] else int(found[row, column])):
                 guest, gpu = next(going), next(open_gpus[row])
-                yield Choice(job=guest.job, gpu=gpu, beside=hosts[gpu], left=guest.on)
-        yield from (Choice(job=guest.job, gpu=None, left=guest.on) for guest in going)
+                yield Choice(job=guest.job, gpu=gpu, beside=hosts[gpu], left=guest.left)
+        yield from (Choice(job=guest.job, gpu=None, left=guest.left) for guest in going)

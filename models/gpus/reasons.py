@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from models.gpus.interference import Estimate, Interference
-from models.gpus.pairing import Choice, Job, Round, Terms
+from models.gpus.pairing import OVERDUE, Choice, Job, Round, Terms
 
 HOUR_S = 3600.0
 
@@ -34,17 +34,35 @@ def _told(
 ) -> str:
     job, host = choice.job, choice.beside
     if choice.gpu is None:
-        leaves = "" if choice.left is None else f"leaves {called(choice.left)} and "
-        return f"{_named(job)} {leaves}waits: {_why_not(job, found, known, terms)}"
+        return f"{_named(job)} {_leaves(choice, found, called)}waits: {_why_not(job, found, known, terms)}"
+    if choice.instead_of is not None:
+        return f"{_named(job)} has {called(choice.gpu)}: {_why_now(job, choice.instead_of, terms)}"
     if host is None:
         comes = "" if choice.left is None else f"; it moves there from {called(choice.left)}"
         return f"{_named(job)} has {called(choice.gpu)}, which was free, to itself{comes}"
     own, others = known.estimate(job.kind, host.kind), known.estimate(host.kind, job.kind)
     moves = "" if choice.left is None else f" It moves there from {called(choice.left)}."
+    if choice.left == choice.gpu:
+        moves = f" It was there before, and gave {called(choice.gpu)} up."
     return (
         f"{_named(job)} shares {called(choice.gpu)} with {_named(host)}: it runs at {_speed(own)} of its speed alone, "
         f"the other at {_speed(others)}; together they do {own.speed + others.speed:.2f} of what one alone does."
         f"{moves} {_best_other(job, host, found, known)}"
+    )
+
+
+def _leaves(choice: Choice, found: Round, called: Callable[[int], str]) -> str:
+    if choice.left is None:
+        return ""
+    to = [_named(one.job) for one in found.choices if one.gpu == choice.left and one.instead_of is not None]
+    return f"leaves {called(choice.left)} {'to ' + to[0] + ' ' if to else ''}and "
+
+
+def _why_now(job: Job, instead_of: Job, terms: Terms) -> str:
+    overdue = terms.level(job) == OVERDUE
+    why = f"waited {job.waited_s / HOUR_S:.1f} h" if overdue else f"run {job.ran_s / HOUR_S:.1f} h so far"
+    return (
+        f"it has {why}, and {_named(instead_of)}, which has run {instead_of.ran_s / HOUR_S:.1f} h, gives way"
     )
 
 

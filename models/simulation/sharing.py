@@ -37,6 +37,6 @@ class LearnedPairing:
     def _jobs(self, seen: Seen, numbers: Iterable[int]) -> Iterable[Job]:
         kinds = self.known.kinds
         for number in numbers:
-            waited_s = seen.now_s - float(seen.submit_s[number])
             ran_s = float(seen.ran_s[number])
+            waited_s = seen.now_s - float(seen.submit_s[number]) - ran_s
             yield Job(job_id=number, kind=kinds[seen.kind[number]], waited_s=waited_s, ran_s=ran_s)

@@ -28,6 +28,11 @@ MOST = 1e12
 @click.option("--jobs", type=FILE, help="Who is on each GPU, and who waits (CSV): say who would best share.")
 @click.option("--move", is_flag=True, help="Jobs that run may move, or wait again.")
 @click.option(
+    "--suspend",
+    is_flag=True,
+    help="As --move, and who has run for four hours makes room for who waits and has not.",
+)
+@click.option(
     "--trying",
     type=click.FloatRange(0, 5),
     default=0.0,
@@ -40,6 +45,7 @@ def share(
     pairs: Path,
     jobs: Path | None,
     move: bool,
+    suspend: bool,
     trying: float,
     gpu_mem_mib: float | None,
     output_format: str,
@@ -50,17 +56,18 @@ def share(
     where known, seconds (for how long that was seen; else ten hours) and mem_mib (what the kind needs of a GPU's
     memory). Pairs that are not in it are predicted.
 
-    With --jobs, a CSV file with job, kind, gpu (its name; none: the job waits), and where known waited_s, ran_s and
-    mem_mib: who would best go where, and why. A line with a gpu and no job is a GPU that is free. Nothing is asked of
-    Slurm, and nothing changed. docs/gpu-sharing.md has more.
+    With --jobs, a CSV file with job, kind, gpu (its name; none: the job waits), and where known waited_s, ran_s (in
+    all, of jobs that run, too) and mem_mib: who would best go where, and why. A line with a gpu and no job is a GPU
+    that is free. Nothing is asked of Slurm, and nothing changed. docs/gpu-sharing.md has more.
 
     \b
     Example:
       rightsizer share pairs.csv
       rightsizer share pairs.csv --jobs now.csv --gpu-mem-mib 81920
+      rightsizer share pairs.csv --jobs now.csv --suspend
     """
     from models.gpus.interference import Interference, cramped
-    from models.gpus.pairing import Terms
+    from models.gpus.pairing import LONG_S, Terms
 
     told = _rows(pairs, PAIR_COLUMNS)
     now = [] if jobs is None else _rows(jobs, JOB_COLUMNS)
@@ -76,7 +83,8 @@ def share(
     if jobs is None:
         print_rows(_pair_rows(known), output_format, f"{pairs.name}: two on a GPU")
     else:
-        rows = _job_rows(now, jobs, known, Terms(trying=trying), move=move)
+        terms = Terms(trying=trying, long_s=LONG_S if suspend else math.inf)
+        rows = _job_rows(now, jobs, known, terms, move=move or suspend)
         print_rows(
             rows, output_format, f"{jobs.name}: who would best go where", ("job", "gpu", "beside", "why")
         )

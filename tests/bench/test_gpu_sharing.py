@@ -9,7 +9,17 @@ import numpy
 import pytest
 
 from bench import gpu_sharing
-from bench.gpu_sharing import BOUND, EXCLUSIVE, OURS, PACKING, errors_of, goal_rows, simulated, time_rows
+from bench.gpu_sharing import (
+    BOUND,
+    EXCLUSIVE,
+    KEEPING,
+    OURS,
+    PACKING,
+    errors_of,
+    goal_rows,
+    simulated,
+    time_rows,
+)
 from bench.gpu_sharing_decisions import Cluster, greedy, paired
 from bench.gpu_sharing_load import GAVEL, PHILLY, Measured, drawn_load, measured, philly
 from bench.gpu_sharing_peers import (
@@ -157,6 +167,17 @@ def test_on_one_load_the_pairing_is_ahead_of_its_peers(monkeypatch: pytest.Monke
     means = {name: float(figures[0, 0]) for (_, name), figures in ran.items()}
     assert means[OURS] < 0.8 * min(means[name] for name in EXCLUSIVE)
     assert means[OURS] < min(means[name] for name in PACKING)
+
+
+@needs_traces
+def test_where_two_hardly_gain_it_helps_that_long_jobs_give_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpu_sharing, "JOBS", 400)
+    monkeypatch.setattr(gpu_sharing, "GPUS", 10)
+    ran = simulated(measured(TRACES, "k80"), philly(TRACES), [1.1], range(2))
+    means = {name: float(figures[:, 0].mean()) for (_, name), figures in ran.items()}
+    assert means[OURS] < 0.95 * means[KEEPING]
 
 
 def test_all_work_is_done_under_every_peer() -> None:

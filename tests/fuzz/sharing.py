@@ -16,6 +16,9 @@ from tests.fuzz.target import Target
 # Between both tables of an input.
 BETWEEN = b"\n--\n"
 PAIRS = b"kind,beside,speed,seconds,mem_mib\nlm,resnet,0.68,600,8000\nresnet,lm,0.74,600,4000\nlm,lm,0,,\n"
+LONG = (
+    b"job,kind,gpu,waited_s,ran_s,mem_mib\n11,resnet,node1:0,,20000,\n12,lm,node1:0,,15000,\n22,lm,,100,,\n"
+)
 JOBS = b"job,kind,gpu,waited_s,ran_s,mem_mib\n11,resnet,node1:0,,60,\n22,lm,,100,,\n,,node1:1,,,\n"
 
 
@@ -26,11 +29,11 @@ def check(data: bytes) -> None:
         files = Path(name) / "pairs.csv", Path(name) / "now.csv"
         for file, content in zip(files, (pairs, jobs), strict=True):
             file.write_bytes(content)
-        for move in (False, True):
+        for move, suspend in ((False, False), (True, False), (False, True)):
             told = ""
             try:
                 with redirect_stdout(StringIO()):
-                    share.callback(*files, move, 0.5, 16_000.0, "csv")  # type: ignore[misc]
+                    share.callback(*files, move, suspend, 0.5, 16_000.0, "csv")  # type: ignore[misc]
             except ConfigError as error:
                 told = str(error)
             assert not told or told.startswith((name, "kind ")), told
@@ -39,6 +42,7 @@ def check(data: bytes) -> None:
 def seeds() -> Iterator[bytes]:
     """Yield tables as docs/gpu-sharing.md has them, and one alone."""
     yield PAIRS + BETWEEN + JOBS
+    yield PAIRS + BETWEEN + LONG
     yield PAIRS + BETWEEN
     yield b"kind,beside,speed\na,b,1\n" + BETWEEN + b"job,kind,gpu\n1,a,g\n2,b,\n3,a,\n"
     yield from found("sharing")

@@ -1,6 +1,7 @@
 """Who shares a GPU with whom: the best matching, nobody who does not fit, nothing that loses, nobody for ever last."""
 
 import itertools
+import math
 import random
 
 import numpy
@@ -162,13 +163,22 @@ slots = st.lists(st.lists(st.sampled_from(KINDS[1:]), max_size=2), min_size=1, m
 
 
 @settings(max_examples=150, deadline=None)
-@given(on=slots, waits=jobs_of_kinds, shuffled=st.randoms(use_true_random=False), moving=st.booleans())
+@given(
+    on=slots,
+    waits=jobs_of_kinds,
+    shuffled=st.randoms(use_true_random=False),
+    moving=st.booleans(),
+    hours=st.integers(1, 6),
+)
 def test_everybody_is_somewhere_once_and_the_order_given_does_not_matter(
-    on: list[list[str]], waits: list[str], shuffled: random.Random, moving: bool
+    on: list[list[str]], waits: list[str], shuffled: random.Random, moving: bool, hours: int
 ) -> None:
     numbers = itertools.count()
-    gpus = [[job(number := next(numbers), kind, ran_s=7.0 * number % 5) for kind in kinds] for kinds in on]
-    waiting = [job(next(numbers), kind, waited_s=float(len(kind))) for kind in waits]
+    unit_s = hours * HOUR_S
+    gpus = [
+        [job(number := next(numbers), kind, ran_s=7 * number % 5 * unit_s) for kind in kinds] for kinds in on
+    ]
+    waiting = [job(next(numbers), kind, waited_s=len(kind) * unit_s) for kind in waits]
     known = all_known()
     found = pair(gpus, waiting, known, moving=moving)
     place = {one.job_id: gpu for gpu, jobs in enumerate(gpus) for one in jobs}
@@ -185,6 +195,93 @@ def test_everybody_is_somewhere_once_and_the_order_given_does_not_matter(
         assert len(there) < 2 or known.fits[tuple(there)]
     shuffled.shuffle(waiting)
     assert pair(gpus, waiting, known, moving=moving) == found
+
+
+def test_who_has_run_long_gives_way_to_who_has_not() -> None:
+    gpus = [
+        [job(1, "big", ran_s=5 * HOUR_S)],
+        [job(2, "big", ran_s=9 * HOUR_S)],
+        [job(3, "big", ran_s=3 * HOUR_S)],
+    ]
+    waiting = [job(4, "big", 60), job(5, "big", 9 * HOUR_S, ran_s=4 * HOUR_S)]
+    found = pair(gpus, waiting, all_known(), moving=True)
+    # Who has run longest gives way; who has run four hours waits, however long the others have run.
+    assert placed(found) == {4: 1, 2: None, 5: None}
+    assert found.choices[0].instead_of == gpus[1][0]
+    for terms, moving in ((Terms(long_s=math.inf), True), (Terms(), False)):
+        assert placed(pair(gpus, waiting, all_known(), terms, moving=moving)) == {4: None, 5: None}
+
+
+def test_who_gives_way_stays_beside_who_comes_or_shares_elsewhere_where_that_gains() -> None:
+    gpus = [[job(1, "cpu", ran_s=9 * HOUR_S), job(2, "small", ran_s=8 * HOUR_S)], [job(3, "net", ran_s=60)]]
+    found = pair(gpus, [job(4, "small", 9)], all_known(), moving=True)
+    # Two small ones do 1.8, cpu with net 1.5.
+    assert [(choice.job.job_id, choice.gpu, choice.left) for choice in found.choices] == [
+        (4, 0, None),
+        (1, 1, 0),
+        (2, 0, 0),
+    ]
+    assert found.choices[2].beside == job(4, "small", 9)
+
+
+def test_who_is_short_is_the_host_of_who_has_run_long() -> None:
+    gpus = [[job(1, "small", ran_s=9 * HOUR_S), job(2, "small", ran_s=60)]]
+    assert placed(pair(gpus, [job(3, "big", 9)], all_known(), moving=True)) == {3: None}
+
+
+def test_who_has_waited_too_long_and_longer_than_it_ran_goes_before_all() -> None:
+    gpus = [[job(1, "big", ran_s=60)], [job(2, "big", 13 * HOUR_S, ran_s=9 * HOUR_S)]]
+    waiting = [job(3, "big", 9), job(4, "big", 14 * HOUR_S, ran_s=13 * HOUR_S)]
+    assert placed(pair(gpus, waiting, all_known(), moving=True)) == {4: 0, 1: None, 3: None}
+    waiting[1] = job(4, "big", 14 * HOUR_S, ran_s=15 * HOUR_S)
+    assert placed(pair(gpus, waiting, all_known(), moving=True)) == {3: None, 4: None}
+
+
+runs = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 16)), max_size=2)
+waits_of = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 16), st.integers(0, 16)), max_size=5)
+
+
+def drawn(
+    on: list[list[tuple[str, int]]], waits: list[tuple[str, int, int]]
+) -> tuple[list[list[Job]], list[Job]]:
+    """Return who is on each GPU and who waits; all times are in hours."""
+    numbers = itertools.count()
+    gpus = [[job(next(numbers), kind, ran_s=ran * HOUR_S) for kind, ran in jobs] for jobs in on]
+    waiting = [job(next(numbers), kind, waited * HOUR_S, ran * HOUR_S) for kind, waited, ran in waits]
+    return gpus, waiting
+
+
+@settings(max_examples=200, deadline=None)
+@given(on=st.lists(runs, min_size=1, max_size=5), waits=waits_of)
+def test_nobody_goes_after_who_has_more_right_to_a_gpu(
+    on: list[list[tuple[str, int]]], waits: list[tuple[str, int, int]]
+) -> None:
+    terms, known = Terms(), all_known()
+    gpus, waiting = drawn(on, waits)
+    found = pair(gpus, waiting, known, moving=True)
+    alone = {choice.gpu: choice for choice in found.choices if choice.left is None and choice.beside is None}
+    for choice in alone.values():
+        if choice.instead_of is not None:
+            assert terms.level(choice.job) < terms.level(choice.instead_of)
+    still = [one for one in waiting if placed(found)[one.job_id] is None]
+    firsts = [
+        alone[gpu].job if gpu in alone else min(jobs, key=terms.level)
+        for gpu, jobs in enumerate(gpus)
+        if jobs
+    ]
+    assert all(terms.level(one) >= terms.level(first) for one in still for first in firsts)
+
+
+@settings(max_examples=100, deadline=None)
+@given(on=st.lists(runs, min_size=1, max_size=5), waits=waits_of, long=st.booleans(), moving=st.booleans())
+def test_where_all_have_run_alike_nobody_gives_way(
+    on: list[list[tuple[str, int]]], waits: list[tuple[str, int, int]], *, long: bool, moving: bool
+) -> None:
+    alike = [[(kind, ran + 4 if long else ran % 4) for kind, ran in jobs] for jobs in on]
+    gpus, waiting = drawn(alike, [(k, w % 12, r + 4 if long else r % 4) for k, w, r in waits])
+    known = all_known()
+    keeping = pair(gpus, waiting, known, Terms(long_s=math.inf), moving=moving)
+    assert pair(gpus, waiting, known, moving=moving) == keeping
 
 
 def test_terms_by_which_pairs_would_lose_are_refused() -> None:

@@ -71,6 +71,24 @@ def test_moves_partings_and_gpus_that_are_kept() -> None:
     )
 
 
+def test_who_gives_way_to_whom_and_why() -> None:
+    gpus = [
+        [job(1, "a", ran_s=36_000), job(2, "big", ran_s=36_000)],
+        [job(3, "big", ran_s=20_000)],
+        [job(4, "b", ran_s=18_000)],
+    ]
+    waiting = [job(5, "big", 90_000, ran_s=3600), job(6, "big", 5), job(7, "a", 4)]
+    told = reasons(pair(gpus, waiting, known(), moving=True), known())
+    assert told[:3] == [
+        "job 5 (big) has GPU 0: it has waited 25.0 h, and job 1 (a), which has run 10.0 h, gives way",
+        "job 6 (big) has GPU 1: it has run 0.0 h so far, and job 3 (big), which has run 5.6 h, gives way",
+        "job 7 (a) has GPU 2: it has run 0.0 h so far, and job 4 (b), which has run 5.0 h, gives way",
+    ]
+    assert "job 2 (big) leaves GPU 0 to job 5 (big) and waits: no GPU is free" in " ".join(told)
+    assert told[-1].startswith("job 4 (b) shares GPU 2 with job 7 (a)")
+    assert "It was there before, and gave GPU 2 up." in told[-1]
+
+
 def test_what_was_never_seen_is_called_predicted() -> None:
     model = Interference(
         ["a", "b"], [Pair(kind="a", beside="a", speed=0.9), Pair(kind="b", beside="b", speed=0.9)]

@@ -100,3 +100,28 @@ def test_who_fits_beside_nobody_does_not_wait_for_ever(most_wait_s: float) -> No
     ended = share(load(*jobs), Machines(gpus=1, speed=speed), policy)
     assert not numpy.isnan(ended.end_s).any()
     assert (ended.start_s[2] < 10_000) == (most_wait_s < 10_000)
+
+
+@pytest.mark.parametrize("most_wait_s", [9000.0, 1e9])
+def test_who_gives_way_does_not_wait_for_ever(most_wait_s: float) -> None:
+    # One GPU that nobody shares, a long job, and short ones that always wait for it.
+    nobody = [Pair(kind=one, beside=other, speed=0) for one in ("train", "big") for other in ("train", "big")]
+    jobs = [(0.0, 20_000.0, 1), *((500.0 * number, 600.0, 0) for number in range(1, 200))]
+    machines = Machines(gpus=1, speed=numpy.zeros((2, 2)))
+    policy = LearnedPairing(interference(nobody), Terms(most_wait_s=most_wait_s, long_s=3600))
+    ended = share(load(*jobs), machines, policy)
+    assert ended.moves > 0
+    # The short ones alone are at work until 120,000 s.
+    assert (ended.end_s[0] < 45_000) == (most_wait_s < 10_000)
+
+
+def test_short_jobs_end_sooner_beside_a_long_one_that_gives_way() -> None:
+    nobody = [Pair(kind=one, beside=other, speed=0) for one in ("train", "big") for other in ("train", "big")]
+    jobs = load((0, 30_000, 1), (15_000, 600, 0))
+    machines = Machines(gpus=1, speed=numpy.zeros((2, 2)))
+    gives_way = share(jobs, machines, LearnedPairing(interference(nobody)))
+    assert gives_way.moves == 1
+    # The next slot is at 15,120 s; the move costs the long one a minute.
+    assert gives_way.end_s == pytest.approx([30_000 + 600 + 60, 15_120 + 600])
+    keeps = share(jobs, machines, LearnedPairing(interference(nobody), Terms(long_s=float("inf"))))
+    assert keeps.end_s == pytest.approx([30_000, 30_600])

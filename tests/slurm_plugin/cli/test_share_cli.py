@@ -77,6 +77,16 @@ def test_who_runs_moves_only_if_told_so(files: tuple[str, str], run: Run, tmp_pa
     assert [(row["job"], row["gpu"]) for row in moved] == [(2, "")]
 
 
+def test_who_has_run_long_gives_way_only_if_told_so(files: tuple[str, str], run: Run, tmp_path: Path) -> None:
+    jobs = tmp_path / "long.csv"
+    jobs.write_text("job,kind,gpu,waited_s,ran_s\n1,big,a,0,14400\n2,big,b,0,14399\n3,big,,60,\n")
+    argv = ("share", files[0], "--jobs", str(jobs), "--gpu-mem-mib", "80000", "--format", "json")
+    assert [(row["job"], row["gpu"]) for row in json.loads(run(*argv, "--move").out)] == [(3, "")]
+    told = json.loads(run(*argv, "--suspend").out)
+    assert [(row["job"], row["gpu"]) for row in told] == [(3, "a"), (1, "")]
+    assert told[0]["why"].endswith("job 1 (big), which has run 4.0 h, gives way")
+
+
 def test_what_is_not_known_is_tried_only_if_told_so(tmp_path: Path, run: Run) -> None:
     pairs, jobs = tmp_path / "p.csv", tmp_path / "j.csv"
     pairs.write_text("kind,beside,speed,seconds\na,a,0.5,60\n")
