@@ -23,8 +23,9 @@ from pathlib import Path
 import msgspec
 import numpy
 
+from bench.lending_arms import ByForecast, Everybody, Nobody, Oracle
 from bench.lending_loads import CASES, DAY_S, LendingLoad, read_lending_load
-from bench.lending_queue import ByForecast, Everybody, LendingQueue, Listing, Nobody, Oracle
+from bench.lending_queue import LendingQueue, Listing
 from bench.patent_loads import PHILLY
 from models.planning.orders import STRENGTH
 from models.scheduling.idleness import Owners

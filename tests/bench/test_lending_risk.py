@@ -9,17 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench.edge_loads import OWNERS, owners_file
+from bench.lending_arms import ByForecast, Everybody, Nobody, Oracle, planned
 from bench.lending_loads import CASES, DAY_S, Asked, LendingLoad, read_lending_load
-from bench.lending_queue import (
-    ByForecast,
-    Everybody,
-    LendingQueue,
-    Listing,
-    Nobody,
-    Oracle,
-    Running,
-    planned,
-)
+from bench.lending_queue import LendingQueue, Listing, Running
 from bench.lending_risk import Measured, calibration, measured, rows, said_of_owners
 from bench.patent_loads import PHILLY
 from models.simulation.nodes import HOUR_S, Span
