@@ -17,6 +17,8 @@ from tests.lua.conftest import HERE, REPOSITORY, WIRE, Fields, Service, reply_wi
 WORD = "rightsizer-cli=0123456789ab"
 # The longest there may be: a busy machine may need it for an answer that is at hand.
 DEADLINE_MS = 1000
+# On a busy machine the longest deadline that a site may set passes now and then before anything is sent.
+TRIES = 3
 ORDINARY: Fields = {"cpus-per-task": "8", "mem": "8000"}
 GRANT = (
     '{"v":1,"id":"{id}","grant":{"cpus_per_task":2,"mem_per_node_mib":512},'
@@ -97,7 +99,10 @@ def left_alone(result: Fields, reason: str | None = None) -> bool:
 @pytest.mark.parametrize("frame", WIRE["cli_requests"], ids=lambda frame: frame["name"])
 def test_each_golden_request_is_what_the_filter_sends(frame: Fields, client: Client, folder: Path) -> None:
     with Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service:
-        assert left_alone(client.run(frame["options"], frame["type"], argv=frame["argv"]))
+        for _ in range(TRIES):
+            assert left_alone(client.run(frame["options"], frame["type"], argv=frame["argv"]))
+            if service.requests:
+                break
     [line] = service.requests
     request = json.loads(line)
     assert (request["v"], request["kind"], request["job"]) == (1, "cli", frame["job"])
