@@ -54,7 +54,7 @@ def enough_to_go_on(jobs: Sequence[PastJob]) -> float:
     wanting = [
         job for job in stopped
         if (job.wall_at_least and all_in_time)
-        or (job.job_id in again and not (_had_fewer_gpus(job) or _lacked_memory(job, again[job.job_id])))
+        or (job.job_id in again and not (_may_lack_gpus(job) or _lacked_memory(job, again[job.job_id])))
     ]  # fmt: skip
     most = max(map(_cpus_a_task, wanting), default=0.0)
     spared = sum(_ended_well(job) and _cpus_a_task(job) <= most for job in fewer)
@@ -97,6 +97,11 @@ def _had_fewer_cpus(job: PastJob) -> bool:
 
 def _had_fewer_gpus(job: PastJob) -> bool:
     return job.given_gpus is not None and job.given_gpus < (job.asked_gpus or 0)
+
+
+def _may_lack_gpus(job: PastJob) -> bool:
+    """Whether it had fewer GPUs, or as many as nobody knows: not every site accounts for them."""
+    return (job.given_gpus or 0) < (job.asked_gpus or 0)
 
 
 def _cpus_a_task(job: PastJob) -> float:

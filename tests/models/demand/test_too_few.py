@@ -151,5 +151,7 @@ def test_gpus_were_too_few_for_who_was_stopped_and_ended_well_with_all(
     assert gpus_to_go_on(jobs) == gpus
 
 
-def test_who_had_fewer_gpus_says_nothing_of_cpus() -> None:
-    assert too_few([on_gpus(given_cpus=2), on_all()]) == 0
+@pytest.mark.parametrize("given", [1, None])
+def test_who_had_fewer_gpus_or_nobody_knows_says_nothing_of_cpus(given: int | None) -> None:
+    assert too_few([on_gpus(given_cpus=2, given_gpus=given), on_all()]) == 0
+    assert too_few([on_gpus(given_cpus=2, given_gpus=4), on_all()]) == 8
