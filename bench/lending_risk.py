@@ -88,13 +88,13 @@ def main() -> None:
                 made = read_lending_load(
                     Path(arguments.traces), CASES[case], load, seed, error=arguments.error
                 )
-                said += said_of_owners(made, CASES[case].days * DAY_S)
+                if arguments.show != "arms":
+                    said += said_of_owners(made, CASES[case].days * DAY_S)
                 if arguments.show == "owners":
                     continue
                 for name, listing in arms(made, arguments.risk or RISKS):
-                    found.setdefault((case, load, name), []).append(
-                        measured(made, listing, arguments.strength)
-                    )
+                    one = measured(made, listing, arguments.strength, arguments.slower)
+                    found.setdefault((case, load, name), []).append(one)
     tables = {
         "arms": ("Jobs on own nodes, and on idle ones of others", rows(found)),
         "owners": ("How often owners were back, by what was said of it", calibration(said)),

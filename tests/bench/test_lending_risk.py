@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from pathlib import Path
@@ -12,7 +13,7 @@ from bench.edge_loads import OWNERS, owners_file
 from bench.lending_arms import ByForecast, Everybody, Nobody, Oracle, planned
 from bench.lending_loads import CASES, DAY_S, Asked, LendingLoad, read_lending_load
 from bench.lending_queue import LendingQueue, Listing, Running
-from bench.lending_risk import Measured, calibration, measured, rows, said_of_owners
+from bench.lending_risk import NOBODY, Measured, calibration, main, measured, rows, said_of_owners
 from bench.patent_loads import PHILLY
 from models.simulation.nodes import HOUR_S, Span
 from slurm_plugin.slurm.snapshot import AGAIN_S
@@ -151,3 +152,19 @@ def test_on_real_owners_lending_saves_waits_and_loses_less_than_where_all_list_b
     assert default.mean_wait_s < 0.5 * own.mean_wait_s
     assert default.mean_wait_s <= careful.mean_wait_s
     assert default.lost < 0.5 * both.lost
+
+
+@needs_traces
+def test_how_slow_lent_nodes_are_counts_in_the_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def waits(*options: str) -> dict[str, float]:
+        chosen = ("--case", "short", "--load", "0.7", "--seeds", "1", "--risk", "0.5", "--show", "arms")
+        argv = ("lending_risk", "--traces", str(TRACES), *chosen, "--format", "json", *options)
+        monkeypatch.setattr("sys.argv", list(argv))
+        main()
+        return {row["arm"]: row["mean wait (min)"] for row in json.loads(capsys.readouterr().out)}
+
+    plain, slow = waits(), waits("--slower", "3")
+    assert plain[NOBODY] == slow[NOBODY]
+    assert all(slow[arm] > plain[arm] for arm in plain if arm != NOBODY)
