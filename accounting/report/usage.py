@@ -21,8 +21,6 @@ from accounting.units import round_up
 SPREAD_SHARES = (("median", 0.5), ("p95", 0.95))
 # A job killed for memory needed more than it had: the same bump as in models/past/kills.py.
 KILLED_BUMP = 1.2
-# A person follows a figure for months, a grant is decided anew for every job. Helps and docs/analyst.md say so.
-ADVISED_MARGIN, ADVISED_JOBS = 0.15, 5
 
 Sums = Mapping[str, float]
 Row = dict[str, object]

@@ -288,9 +288,12 @@ def _rests_on_job(job: PastJob, used: float, dimension: Learned | Literal["gpus"
 
 def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:
     """Return what GPUs rest on; None where no job was metered."""
-    estimate = from_busy_gpus(sight)
-    if estimate is None:
+    past, estimate = sight.evidence.gpus, from_busy_gpus(sight)
+    if past is None or estimate is None:
         return None
+    steps = [Step(name="busy", upper=past.most, counts=True)]
+    if estimate.upper > past.most:
+        steps.append(Step(name="stopped", upper=estimate.upper, counts=True))
     return Explained(
         dimension="gpus",
         basis=sight.evidence.words,
@@ -299,17 +302,8 @@ def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:
         jobs=estimate.jobs,
         streak=None,
         runs=None,
-        steps=_gpu_steps(sight, estimate.upper),
+        steps=tuple(steps),
         silence="",
         growth=None,
         rests_on=rests_on(sight.evidence.jobs, "gpus", math.inf),
     )
-
-
-def _gpu_steps(sight: Sight, upper: float) -> tuple[Step, ...]:
-    past = sight.evidence.gpus
-    most = past.most if past else upper
-    busy = Step(name="busy", upper=most, counts=True)
-    if upper <= most:
-        return (busy,)
-    return (busy, Step(name="stopped", upper=upper, counts=True))

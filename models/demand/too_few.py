@@ -8,7 +8,7 @@ asked for (docs/decisions/0068, 0075).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from models.past.jobs import PastJob
 from models.past.kills import KILLED_BUMP, SPARED_A_KILL
@@ -56,9 +56,7 @@ def enough_to_go_on(jobs: Sequence[PastJob]) -> float:
         if (job.wall_at_least and all_in_time)
         or (job.job_id in again and not (_may_lack_gpus(job) or _lacked_memory(job, again[job.job_id])))
     ]  # fmt: skip
-    most = max(map(_cpus_a_task, wanting), default=0.0)
-    spared = sum(_ended_well(job) and _cpus_a_task(job) <= most for job in fewer)
-    if spared >= SPARED_A_KILL * len(wanting):
+    if _are_spared(fewer, wanting, _cpus_a_task):
         return 0.0
     return max(((job.asked_cpus or 0) / job.num_tasks for job in wanting), default=0.0)
 
@@ -78,9 +76,7 @@ def gpus_to_go_on(jobs: Sequence[PastJob]) -> int:
         if (job.wall_at_least or not (job.complete or job.mem_at_least))
         and job.job_id in again and not _lacked_memory(job, again[job.job_id])
     ]  # fmt: skip
-    most = max((job.given_gpus or 0 for job in wanting), default=0)
-    spared = sum(_ended_well(job) and (job.given_gpus or 0) <= most for job in fewer)
-    if spared >= SPARED_A_KILL * len(wanting):
+    if _are_spared(fewer, wanting, lambda job: job.given_gpus or 0):
         return 0
     return max((job.asked_gpus or 0 for job in wanting), default=0)
 
@@ -89,6 +85,15 @@ def was_filled(job: PastJob) -> bool:
     """Whether a job that was cut kept nearly all CPUs that it was left busy."""
     given = job.given_cpus or 0
     return _had_fewer_cpus(job) and (job.cores_per_task or 0.0) * job.num_tasks >= BUSY_SHARE * given
+
+
+def _are_spared(
+    fewer: Iterable[PastJob], wanting: Sequence[PastJob], given: Callable[[PastJob], float]
+) -> bool:
+    """Whether ten times as many as those that wanted more ended well with no more than these were given."""
+    most = max(map(given, wanting), default=0.0)
+    spared = sum(_ended_well(job) and given(job) <= most for job in fewer)
+    return spared >= SPARED_A_KILL * len(wanting)
 
 
 def _had_fewer_cpus(job: PastJob) -> bool:

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from accounting.report.gpu_jobs import OnOneGpu
-from models.gpus.parts import Part, least_part, times_at_most
+from accounting.report.measures import SECONDS_AN_HOUR
+from models.gpus.parts import MIB_A_GIB, Part, least_part, times_at_most
 
-MIB_A_GIB, S_AN_HOUR = 1024, 3600
 # Why a family keeps its GPU; nothing where a part would do.
 Why = Literal["", "too few measured", "names tell too little", "memory", "busy"]
 
@@ -67,7 +67,7 @@ def parted_families(runs: Iterable[OnOneGpu], parts: Sequence[Part], rule: Rule)
         first_s, last_s = min(first_s, run.start_s), max(last_s, run.end_s)
     rows = [_row(user, family, found, parts, rule) for (user, family), found in seen.items()]
     rows.sort(key=lambda row: (-row.gpu_h_freed, -row.gpu_h, row.user, row.family))
-    return Parted(rows, max(0.0, last_s - first_s) / S_AN_HOUR)
+    return Parted(rows, max(0.0, last_s - first_s) / SECONDS_AN_HOUR)
 
 
 class _Seen:
@@ -115,7 +115,7 @@ def _choice(family: str, seen: _Seen, parts: Sequence[Part], rule: Rule) -> _Cho
 def _row(user: str, family: str, seen: _Seen, parts: Sequence[Part], rule: Rule) -> PartedFamily:
     part, why = _choice(family, seen, parts, rule)
     busy = seen.busy_s / seen.measured_s if seen.measured_s else None
-    held_h = seen.held_s / S_AN_HOUR
+    held_h = seen.held_s / SECONDS_AN_HOUR
     # The bound is linear in how busy a job is: by the mean it is that of all their hours together.
     part_h = 0.0 if part is None else held_h * times_at_most(busy or 0.0, part.speed)
     return PartedFamily(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting.report.usage import ADVISED_JOBS
+from slurm_plugin.cli.report.advised import ADVISED_JOBS
 from slurm_plugin.sandbox.shape import NodeShape, Shape
 from tests.cluster.conftest import Shell, unhooked_site
 from tests.cluster.gate_queue import wait_until

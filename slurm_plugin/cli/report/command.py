@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
+from slurm_plugin.cli.report.advised import advised_jobs, advised_margin
 from slurm_plugin.cli.report.advisor import advisor
 from slurm_plugin.cli.report.cuts import cuts
 from slurm_plugin.cli.report.gpu_parts import gpu_parts
@@ -200,16 +201,16 @@ def _found(config: Config, selection: Selection, by: str, *, energy: bool) -> It
 
 
 def _right_size(config: Config) -> RightSize:
-    from accounting.report.usage import ADVISED_JOBS, ADVISED_MARGIN, RightSize
+    from accounting.report.usage import RightSize
     from models.past.families import is_alike
 
     policy = config.policy
     return RightSize(
-        memory_margin=max(policy.memory_margin, ADVISED_MARGIN),
+        memory_margin=advised_margin(policy.memory_margin),
         memory_floor_mib=policy.memory_floor_mib,
         memory_step_mib=policy.memory_step_mib,
-        cores_margin=max(policy.cores_margin, ADVISED_MARGIN),
-        least_jobs=max(config.models.min_evidence, ADVISED_JOBS),
+        cores_margin=advised_margin(policy.cores_margin),
+        least_jobs=advised_jobs(config),
         alike=is_alike,
         slowed=slowed_by_model(config),
     )

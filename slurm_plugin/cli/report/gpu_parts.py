@@ -11,6 +11,7 @@ import msgspec
 
 from slurm_plugin.cli.given_options import refuse_given
 from slurm_plugin.cli.output import cell, config_option, format_option, note, print_rows
+from slurm_plugin.cli.report.advised import advised_jobs, advised_margin
 from slurm_plugin.cli.report.options import NONE_CHOSEN, selection_options
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.secret_urls import store_url
@@ -101,13 +102,12 @@ def gpu_parts(
 
 
 def _rule(config: Config, slower: float) -> Rule:
-    from accounting.report.usage import ADVISED_JOBS, ADVISED_MARGIN
     from models.gpus.parted_families import Rule
     from models.past.families import is_alike
 
     return Rule(
-        least_jobs=max(config.models.min_evidence, ADVISED_JOBS),
-        mem_margin=max(config.policy.memory_margin, ADVISED_MARGIN),
+        least_jobs=advised_jobs(config),
+        mem_margin=advised_margin(config.policy.memory_margin),
         most_times=1 + slower,
         alike=is_alike,
     )

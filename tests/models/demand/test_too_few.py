@@ -2,20 +2,12 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from models.demand.too_few import gpus_to_go_on, too_few, was_filled
-from models.past.attempts import past_job
 from models.past.jobs import PastJob
 from models.past.kills import KILLED_BUMP
-from tests.builders import attempt
-
-
-def job(**changes: Any) -> PastJob:
-    """A job of one task that had asked for eight CPUs, was left two, and kept both busy."""
-    told = {"asked_cpus": 8, "given_cpus": 2, "cores_per_task": 2.0, "num_tasks": 1}
-    return msgspec.structs.replace(past_job(attempt()), **(told | changes))
+from tests.models.demand.cut_jobs import job
 
 
 def late(**changes: Any) -> PastJob:

@@ -342,7 +342,7 @@ def test_whom_less_slows_is_told_by_the_model_in_use(site: Site, run: Run) -> No
 
 
 def test_the_margins_of_right_sizes_are_those_that_are_documented(run: Run) -> None:
-    from accounting.report.usage import ADVISED_JOBS, ADVISED_MARGIN
+    from slurm_plugin.cli.report.advised import ADVISED_JOBS, ADVISED_MARGIN
 
     said = " ".join(run("report", "waste", "--help").out.split())
     guide = " ".join((Path(__file__).parents[3] / "docs" / "analyst.md").read_text(encoding="utf-8").split())

@@ -1,0 +1,15 @@
+"""Past jobs that were cut, for tests of what they tell."""
+
+from typing import Any
+
+import msgspec
+
+from models.past.attempts import past_job
+from models.past.jobs import PastJob
+from tests.builders import attempt
+
+
+def job(**changes: Any) -> PastJob:
+    """A job of one task that had asked for eight CPUs, was left two, and kept both busy."""
+    told = {"asked_cpus": 8, "given_cpus": 2, "cores_per_task": 2.0, "num_tasks": 1}
+    return msgspec.structs.replace(past_job(attempt()), **(told | changes))
