@@ -30,9 +30,12 @@ def kind_of(job: PastJob) -> int | None:
     return 2 * is_cut * (-(-job.given_cpus // job.num_tasks)).bit_length() + was_cut(job)
 
 
-def by_end(job: PastJob) -> tuple[int, int]:
-    """Return what puts jobs in the order of their ends."""
-    return job.end_s, job.job_id
+def by_end(job: PastJob) -> tuple[int, int, int]:
+    """Return what puts jobs in the order of their ends, and tells each run from all others.
+
+    Slurm can show that a job which was queued again ran to its end in the second in which its run before ended.
+    """
+    return job.end_s, job.job_id, job.end_s - job.wall_s
 
 
 class Beside:

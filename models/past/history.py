@@ -21,7 +21,7 @@ MOST_LOOKS = 4096
 # Of each kind a user has no more families than this, and the site no more users and limits: whoever names each of ten
 # million jobs anew costs bounded memory, and drives out his own alone. The one goes that was not seen for longest.
 MOST_FAMILIES = 20_000
-NEVER = (0, 0)
+NEVER = (0, 0, 0)
 
 
 class Habit(msgspec.Struct, frozen=True):
@@ -253,10 +253,10 @@ def place_by_end(jobs: deque[PastJob], job: PastJob) -> bool:
     if not jobs or job.end_s > jobs[-1].end_s:
         jobs.append(job)
         return True
-    order = (job.end_s, job.job_id)
-    if any((known.end_s, known.job_id) == order for known in jobs):
+    order = by_end(job)
+    if any(by_end(known) == order for known in jobs):
         return False
-    place = sum((known.end_s, known.job_id) < order for known in jobs)
+    place = sum(by_end(known) < order for known in jobs)
     if len(jobs) == jobs.maxlen:
         if place == 0:
             return False

@@ -19,6 +19,7 @@ from accounting.damage import UNREADABLE
 from accounting.errors import RightsizerError, SlurmError
 from accounting.owned_files import make_folder, replace_whole
 from accounting.request import JobRequest
+from models.past.beside import by_end
 from models.past.recent import Finished
 from models.versions.feed import FeedReader, read_parts
 from slurm_plugin.brakes.evidence import Evidence, Ledger
@@ -40,11 +41,12 @@ SAVE_S = 60.0
 # The feed may tell of a run twice, when an ingest was cut off: of so many last ones it is known.
 REMEMBERED_RUNS = 4096
 
-Run = tuple[int, int]
+# As `by_end` tells it; two numbers in what earlier releases kept.
+Run = tuple[int, ...]
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What outlasts a restart: the evidence, how far the feed was read, and the last runs (job, end)."""
+    """What outlasts a restart: the evidence, how far the feed was read, and the last runs."""
 
     evidence: Evidence = Evidence()
     offsets: dict[str, int] = {}
@@ -100,7 +102,7 @@ class Watch:
 
     def _count(self, one: Finished, now_s: float, stopped: frozenset[Brake]) -> frozenset[Brake]:
         """Count a run that was not counted before; return what is stopped now because of it."""
-        run = one.job.job_id, one.job.end_s
+        run = by_end(one.job)
         if one.trial is None or run in self._runs:
             return frozenset()
         self._runs[run] = None

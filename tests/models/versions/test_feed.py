@@ -75,6 +75,15 @@ def test_a_history_that_jobs_join_is_that_of_a_later_training(trained: int, agai
     assert families(part) == families(whole)
 
 
+def test_a_run_that_ended_in_the_second_in_which_the_one_before_it_did_counts_too() -> None:
+    history = History(5)
+    first = job(7, end_s=T0, wall_s=3, complete=False)
+    again = msgspec.structs.replace(first, wall_s=0, complete=True)
+    assert [history.join(KNOWN, run) for run in (again, first, again)] == [True, True, False]
+    for jobs in families(history).values():
+        assert jobs == [first, again]
+
+
 def test_what_joins_one_family_leaves_what_was_found_for_others() -> None:
     history, other = History(5), request(job_name="other")
     for asked in (KNOWN, other):
