@@ -27,7 +27,7 @@ from models.demand.feature_words import WORDS
 from models.demand.features import FEATURES, features
 from models.demand.prediction import Predictor
 from models.demand.slowed import slowing_in
-from models.demand.tail import MOST_RISE_LOG, next_run_bound, spread_bound, streak_bound
+from models.demand.tail import MOST_RISE_LOG, next_run_bound, spread_bound, streak_bound, told_by
 from models.demand.too_few import enough_to_go_on
 from models.past.evidence import PastUse
 from models.past.jobs import LEARNED, Learned, PastJob, use_of
@@ -113,7 +113,8 @@ class RestsOn(msgspec.Struct, frozen=True, kw_only=True):
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """One dimension of a prediction. `jobs` tell of it, `streak` of them since the last surprise.
 
-    `runs` counts the runs since the last that surprised, where these count and not the jobs (PastUse.quiet).
+    `runs` counts the runs since the last that surprised, where these count and not the jobs (PastUse.quiet). `before`
+    says that these are what was known before the run that is under way, which needed no more so far (PastUse.before).
     `enough` is False where these are fewer than the site wants, `untold` says why they let nothing be said of memory:
     the steps then lead nowhere, and the request stands.
     """
@@ -125,6 +126,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     streak: int | None
     runs: int | None
+    before: bool
     steps: tuple[Step, ...]
     silence: Silence
     growth: GrowthGrounds | None
@@ -160,14 +162,16 @@ def explain_dimension(
     if growth is not None and not silence and contributions is not None:
         row = features(sight.request, sight.evidence, sight.user_habit, dimension)
         grounds = grounds_of(row, contributions(row), growth.offset or 0.0)
+    told = told_by(past, *room_and_risk(sight, past, dimension, settings.most_failures))
     return Explained(
         dimension=dimension,
         basis=sight.evidence.words,
         enough=past.complete >= settings.min_evidence,
         untold=untold_of(sight.evidence, settings.most_slowdown) if dimension == "memory" else "",
         jobs=past.count,
-        streak=past.streak,
-        runs=past.runs if past.quiet == past.runs else None,
+        streak=told.streak,
+        runs=told.runs if told.quiet == told.runs else None,
+        before=told is not past,
         steps=steps_of(predictor, sight, dimension, past),
         silence=silence,
         growth=grounds,
@@ -188,10 +192,11 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     told = {name: estimate.upper for name, stage in stages.items() if (estimate := stage(sight)) is not None}
     highest = told["history"]
     room, risk = room_and_risk(sight, past, dimension, settings.most_failures)
-    streak = streak_bound(past.quiet, room)
+    tells = told_by(past, room, risk)
+    streak = streak_bound(tells.quiet, room)
     # As far as it counts: one job alone at a tiny risk leaves open what no figure can hold.
-    spread = min(spread_bound(past, risk), MOST_RISE_LOG)
-    next_run = next_run_bound(past, room)
+    spread = min(spread_bound(tells, risk), MOST_RISE_LOG)
+    next_run = next_run_bound(tells, room)
     raised = next_run > min(streak, spread)
     steps = [
         Step(name="highest", upper=highest, counts=True),
@@ -302,6 +307,7 @@ def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:
         jobs=estimate.jobs,
         streak=None,
         runs=None,
+        before=False,
         steps=tuple(steps),
         silence="",
         growth=None,

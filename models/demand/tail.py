@@ -9,12 +9,18 @@ Two bounds, of which the lower counts, and a least one, all on the logarithm of 
     spread   s · √(df · (risk^(-2/df) - 1)): a Student-like tail, df = PRIOR_JOBS + jobs - 1. s² is the mean square by
              which jobs exceed the family's median, both ways from above, with PRIOR_JOBS pretended jobs that spread by
              PRIOR_SPREAD. Only upwards: small outliers say nothing about the top. It begins at the highest, while
-             slow jobs may still be missing; of a family at rest (PastUse.whole) at the median, as for a sample.
+             slow jobs may still be missing; of a family at rest (PastUse.whole) at the median, as for a sample. Of many
+             jobs the highest themselves tell more, and it is no more than a Pareto tail above them (Hill 1975): the
+             next of n + 1 alike is the highest once in as many, by the mean excess e of the highest quarter above the
+             one below, e · ln(1 / ((n + 1) · risk)).
 
 What comes to a family at rest is a new run, often of another input, and the jobs of one run tell little of that. So, as
 far as no growth model says less, its memory is left no less than
 
     next run min(NEXT_RUN_LOG, NEXT_RUN_ROOM · room) ÷ runs without a surprise (PastUse.calm)
+
+Once a job of the new run has ended, the family is at rest no more. As long as none needed more than all before it, that
+makes nobody less sure: what was left before that run (PastUse.before) is enough.
 
 The constants were chosen on public traces of workflows (docs/decisions/0022); 30 % more or less of any one changes
 little there.
@@ -51,6 +57,18 @@ def risk_of(weight: float, room: float, most_failures: float) -> float:
 
 def rise_log(past: PastUse, room: float, risk: float) -> float:
     """Return the logarithm by which the next need may exceed the highest so far; `room` may be infinite."""
+    return _rise_log(told_by(past, room, risk), room, risk)
+
+
+def told_by(past: PastUse, room: float, risk: float) -> PastUse:
+    """Return whose bounds count: all that is known of a family, or what was before the run that is under way."""
+    before = past.before
+    if before is None or _rise_log(past, room, risk) <= _rise_log(before, room, risk):
+        return past
+    return before
+
+
+def _rise_log(past: PastUse, room: float, risk: float) -> float:
     rise = min(streak_bound(past.quiet, room), spread_bound(past, risk), MOST_RISE_LOG)
     return max(rise, next_run_bound(past, room))
 
@@ -65,7 +83,13 @@ def spread_bound(past: PastUse, risk: float) -> float:
     freedom = PRIOR_JOBS + past.count - 1
     variance = (PRIOR_JOBS * PRIOR_SPREAD**2 + 2 * past.above_median) / freedom
     tail = math.sqrt(variance * freedom * (risk ** (-2 / freedom) - 1))
-    return max(0.0, tail - (past.highest_log - past.median_log)) if past.whole else tail
+    if not past.whole:
+        return tail
+    from_median = max(0.0, tail - (past.highest_log - past.median_log))
+    if past.top_excess is None:
+        return from_median
+    excess = max(past.top_excess, PRIOR_SPREAD)
+    return min(from_median, excess * max(0.0, -math.log((past.count + 1) * risk)))
 
 
 def next_run_bound(past: PastUse, room: float) -> float:

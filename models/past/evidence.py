@@ -24,8 +24,10 @@ SURPRISE_LOG = 0.02
 # A family is at rest once all its jobs began this many of its longest runs ago: whatever came with them has ended.
 # Before that those are known first that are soon over, which are a burst's small ones.
 REST_RUNS = 3
-# Of a family at rest so many jobs are enough to go by their median.
-WHOLE_JOBS = 8
+# Of a family at rest so many jobs are enough to go by their median, and so many by how far apart the highest are, which
+# are this share of them.
+WHOLE_JOBS, TOP_JOBS = 8, 20
+TOP_SHARE = 0.25
 # More than this is not remembered of the same jobs at a time.
 MOST_WORKED_OUT = 64
 
@@ -43,7 +45,10 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     of them to go by their median: at rest, none of them beyond the request, and not of cores. `runs`, of a family at
     rest, counts the runs since the last that needed more than all before it, that one included; None where there is but
     one, or the first needed most. `calm` counts them then too, but of memory alone; 0 of a family that is not at rest.
-    `kills` says why those that were killed let nothing be said of memory, '' where they do.
+    `top_excess` is the mean by which the logarithms of the highest (TOP_SHARE) exceed the one below them, where all are
+    `whole` and enough; else None. `before` is what was needed before the run that is under way, where that is `whole`
+    and nothing since needed more; None of a family at rest. `kills` says why those that were killed let nothing be said
+    of memory, '' where they do.
     """
 
     needed: tuple[float, ...]
@@ -61,6 +66,8 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool = False
     runs: int | None = None
     calm: int = 0
+    top_excess: float | None = None
+    before: PastUse | None = None
     kills: Kills = ""
 
     @property
@@ -111,27 +118,48 @@ def past_use(
         return None
     logs = [math.log(amount) for amount in needed]
     mean = sum(logs) / len(logs)
-    median = middle(sorted(logs))
+    ordered = sorted(logs)
+    median = middle(ordered)
     calm, runs = runs_since_surprise(counted, logs) if at_rest else (0, 0)
+    # Of cores their median saved next to nothing and left jobs short (docs/decisions/0022).
+    whole = at_rest and dimension != "cores" and len(logs) >= WHOLE_JOBS and beyond is None
+    before = None if at_rest or dimension == "cores" else _before_this_run(jobs, dimension, asked_mib)
     return PastUse(
         needed=tuple(needed),
         likely=sorted(needed)[len(needed) // 2],
         highest=highest,
         complete=complete,
         streak=streak_of(logs) if beyond is None else min(streak_of(logs), len(logs) - beyond + 1),
-        highest_log=max(logs),
+        highest_log=ordered[-1],
         mean_log=mean,
         last_log=logs[-1],
         median_log=median,
         spread_log=math.sqrt(sum((value - mean) ** 2 for value in logs) / len(logs)),
         above_median=sum((value - median) ** 2 for value in logs if value > median),
         held=held / len(logs),
-        # Of cores their median saved next to nothing and left jobs short (docs/decisions/0022).
-        whole=at_rest and dimension != "cores" and len(logs) >= WHOLE_JOBS and beyond is None,
+        whole=whole,
         runs=calm if calm < runs else None,
         calm=calm if dimension == "memory" else 0,
+        top_excess=_top_excess(ordered) if whole and len(logs) >= TOP_JOBS else None,
+        before=before if before is not None and before.highest >= highest else None,
         kills=told_by_kills(jobs, asked_mib) if dimension == "memory" else "",
     )
+
+
+def _before_this_run(jobs: Sequence[PastJob], dimension: Learned, asked_mib: float | None) -> PastUse | None:
+    """Return what was needed before the run that is under way; None where that is not all that came, or not enough."""
+    *earlier, _ = runs_of(jobs)
+    places = sorted(place for run in earlier for place in run)
+    if len(places) < WHOLE_JOBS:
+        return None
+    use = past_use((jobs[place] for place in places), dimension, asked_mib, at_rest=True)
+    return use if use is not None and use.whole else None
+
+
+def _top_excess(ordered: Sequence[float]) -> float:
+    """Return the mean by which the highest of values in rising order exceed the one below them."""
+    top = round(TOP_SHARE * len(ordered))
+    return sum(ordered[-top:]) / top - ordered[-top - 1]
 
 
 def rests_from_s(jobs: Sequence[PastJob]) -> float:
@@ -147,21 +175,26 @@ def rests_from_s(jobs: Sequence[PastJob]) -> float:
 def runs_since_surprise(jobs: Sequence[PastJob], logs: Sequence[float]) -> tuple[int, int]:
     """Return how many runs there are since the last that needed more than all before, that one included; and in all.
 
-    A run is what began before all that began earlier had come to rest; jobs of one are much alike, and tell of the next
-    one together hardly more than each alone. `logs` are the logarithms of their needs.
+    Jobs of one are much alike, and tell of the next one together hardly more than each alone. `logs` are the logarithms
+    of their needs.
     """
-    most: list[float] = []
+    most = [max(logs[place] for place in run) for run in runs_of(jobs)]
+    return streak_of(most), len(most)
+
+
+def runs_of(jobs: Iterable[PastJob]) -> list[list[int]]:
+    """Return the places of jobs, run by run: a run is what began before all that began earlier had come to rest."""
+    runs: list[list[int]] = []
     rests_s, longest_s = -math.inf, 0
-    for began_s, wall_s, need in sorted(
-        (job.end_s - job.wall_s, job.wall_s, need) for job, need in zip(jobs, logs, strict=True)
+    for began_s, wall_s, place in sorted(
+        (job.end_s - job.wall_s, job.wall_s, place) for place, job in enumerate(jobs)
     ):
         if began_s > rests_s:
-            most.append(need)
-        elif need > most[-1]:
-            most[-1] = need
+            runs.append([])
+        runs[-1].append(place)
         longest_s = max(longest_s, wall_s)
         rests_s = began_s + REST_RUNS * longest_s
-    return streak_of(most), len(most)
+    return runs
 
 
 class PastGpus(msgspec.Struct, frozen=True):

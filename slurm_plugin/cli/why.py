@@ -69,6 +69,8 @@ def explained_rows(one: Explained) -> Iterator[Row]:
         return {"resource": resource, "part": part, "what": what, "figure": shown, "effect": effect}
 
     since = f"{one.streak} jobs" if one.runs is None else f"{one.runs} runs of such jobs"
+    if one.before:
+        since += ", all before the run that is under way,"
     for step in one.steps:
         text = STEPS[step.name].format(jobs=one.jobs, basis=one.basis, since=since)
         yield row("step", text, step.upper, "" if step.counts else NOT_COUNTED)

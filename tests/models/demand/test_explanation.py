@@ -166,6 +166,25 @@ def test_where_runs_surprise_it_is_runs_that_are_told() -> None:
     assert told[1] == "what surprises leave open: 1 runs of such jobs since the last"
 
 
+def test_what_was_known_before_the_run_under_way_is_told_to_be_that() -> None:
+    history = History(100)
+    for number in range(9):
+        one = attempt(job_id=number + 1, start_s=T0, elapsed_s=600, mem_mib=400.0 + 10 * number)
+        history.add(request_of(one), past_job(one))
+    new = attempt(job_id=99, start_s=T0 + 10**6, elapsed_s=600, mem_mib=300.0)
+    history.add(request_of(new), past_job(new))
+    predictor = Predictor("m", history, {}, ChainSettings())
+    told = {one.dimension: one for one in explain(predictor, request_of(new), {})}
+    memory = told["memory"]
+    assert (memory.before, memory.jobs, memory.streak, memory.runs) == (True, 10, 1, None)
+    prediction = predictor.predict(request_of(new)).memory
+    assert prediction is not None
+    assert memory.steps[-1].upper == prediction.upper
+    streak = [row["what"] for row in explained_rows(memory)][1]
+    assert streak == "what surprises leave open: 1 jobs, all before the run that is under way, since the last"
+    assert not told["cores"].before
+
+
 def test_what_is_left_for_a_new_run_is_told_as_a_step() -> None:
     history = History(100)
     for number in range(20):

@@ -18,7 +18,9 @@ from models.demand.tail import (
     spread_bound,
     streak_bound,
 )
-from models.past.evidence import SURPRISE_LOG, PastUse, streak_of
+from models.past.attempts import past_job
+from models.past.evidence import SURPRISE_LOG, PastUse, past_use, streak_of
+from tests.builders import attempt
 
 
 def past(*, count: int = 10, streak: int = 5, above_median: float = 0.0) -> PastUse:
@@ -88,6 +90,37 @@ def test_of_a_family_at_rest_the_tail_begins_at_its_median(
     during = msgspec.structs.replace(during, median_log=during.highest_log - highest_over_median)
     at_rest = spread_bound(msgspec.structs.replace(during, whole=True), risk)
     assert at_rest == pytest.approx(max(0.0, spread_bound(during, risk) - highest_over_median))
+
+
+@given(RISK, st.integers(20, 100), st.floats(0, 1))
+def test_of_many_jobs_at_rest_the_tail_is_no_more_than_a_paretos_above_the_highest(
+    risk: float, count: int, excess: float
+) -> None:
+    wide = msgspec.structs.replace(past(count=count, above_median=100.0), whole=True)
+    beyond = spread_bound(msgspec.structs.replace(wide, top_excess=excess), risk)
+    assert beyond <= spread_bound(wide, risk)
+    # The chance that the next of n + 1 is the highest, and goes so far beyond those before it.
+    if 0 < beyond < spread_bound(wide, risk):
+        assert math.exp(-beyond / max(excess, PRIOR_SPREAD)) / (count + 1) == pytest.approx(risk)
+    if risk * (count + 1) >= 1:
+        assert beyond == 0
+
+
+def test_a_job_of_a_new_run_that_needs_no_more_makes_nobody_less_sure() -> None:
+    run = [
+        msgspec.structs.replace(past_job(attempt()), mem_mib=mib, end_s=1000 + place, wall_s=60)
+        for place, mib in enumerate([900.0, 700.0, 800.0, 650.0, 990.0, 720.0, 610.0, 850.0, 940.0])
+    ]
+    at_rest = past_use(run, "memory", None, at_rest=True)
+    assert at_rest is not None
+    for number in range(1, 5):
+        new = [msgspec.structs.replace(run[0], mem_mib=500.0, end_s=10**6 + one) for one in range(number)]
+        during = past_use([*run, *new], "memory", None)
+        assert during is not None
+        for room, risk in ((0.5, 0.002), (3.0, 0.01)):
+            assert rise_log(during, room, risk) <= rise_log(at_rest, room, risk)
+        alone = msgspec.structs.replace(during, before=None)
+        assert rise_log(alone, room, risk) > rise_log(at_rest, room, risk), "by all of its family's jobs"
 
 
 def test_where_runs_surprise_so_many_runs_lower_what_the_room_asks_for() -> None:

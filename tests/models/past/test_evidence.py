@@ -5,6 +5,7 @@ import math
 import pytest
 
 from models.past.evidence import REST_RUNS, Evidence, past_use, rests_from_s, runs_since_surprise
+from models.past.jobs import PastJob
 from models.past.kills import KILLED_BUMP
 from tests.models.past.test_history import job
 
@@ -67,6 +68,57 @@ def test_where_a_later_run_needed_more_the_next_one_rests_on_runs(
     wall = past_use(jobs, "wall", None, at_rest=True)
     assert wall is not None
     assert wall.calm == 0
+
+
+def _run(used_mib: list[float], end_s: int) -> list[PastJob]:
+    return [
+        job(mem_mib=mib, end_s=end_s + place, wall_s=60, job_id=place + 1)
+        for place, mib in enumerate(used_mib)
+    ]
+
+
+FIRST = _run([900.0] * 4 + [1000.0] * 5, 500)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "told"),
+    [
+        ([*FIRST, *_run([1000.0], WEEK_S)], True),
+        ([*FIRST, *_run([500.0] * 3, WEEK_S), *_run([400.0], 2 * WEEK_S)], True),
+        ([*FIRST, *_run([1001.0], WEEK_S)], False),
+        ([*FIRST[2:], *_run([700.0], WEEK_S)], False),
+        ([*FIRST, *_run([700.0], 600)], False),
+        ([*FIRST[:4], *_run([3000.0], 505), *FIRST[4:], *_run([700.0], WEEK_S)], False),
+    ],
+    ids=["no_more", "two_runs", "more", "too_few", "the_same_run", "one_beyond_the_request"],
+)
+def test_what_was_before_the_run_under_way_is_told_as_long_as_nothing_needs_more(
+    jobs: list[PastJob], told: bool
+) -> None:
+    past = past_use(jobs, "memory", 2000.0)
+    assert past is not None
+    assert (past.before is not None) is told
+    if told:
+        last_began_s = jobs[-1].end_s - jobs[-1].wall_s
+        earlier = [one for one in jobs if one.end_s <= last_began_s]
+        assert past.before == past_use(earlier, "memory", 2000.0, at_rest=True)
+    for other in (past_use(jobs, "memory", 2000.0, at_rest=True), past_use(jobs, "cores", None)):
+        assert other is not None
+        assert other.before is None
+
+
+def test_of_many_jobs_at_rest_the_highest_quarter_tells_how_far_apart_they_are() -> None:
+    used_mib = [100.0] * 14 + [200.0, 400.0, 400.0, 400.0, 400.0, 800.0]
+    many, fewer = (
+        past_use(_run(used, 500), "memory", None, at_rest=True) for used in (used_mib, used_mib[1:])
+    )
+    assert many is not None
+    assert fewer is not None
+    assert many.top_excess == pytest.approx(math.log(2) * 6 / 5)
+    assert fewer.top_excess is None
+    under_way = past_use(_run(used_mib, 500), "memory", None)
+    assert under_way is not None
+    assert under_way.top_excess is None
 
 
 def test_memory_that_was_looked_at_too_early_may_raise_but_is_no_evidence() -> None:
