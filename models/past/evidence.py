@@ -123,7 +123,8 @@ def past_use(
     calm, runs = runs_since_surprise(counted, logs) if at_rest else (0, 0)
     # Of cores their median saved next to nothing and left jobs short (docs/decisions/0022).
     whole = at_rest and dimension != "cores" and len(logs) >= WHOLE_JOBS and beyond is None
-    before = None if at_rest or dimension == "cores" else _before_this_run(jobs, dimension, asked_mib)
+    under_way = not at_rest and dimension != "cores" and beyond is None
+    before = _before_this_run(jobs, dimension, asked_mib) if under_way else None
     return PastUse(
         needed=tuple(needed),
         likely=sorted(needed)[len(needed) // 2],

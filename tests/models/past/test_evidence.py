@@ -86,11 +86,20 @@ FIRST = _run([900.0] * 4 + [1000.0] * 5, 500)
         ([*FIRST, *_run([1000.0], WEEK_S)], True),
         ([*FIRST, *_run([500.0] * 3, WEEK_S), *_run([400.0], 2 * WEEK_S)], True),
         ([*FIRST, *_run([1001.0], WEEK_S)], False),
+        ([*FIRST, *_run([3000.0, 700.0], WEEK_S)], False),
         ([*FIRST[2:], *_run([700.0], WEEK_S)], False),
         ([*FIRST, *_run([700.0], 600)], False),
         ([*FIRST[:4], *_run([3000.0], 505), *FIRST[4:], *_run([700.0], WEEK_S)], False),
     ],
-    ids=["no_more", "two_runs", "more", "too_few", "the_same_run", "one_beyond_the_request"],
+    ids=[
+        "no_more",
+        "two_runs",
+        "more",
+        "beyond_the_request",
+        "too_few",
+        "the_same_run",
+        "one_beyond_it_before",
+    ],
 )
 def test_what_was_before_the_run_under_way_is_told_as_long_as_nothing_needs_more(
     jobs: list[PastJob], told: bool
