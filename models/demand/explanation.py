@@ -172,7 +172,7 @@ def explain_dimension(
         streak=told.streak,
         runs=told.runs if told.quiet == told.runs else None,
         before=told is not past,
-        steps=steps_of(predictor, sight, dimension, past),
+        steps=steps_of(predictor, sight, dimension, told),
         silence=silence,
         growth=grounds,
         rests_on=rests_on(sight.evidence.jobs, dimension, max(past.needed)),
@@ -180,7 +180,7 @@ def explain_dimension(
 
 
 def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastUse) -> tuple[Step, ...]:
-    """Return the chain's steps; the last one is the prediction, or below it what is granted."""
+    """Return the chain's steps by the past that tells; the last is the prediction, or below it what is granted."""
     settings = predictor.settings
     stages = demand_stages(
         dimension,
@@ -192,11 +192,10 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     told = {name: estimate.upper for name, stage in stages.items() if (estimate := stage(sight)) is not None}
     highest = told["history"]
     room, risk = room_and_risk(sight, past, dimension, settings.most_failures)
-    tells = told_by(past, room, risk)
-    streak = streak_bound(tells.quiet, room)
+    streak = streak_bound(past.quiet, room)
     # As far as it counts: one job alone at a tiny risk leaves open what no figure can hold.
-    spread = min(spread_bound(tells, risk), MOST_RISE_LOG)
-    next_run = next_run_bound(tells, room)
+    spread = min(spread_bound(past, risk), MOST_RISE_LOG)
+    next_run = next_run_bound(past, room)
     raised = next_run > min(streak, spread)
     steps = [
         Step(name="highest", upper=highest, counts=True),

@@ -62,10 +62,9 @@ def rise_log(past: PastUse, room: float, risk: float) -> float:
 
 def told_by(past: PastUse, room: float, risk: float) -> PastUse:
     """Return whose bounds count: all that is known of a family, or what was before the run that is under way."""
-    before = past.before
-    if before is None or _rise_log(past, room, risk) <= _rise_log(before, room, risk):
+    if past.before is None:
         return past
-    return before
+    return min(past, past.before, key=lambda one: _rise_log(one, room, risk))
 
 
 def _rise_log(past: PastUse, room: float, risk: float) -> float:

@@ -122,9 +122,9 @@ def past_use(
     median = middle(ordered)
     calm, runs = runs_since_surprise(counted, logs) if at_rest else (0, 0)
     # Of cores their median saved next to nothing and left jobs short (docs/decisions/0022).
-    whole = at_rest and dimension != "cores" and len(logs) >= WHOLE_JOBS and beyond is None
-    under_way = not at_rest and dimension != "cores" and beyond is None
-    before = _before_this_run(jobs, dimension, asked_mib) if under_way else None
+    may_be_whole = dimension != "cores" and beyond is None
+    whole = at_rest and may_be_whole and len(logs) >= WHOLE_JOBS
+    before = _before_this_run(jobs, dimension, asked_mib) if may_be_whole and not at_rest else None
     return PastUse(
         needed=tuple(needed),
         likely=sorted(needed)[len(needed) // 2],
