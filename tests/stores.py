@@ -37,10 +37,11 @@ def store_attempts(url: str, attempts: Sequence[Attempt]) -> None:
 
 def write_attempts(connection: Connection, attempts: Sequence[Attempt]) -> Counts:
     """Store attempts; the counts are of attempts."""
-    return write_rows(connection, schema.attempts, (_attempt_row(attempt) for attempt in attempts))
+    return write_rows(connection, schema.attempts, (attempt_row(attempt) for attempt in attempts))
 
 
-def _attempt_row(attempt: Attempt) -> dict[str, Any]:
+def attempt_row(attempt: Attempt) -> dict[str, Any]:
+    """Return an attempt as the store's table has it."""
     own = {name: getattr(attempt, name) for name in attempt.__struct_fields__ if name not in ("row", "use")}
     return {**msgspec.structs.asdict(attempt.row), **msgspec.structs.asdict(attempt.use), **own}
 

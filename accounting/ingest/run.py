@@ -28,10 +28,10 @@ from accounting.store.bulk import upsert_attempts
 from accounting.store.recorded import jobs_with_other_steps, read_records
 from accounting.store.records import (
     Counts,
-    known_attempts,
     read_decisions,
     read_gpu_use,
     read_input_mib,
+    stored_attempts,
     write_decisions,
     write_quarantine,
     write_refusals,
@@ -39,8 +39,8 @@ from accounting.store.records import (
 
 # Attempts that ended longer ago are told to nobody.
 LATELY_S = DAY_S
-# Told of attempts that the store did not have and that ended lately: those of one part of a window.
-HandOn = Callable[[Sequence[Attempt]], None]
+# Told of attempts that ended lately: those that the store did not have, and those that it had otherwise.
+HandOn = Callable[[Sequence[Attempt], Sequence[Attempt]], None]
 
 
 class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +49,9 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
     Once a day `late_days` are read again, 0 for never (window_marks.py).
     `slurmdbd_url` names slurmdbd's own database, to be read instead of asking sacct; '' is none. `cluster` is whose
     jobs these are, '' where that is not known, and `host` where this runs: other hosts may fill the same store.
-    `pseudonyms` stand for names before anything is written. `hand_on` hears of new attempts that ended within LATELY_S,
-    just before they are committed: where that fails it hears of them again. `advisor` and `recovery` are the folders of
-    their journals.
+    `pseudonyms` stand for names before anything is written. `hand_on` hears of attempts that ended within LATELY_S and
+    are new, or of which more is known, just before they are committed: where that fails it hears of them again.
+    `advisor` and `recovery` are the folders of their journals.
     """
 
     sacct: str
@@ -145,7 +145,7 @@ class Run:
         self.report.decisions += write_decisions(connection, lost)
         attempts = with_input(attempts, known)
         if self.settings.hand_on is not None:
-            self.settings.hand_on(new_attempts(connection, attempts, self.now_s - LATELY_S))
+            self.settings.hand_on(*told_of(connection, attempts, self.now_s - LATELY_S))
         return upsert_attempts(connection, attempts, steps_of(attempts, records.steps))
 
     def quarantine(self, connection: Connection, items: Iterable[Quarantined]) -> None:
@@ -173,11 +173,12 @@ class Run:
         return decision if pseudonyms is None else pseudonyms.decision(decision)
 
 
-def new_attempts(connection: Connection, attempts: pa.Table, since_s: int) -> list[Attempt]:
-    """Return those attempts that ended since and that the store does not have yet."""
+def told_of(connection: Connection, attempts: pa.Table, since_s: int) -> tuple[list[Attempt], list[Attempt]]:
+    """Return those that ended since: attempts that the store does not have yet, and those that it has otherwise."""
     lately = attempts_in(attempts.filter(pc.greater_equal(attempts["end_s"], since_s)))
-    known = known_attempts(connection, [attempt.row.job_id for attempt in lately])
-    return [attempt for attempt in lately if attempt.row.key not in known]
+    stored = stored_attempts(connection, [attempt.row.job_id for attempt in lately])
+    new = [attempt for attempt in lately if attempt.row.key not in stored]
+    return new, [attempt for attempt in lately if stored.get(attempt.row.key, attempt) != attempt]
 
 
 def with_input(attempts: pa.Table, known: Mapping[str, float | None]) -> pa.Table:

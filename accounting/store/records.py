@@ -225,6 +225,16 @@ def known_attempts(connection: Connection, job_ids: Sequence[int]) -> set[Key]:
     return found
 
 
+def stored_attempts(connection: Connection, job_ids: Sequence[int]) -> dict[Key, Attempt]:
+    """Return the stored attempts of the given jobs, by cluster, job id, submit and start time (unix seconds)."""
+    table, found = schema.attempts, dict[Key, Attempt]()
+    for chunk in portions(job_ids):
+        for row in connection.execute(select(table).where(table.c.job_id.in_(chunk))).mappings():
+            attempt = attempt_of(dict(row))
+            found[attempt.row.key] = attempt
+    return found
+
+
 def read_decision(engine: Engine, decision_id: str) -> Decision | None:
     """Return a stored decision by its id; None where there is none."""
     query = select(schema.decisions.c.document).where(schema.decisions.c.id == decision_id)

@@ -168,9 +168,12 @@ class Predictor:
         sight = self.sight(request)
         return None if sight is None else self._gpu_mem(sight)
 
-    def join(self, request: JobRequest, job: PastJob) -> bool:
-        """Let a job that has ended since count too, once; whoever predicts must not do so at the same time."""
-        return self._history.join(request, job)
+    def join(self, request: JobRequest, job: PastJob, *, corrects: bool = False) -> bool:
+        """Let a job that has ended since count too, once; whoever predicts must not do so at the same time.
+
+        One that `corrects` what was told of the same run before takes its place.
+        """
+        return self._history.join(request, job, corrects=corrects)
 
     def discard(self, families: int) -> bool:
         """Forget so many families of the history; return whether there are more. For one that predicts no more."""

@@ -50,6 +50,17 @@ class Beside:
         if kind is not None:
             self._kinds.setdefault(kind, deque(maxlen=BESIDE)).append(job)
 
+    def correct(self, job: PastJob) -> bool:
+        """Put a job in the place of what was remembered of the same run; False where that is nothing else."""
+        known = next((one for one in self if by_end(one) == by_end(job)), None)
+        if known is None or known == job:
+            return False
+        jobs = [job if one is known else one for one in self]
+        self._kinds.clear()
+        for one in jobs:
+            self.add(one)
+        return True
+
     def __iter__(self) -> Iterator[PastJob]:
         """Yield them, the oldest first."""
         return iter(sorted((job for jobs in self._kinds.values() for job in jobs), key=by_end))

@@ -111,23 +111,38 @@ class History:
         if len(family) > 2:
             self._beside.setdefault(family, Beside()).add(job)
 
-    def join(self, request: JobRequest, job: PastJob) -> bool:
+    def join(self, request: JobRequest, job: PastJob, *, corrects: bool = False) -> bool:
         """Count a job that has ended since, once: return whether it was new to any family of its request, or wider.
+
+        One that `corrects` what was told of the same run before takes its place.
 
         Those hold the last `recent_jobs` of all that ever joined, in the order of their ends, whatever order they came
         in and however often. Only what rests on those families is forgotten. The site's mean job (`held`), to which a
         family's weight is relative, stays as it was trained: one job changes it by less than it changes any answer, and
         to follow it would make every answer cold.
         """
-        families = [
-            family for family in (*family_keys(request), *wide_keys(request)) if self._place(family, job)
-        ]
+        put = self._correct_or_place if corrects else self._place
+        families = [family for family in (*family_keys(request), *wide_keys(request)) if put(family, job)]
         self._joins += bool(families)
         self._now_s = max(self._now_s, job.end_s)
         for family in families:
             self._joined[family] = self._joins
             self._note(family)
         return bool(families)
+
+    def _correct_or_place(self, family: Family, job: PastJob) -> bool:
+        jobs, order = self._jobs.get(family, deque()), by_end(job)
+        place = next((place for place, known in enumerate(jobs) if by_end(known) == order), None)
+        if place is None:
+            beside = self._beside.get(family)
+            if beside is None or not beside.correct(job):
+                return self._place(family, job)
+        elif jobs[place] == job:
+            return False
+        else:
+            jobs[place] = job
+        self._forget(family)
+        return True
 
     def _place(self, family: Family, job: PastJob) -> bool:
         jobs = self._jobs.get(family) or deque(maxlen=self.recent_jobs)

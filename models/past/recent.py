@@ -15,21 +15,27 @@ from models.past.trials import Trial, trial_of
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
     """A job that has ended: what its user had asked for, what became of it, and when that was told (unix seconds).
 
-    `trial` is what it says for or against cutting requests; None where that is nothing.
+    `trial` is what it says for or against cutting requests; None where that is nothing. `corrects`: it was told of
+    before, and more is known of it now.
     """
 
     told_s: float
     request: JobRequest
     job: PastJob
     trial: Trial | None = None
+    corrects: bool = False
 
 
-def finished(attempt: Attempt, told_s: float) -> Finished | None:
+def finished(attempt: Attempt, told_s: float, *, corrects: bool = False) -> Finished | None:
     """Return an attempt as a finished job; None where it never ran, which tells nothing."""
     if not attempt.ran:
         return None
     return Finished(
-        told_s=told_s, request=request_of(attempt), job=past_job(attempt), trial=trial_of(attempt)
+        told_s=told_s,
+        request=request_of(attempt),
+        job=past_job(attempt),
+        trial=trial_of(attempt),
+        corrects=corrects,
     )
 
 

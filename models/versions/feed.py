@@ -2,8 +2,9 @@
 
     <models>/recent/jobs-20260131.jsonl   the jobs that were found new on that day (UTC), one a line (past/recent.py)
 
-Whoever ingests appends, whoever predicts reads on. A job may be there twice: History.join counts it once. What cannot
-be written or read costs nothing but freshness: the next training reads the store.
+Whoever ingests appends, whoever predicts reads on. A job may be there twice: History.join counts it once, as it was
+told last where that `corrects` what was told before. What cannot be written or read costs nothing but freshness: the
+next training reads the store.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def join_feed(predictor: Predictor, models: Path, until_s: float | None = None) 
         problems |= part.problems
         for one in part.jobs:
             if until_s is None or one.told_s <= until_s:
-                predictor.join(one.request, one.job)
+                predictor.join(one.request, one.job, corrects=one.corrects)
     return problems
 
 

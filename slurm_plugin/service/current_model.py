@@ -156,7 +156,7 @@ class CurrentModel:
         for part in read_parts(in_use.feed):
             self._tell(part.problems)
             for one in part.jobs:
-                in_use.predictor.join(one.request, one.job)
+                in_use.predictor.join(one.request, one.job, corrects=one.corrects)
 
     async def _let_go(self) -> None:
         """Forget what was replaced, piece by piece between answers: whoever drops the last of it stands still for none.
@@ -182,7 +182,7 @@ class CurrentModel:
                 more = part.more
                 for begin in range(0, len(part.jobs), JOIN_AT_ONCE):
                     for one in part.jobs[begin : begin + JOIN_AT_ONCE]:
-                        in_use.predictor.join(one.request, one.job)
+                        in_use.predictor.join(one.request, one.job, corrects=one.corrects)
                     await asyncio.sleep(0)
             if not more:
                 await asyncio.sleep(FEED_CHECK_S)

@@ -1,4 +1,4 @@
-"""What `rightsizer ingest` tells a running service: the jobs that were not known before and ended lately."""
+"""What `rightsizer ingest` tells a running service: the jobs that ended lately, and what is known of them since."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ def feed_of(models: Path) -> HandOn:
     """
     said = False
 
-    def hand_on(attempts: Sequence[Attempt]) -> None:
+    def hand_on(new: Sequence[Attempt], changed: Sequence[Attempt]) -> None:
         nonlocal said
         now_s = time.time()
         try:
-            if not attempts or not is_folder(models):
+            if not (new or changed) or not is_folder(models):
                 return
-            append_jobs(models, filter(None, (finished(attempt, now_s) for attempt in attempts)), now_s)
+            told = [finished(attempt, now_s) for attempt in new]
+            told += [finished(attempt, now_s, corrects=True) for attempt in changed]
+            append_jobs(models, filter(None, told), now_s)
         except OSError as error:
             if not said:
                 note(

@@ -1,5 +1,6 @@
 """The GPU spool into the store: each sample to the attempt that it was taken in."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 
 from accounting.ingest.ingesting import ingest
+from accounting.records import Attempt
 from accounting.store.records import Counts, read_attempts, read_gpu_use
 from tests.accounting.ingest.recorded import NOW_S, settings_of
 from tests.builders import T0, FakeSacct, gpu_use, job_line, step_line
@@ -44,13 +46,19 @@ def test_gpu_samples_that_come_late_are_told_to_the_attempt_in_the_store(
     store: Engine, tmp_path: Path
 ) -> None:
     fake = FakeSacct(tmp_path / "slurm", [job_line(7), step_line(7), job_line(8), step_line(8)])
-    settings = settings_of(fake, tmp_path)
-    ingest(store, settings, NOW_S)
+    told: list[tuple[Sequence[Attempt], Sequence[Attempt]]] = []
+
+    def hand_on(new: Sequence[Attempt], changed: Sequence[Attempt]) -> None:
+        told.append((new, changed))
+
+    settings = msgspec.structs.replace(settings_of(fake, tmp_path), hand_on=hand_on)
+    now_s = T0 + 3600
+    ingest(store, settings, now_s)
     before = read_attempts(store)
     settings.gpu_spool.mkdir()
     (settings.gpu_spool / "n1.jsonl").write_text("".join(sample(7, T0 + 10 + 10 * n) for n in range(10)))
     # The window of the job is not read again.
-    report = ingest(store, settings, NOW_S, since_s=NOW_S - 10)
+    report = ingest(store, settings, now_s, since_s=now_s - 10)
     assert (report.gpu_use, report.attempts) == (Counts(new=1), Counts())
     late, other = read_attempts(store)
     assert (late.use.gpus, late.use.gpu_source, late.use.gpu_mem_mib) == (1, "nvml", 2000)
@@ -59,9 +67,10 @@ def test_gpu_samples_that_come_late_are_told_to_the_attempt_in_the_store(
         == before[0].use
     )
     assert other == before[1]
-    again = ingest(store, settings, NOW_S, since_s=T0)
+    again = ingest(store, settings, now_s, since_s=T0)
     assert again.attempts == Counts(same=2)
     assert read_attempts(store) == [late, other]
+    assert [one for one in told if any(one)] == [(before, []), ([], [late])]
 
 
 def test_more_samples_than_a_column_holds_end_no_ingest(store: Engine, tmp_path: Path) -> None:

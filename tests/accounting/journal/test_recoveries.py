@@ -112,7 +112,7 @@ def test_a_run_out_of_time_that_recovery_queued_again_counts_as_that(
     settings = msgspec.structs.replace(
         settings_of(FakeSacct(tmp_path / "slurm", rows), tmp_path),
         recovery=tmp_path / "recovery",
-        hand_on=told.extend,
+        hand_on=lambda new, _: told.extend(new),
     )
     late = msgspec.structs.replace(DONE, cause="timeout", time_s=T0 + 111.5)
     Journal(tmp_path / "recovery").append(msgspec.structs.replace(late, **changes))

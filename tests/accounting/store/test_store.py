@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -16,6 +17,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.schema import CreateTable
 
 from accounting.errors import StoreError
+from accounting.ingest.run import told_of
 from accounting.records import Quality, Quarantined
 from accounting.store import schema
 from accounting.store.database import check_url, hold_little, open_store
@@ -45,7 +47,7 @@ from tests.builders import (
     step,
     without_memory,
 )
-from tests.stores import write_attempts, write_steps
+from tests.stores import attempt_row, write_attempts, write_steps
 
 on_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 
@@ -63,6 +65,23 @@ def test_a_store_is_opened_again_with_what_was_in_it(url: str, store: Engine) ->
     again = open_store(url)
     assert read_attempts(again) == attempts
     again.dispose()
+
+
+def test_who_feeds_the_service_hears_of_new_attempts_and_of_those_of_which_more_is_known(
+    store: Engine,
+) -> None:
+    attempts = past(4, seed=7)
+    more = msgspec.structs.replace(
+        attempts[1], use=msgspec.structs.replace(attempts[1].use, gpus=1, gpu_mem_mib=2000.1)
+    )
+    rows = pa.Table.from_pylist([attempt_row(one) for one in [attempts[0], more, *attempts[2:]]])
+    since_s = attempts[3].row.end_s
+    with store.begin() as connection:
+        write_attempts(connection, attempts[:3])
+        assert told_of(connection, rows, 0) == ([attempts[3]], [more])
+        assert told_of(connection, rows, since_s) == ([attempts[3]], [])
+        write_attempts(connection, [more, attempts[3]])
+        assert told_of(connection, rows, 0) == ([], [])
 
 
 def test_how_far_memory_is_measured_is_told_of_the_latest_week(store: Engine) -> None:

@@ -84,6 +84,40 @@ def test_a_run_that_ended_in_the_second_in_which_the_one_before_it_did_counts_to
         assert jobs == [first, again]
 
 
+@given(st.lists(st.tuples(st.integers(0, 15), st.integers(1, 3)), max_size=40), st.integers(1, 6))
+def test_what_is_told_last_of_a_run_counts_wherever_it_is_remembered(
+    told: list[tuple[int, int]], recent_jobs: int
+) -> None:
+    corrected, last = History(recent_jobs), History(recent_jobs)
+    known: dict[int, PastJob] = {}
+    for number in range(16):
+        known[number] = job(number + 1, end_s=T0 + number)
+        corrected.join(KNOWN, known[number])
+    for number, mem_mib in told:
+        known[number] = job(number + 1, end_s=T0 + number, mem_mib=mem_mib)
+        corrected.join(KNOWN, known[number], corrects=True)
+    for one in known.values():
+        last.join(KNOWN, one)
+    assert families(corrected) == families(last)
+    for family in families(last):
+        assert corrected.beside(family) == last.beside(family)
+
+
+def test_more_that_is_known_of_a_run_changes_what_its_families_tell_and_the_same_again_does_not() -> None:
+    history = History(5)
+    assert history.join(KNOWN, job(), corrects=True), "it had not been told of"
+    assert history.evidence(KNOWN, 1) is not None
+    before, more = history.joined(family_keys(KNOWN)), job(mem_mib=700.0)
+    assert not history.join(KNOWN, more), "a line that is read twice, of a job that training knows better"
+    assert history.join(KNOWN, more, corrects=True)
+    found = history.evidence(KNOWN, 1)
+    assert found is not None
+    assert [one.mem_mib for one in found.jobs] == [700.0]
+    assert history.joined(family_keys(KNOWN)) > before
+    assert not history.join(KNOWN, more, corrects=True)
+    assert history.evidence(KNOWN, 1) is found
+
+
 def test_what_joins_one_family_leaves_what_was_found_for_others() -> None:
     history, other = History(5), request(job_name="other")
     for asked in (KNOWN, other):

@@ -165,6 +165,23 @@ def test_an_answer_that_was_remembered_is_forgotten_when_its_family_changes(fed:
     assert now < first, "thirty jobs without a surprise leave less open than five"
 
 
+def test_what_slurm_tells_of_a_job_s_steps_after_its_end_counts_as_soon(fed: Site, run: Run) -> None:
+    rows, start_s, used = ended(range(900, 904)), int(time.time()) - 200, str(7000 * 1024**2)
+    rows.append(job_line(904, start_s, JobName="brandnew"))
+    fed.configure(accounting={"sacct": FakeSacct(fed.folder / "slurm", rows).command})
+    assert run("ingest").code == 0
+    fed.serve()
+    wait_for_a_cut(fed)
+    late = step_line(904, start_s=start_s, MaxRSS=used, TRESUsageInMax=f"mem={used}")
+    fed.configure(accounting={"sacct": FakeSacct(fed.folder / "slurm", [*rows, late]).command})
+    assert run("ingest").code == 0
+    until = time.monotonic() + WITHIN_S
+    while (reply(fed).grant.mem_per_node_mib or 8000) <= 7000:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert seen(fed) == 5
+
+
 def test_damage_and_unreadable_files_never_stop_answers_and_are_logged_once(fed: Site, run: Run) -> None:
     folder = fed.models / FOLDER
     (folder / "jobs-20200101.jsonl").mkdir(parents=True)
