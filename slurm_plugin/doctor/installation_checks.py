@@ -196,7 +196,8 @@ def _closed(found: HookSeen) -> Judged | None:
 
 def _script(found: HookSeen) -> Judged | None:
     """Judge whose job_submit.lua it is; None where the rest is ours to judge."""
-    copy = f"copy job_submit.lua and rightsizer/ from {found.installed} to {found.folder}"
+    parts = "rightsizer/" if found.script == "own" else "job_submit.lua and rightsizer/"
+    copy = f"copy {parts} from {found.installed} to {found.folder}"
     if found.script == "absent":
         return "problem", f"there is no {found.folder}/job_submit.lua: slurmctld would not start again", copy
     if found.script == "foreign":
@@ -206,7 +207,7 @@ def _script(found: HookSeen) -> Judged | None:
         risk = "where a module is missing Slurm 26.05 refuses all jobs"
         what = f"{found.folder}/job_submit.lua calls ours without pcall: {risk}"
         return "warning", what, "call it as the comment at the top of ours shows"
-    if found.script == "own" and found.missing:
+    if found.script == "own" and not found.is_there:
         return "ok", f"{found.folder}/job_submit.lua is the site's own and calls ours, from elsewhere", ""
     if found.missing:
         return (
@@ -227,8 +228,11 @@ def _parts(found: HookSeen) -> Judged | None:
         stale.append("rightsizer_site.lua")
     if not stale:
         return None
+    # A script of the site's own stays. Whether it is one, or ours of an older release, cannot be told.
+    what = f"{found.installed}/" if found.script == "ours" else f"{found.installed}/rightsizer"
+    older = "" if found.script == "ours" else ", job_submit.lua too where that is an older one of ours"
     fix = (
-        f"copy {found.installed}/ to {found.folder}/, write `rightsizer config hook` to rightsizer_site.lua there, "
+        f"copy {what} to {found.folder}/{older}, write `rightsizer config hook` to rightsizer_site.lua there, "
         "and touch job_submit.lua"
     )
     return "warning", f"not as installed and configured, in {found.folder}: {', '.join(stale)}", fix

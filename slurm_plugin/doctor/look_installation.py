@@ -33,6 +33,9 @@ MODULES = "rightsizer"
 OUR_CALL = "rightsizer.hook"
 # And within what, so that it may be missing.
 GUARD = "pcall"
+# The module that is called, and how modules name each other.
+HOOK_MODULE = "hook.lua"
+_NEEDS = re.compile(rb'require\("rightsizer\.(\w+)"\)')
 UNITS = ("ingest.timer", "ingest-watch.service", "train.timer", "ingest.service", "train.service")
 # When a unit became inactive or failed, in microseconds of the machine's time: how the calendar's is printed differs.
 ENDED = "InactiveEnterTimestampMonotonic"
@@ -116,14 +119,19 @@ def look_at_hook(folder: Path, config: Config) -> HookSeen:
     ours = lua_folder()
     site = _read(folder / SITE_FILE)
     names = sorted(file.name for file in (ours / MODULES).glob("*.lua"))
-    theirs = {name: _read(folder / MODULES / name) for name in names}
-    there = [name for name, content in theirs.items() if content is not None]
+    theirs = {name: content for name in names if (content := _read(folder / MODULES / name)) is not None}
+    needed = _needed(theirs)
     return HookSeen(
         folder=str(folder),
         installed=str(ours),
         script=_whose(_read(folder / HOOK_SCRIPT), _read(ours / HOOK_SCRIPT)),
-        missing=tuple(name for name in names if name not in there),
-        differing=tuple(name for name in there if theirs[name] != _read(ours / MODULES / name)),
+        is_there=bool(theirs),
+        missing=tuple(name for name in names if name not in theirs and name in needed),
+        differing=tuple(
+            name
+            for name in names
+            if (name in theirs or name not in needed) and theirs.get(name) != _read(ours / MODULES / name)
+        ),
         site="absent" if site is None else "current" if site == hook_settings(config).encode() else "differs",
         closed=tuple(
             str(path)
@@ -135,8 +143,18 @@ def look_at_hook(folder: Path, config: Config) -> HookSeen:
             if any(_is_closed(path / name) for name in files)
         ),
         script_changed_s=_changed_s(folder / HOOK_SCRIPT),
-        modules_changed_s=max((_changed_s(folder / MODULES / name) for name in there), default=0.0),
+        modules_changed_s=max((_changed_s(folder / MODULES / name) for name in theirs), default=0.0),
     )
+
+
+def _needed(modules: Mapping[str, bytes]) -> set[str]:
+    """Return the modules that a hook of these cannot do without: an older release's has fewer than ours."""
+    needed, found = set[str](), {HOOK_MODULE}
+    while found:
+        needed |= found
+        named = {name.decode() for module in found for name in _NEEDS.findall(modules.get(module, b""))}
+        found = {f"{name}.lua" for name in named} - needed
+    return needed
 
 
 def _whose(

@@ -167,13 +167,16 @@ class HookSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     `script` says whose job_submit.lua it is: ours, the site's own that calls us, one that does so without a pcall
     (unguarded) or not at all (foreign), or none.
-    `missing` and `differing` are modules, and `site` is rightsizer_site.lua, as the configuration would have it.
+    `is_there` is whether it has any modules. `missing` are those that these, or job_submit.lua, cannot do without;
+    `differing` are others than the installed ones, or not there. `site` is rightsizer_site.lua, as the configuration
+    would have it.
     `closed` are those paths of it that are there, and may not be read by whoever asks.
     """
 
     folder: str
     installed: str
     script: Literal["ours", "own", "unguarded", "foreign", "absent"]
+    is_there: bool = True
     missing: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
     site: Literal["current", "differs", "absent"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -96,6 +97,29 @@ def test_a_hook_of_another_version_is_a_warning(surrounded: Surrounded) -> None:
     with (conf_folder(surrounded.site) / "rightsizer" / "plan.lua").open("a") as module:
         module.write("-- older\n")
     surrounded.expect("hook", "warning", "slurm: rightsizer/plan.lua$", "touch job_submit.lua")
+
+
+def test_a_hook_of_a_release_with_fewer_modules_is_a_warning_whoever_calls_it(surrounded: Surrounded) -> None:
+    """No module of it needs the new one, so it runs: jobs do not pass unchanged, and nothing of it lies elsewhere."""
+    beside = conf_folder(surrounded.site)
+    module = beside / "rightsizer" / "job_desc.lua"
+    needs = 'local users = require("rightsizer.users")\n'
+    older = module.read_text().replace(needs, "")
+    assert needs not in older != module.read_text()
+    (beside / "rightsizer" / "users.lua").unlink()
+    surrounded.expect("hook", "problem", "lacks users.lua: jobs pass unchanged", "copy job_submit.lua and")
+    module.write_text(older)
+    stale = "rightsizer/job_desc.lua, rightsizer/users.lua$"
+    surrounded.expect("hook", "warning", stale, r"^copy \S+/lua/ to")
+    (beside / "job_submit.lua").write_text('pcall(require, "rightsizer.hook")\n')
+    surrounded.expect("hook", "warning", stale, r"^copy \S+/lua/rightsizer to .* older one of ours, write")
+
+
+def test_a_script_of_the_sites_own_may_call_ours_from_elsewhere(surrounded: Surrounded) -> None:
+    beside = conf_folder(surrounded.site)
+    (beside / "job_submit.lua").write_text('pcall(require, "rightsizer.hook")\n')
+    shutil.rmtree(beside / "rightsizer")
+    surrounded.expect("hook", "ok", "calls ours, from elsewhere")
 
 
 def test_settings_of_another_configuration_are_a_warning(surrounded: Surrounded) -> None:
