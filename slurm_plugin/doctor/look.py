@@ -17,7 +17,7 @@ from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor.look_advisor import look_at_advisor
 from slurm_plugin.doctor.look_audit import look_at_chains, look_at_recovery
 from slurm_plugin.doctor.look_brakes import look_at_brakes
-from slurm_plugin.doctor.look_disk import look_at_disks, look_at_owners
+from slurm_plugin.doctor.look_disk import closed_files, closed_folders, look_at_disks, look_at_owners
 from slurm_plugin.doctor.look_installation import look_at_limits, look_at_paths, look_at_slurm, look_at_units
 from slurm_plugin.doctor.look_sockets import look_at_sockets
 from slurm_plugin.doctor.seen import (
@@ -105,7 +105,12 @@ def _model(config: Config) -> ModelSeen:
     load_version(directory, folder.name, chain_settings_of(config))
     manifest = read_manifest(folder)
     apart: dict[str, tuple[str, ...]] = {name: known.apart for name, known in manifest.growth.items()}
-    return ModelSeen(version=manifest.version, created_s=manifest.created_s, apart=apart)
+    return ModelSeen(
+        version=manifest.version,
+        created_s=manifest.created_s,
+        apart=apart,
+        closed=closed_folders(directory),
+    )
 
 
 def _training(directory: Path) -> TrainingSeen:
@@ -171,6 +176,8 @@ def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:
                 outdated_until_s=outdated_until_s(read_s, labelled_s, outdated_s),
                 latest_ran=latest.attempts,
                 latest_without_memory=latest.without_memory,
+                cluster=cluster,
+                closed=closed_files(config),
             )
     finally:
         engine.dispose()

@@ -10,6 +10,7 @@ from pathlib import Path
 from accounting.errors import RightsizerError
 from accounting.presence import is_folder
 from accounting.unnamed import user_name
+from models.versions.feed import FOLDER as FEED
 from slurm_plugin.config.secret_urls import store_url
 from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor.finding import DAY_S
@@ -96,6 +97,19 @@ def look_at_owners(config: Config) -> tuple[OwnerSeen, ...]:
     return tuple(one for one in seen if one.blocked)
 
 
+def closed_folders(models: Path) -> tuple[str, ...]:
+    """Return those of the folders of models and of their feed that are there, and that whoever asks may not write."""
+    there = [folder for folder in (models, models / FEED) if is_folder(folder)]
+    return tuple(str(folder) for folder in there if not os.access(folder, os.W_OK | os.X_OK))
+
+
+def closed_files(config: Config) -> tuple[str, ...]:
+    """Return those of a store's files that whoever asks may not write; none of a database."""
+    store = store_file(config)
+    beside = _beside(store) if store is not None else ()
+    return tuple(sorted(str(path) for path, _ in beside if not os.access(path, os.R_OK | os.W_OK)))
+
+
 def _owned(folder: Path, entries: Iterator[tuple[Path, os.stat_result]], models: Path) -> OwnerSeen:
     owner = folder.stat()
     blocked = [
@@ -110,7 +124,7 @@ def _needed(path: Path, found: os.stat_result, models: Path) -> int:
     """Return which rights the service's user needs: nobody ever changes a file of a version."""
     if stat.S_ISDIR(found.st_mode):
         return FOLDER
-    return READ if path.parent.parent == models and path.parent.name != "recent" else CHANGE
+    return READ if path.parent.parent == models and path.parent.name != FEED else CHANGE
 
 
 def _may(owner: os.stat_result, found: os.stat_result, needed: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from models.judging.drift import FeatureDrift, WeekCalibration, Word, counted
-from slurm_plugin.doctor.finding import DAY_S, Judged, State, by_age, span, unseen
+from slurm_plugin.doctor.finding import DAY_S, Judged, State, by_age, closed_to, span, unseen
 from slurm_plugin.doctor.seen import CardPart, Complaint, Seen, TrainingSeen
 
 # Two weeks of nightly trainings that failed or were refused.
@@ -22,6 +22,12 @@ def model(seen: Seen) -> Judged:
     """Whether the current model loads as the service loads it."""
     if isinstance(seen.model, Complaint):
         return "problem", seen.model.what, seen.model.fix
+    if seen.model.closed:
+        shut = ", ".join(seen.model.closed)
+        what = (
+            f"{seen.model.version} loads, but {shut} may not be written: no training, no news of ended jobs"
+        )
+        return "warning", what, closed_to("whoever trains and ingests")
     return "ok", f"{seen.model.version} loads, and every digest holds", ""
 
 

@@ -43,11 +43,15 @@ class SocketSeen(msgspec.Struct, frozen=True):
 
 
 class ModelSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The current model, which loads as the service loads it. `apart`: users by growth model (training/weights.py)."""
+    """The current model, which loads as the service loads it. `apart`: users by growth model (training/weights.py).
+
+    `closed` are those of the folders of models and of their feed that whoever asks may not write.
+    """
 
     version: str
     created_s: int
     apart: Mapping[str, tuple[str, ...]]
+    closed: tuple[str, ...] = ()
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -90,7 +94,8 @@ class StoreSeen(msgspec.Struct, frozen=True, kw_only=True):
 
     None is before the first. Its oldest job should have ended no more than `keep_days` ago; 0 is for ever. Labels of
     what ended before `outdated_until_s` may be an earlier release's. Of `latest_ran` attempts that ended in the week
-    before the newest did, and ran long enough for it, `latest_without_memory` show no memory.
+    before the newest did, and ran long enough for it, `latest_without_memory` show no memory. `cluster` is whose
+    they are, '' for all; `closed` are those of its files that whoever asks may not write.
     """
 
     read_until_s: int | None
@@ -101,6 +106,8 @@ class StoreSeen(msgspec.Struct, frozen=True, kw_only=True):
     outdated_until_s: int | None = None
     latest_ran: int = 0
     latest_without_memory: int = 0
+    cluster: str = ""
+    closed: tuple[str, ...] = ()
 
 
 class JournalSeen(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,10 @@ def store(seen: Seen) -> Judged:
     """Whether the store opens."""
     if isinstance(seen.store, Complaint):
         return "problem", seen.store.what, seen.store.fix
+    if seen.store.closed:
+        shut = " ".join(seen.store.closed)
+        fix = f"run this as the user whose store it is; if you did, chmod u+rw {shut}"
+        return "warning", f"opens, but these may not be written, and so nothing is ingested: {shut}", fix
     return "ok", "opens", ""
 
 
@@ -39,7 +43,9 @@ def newest_job(seen: Seen) -> Judged:
     if isinstance(seen.store, Complaint):
         return unseen(seen.store)
     if seen.store.newest_end_s is None:
-        return "warning", "the store has no job", "run `rightsizer ingest`"
+        of = f" of the cluster {seen.store.cluster}" if seen.store.cluster else ""
+        fix = "run `rightsizer ingest`; if it has run, compare accounting.cluster and `scontrol show config`"
+        return "warning", f"the store has no job{of}", fix
     fix = "if jobs did end since, see what `sacct -a -X` says as the service's user, then `rightsizer ingest`"
     return by_age(
         "the newest job in the store ended", seen.now_s - seen.store.newest_end_s, NEWEST_JOB_AGE_S, fix

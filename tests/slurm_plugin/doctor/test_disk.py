@@ -17,6 +17,7 @@ from slurm_plugin.doctor.finding import Finding
 from slurm_plugin.doctor.look_disk import look_at_disks, look_at_owners
 from slurm_plugin.doctor.seen import DiskSeen
 from tests.slurm_plugin.doctor.installation import Installation
+from tests.slurm_plugin.doctor.surrounded import found_without_capabilities
 from tests.slurm_plugin.doctor.test_doctor import seen_of
 
 DAY_S = 86400
@@ -170,6 +171,34 @@ def test_of_many_files_some_are_named_and_their_folder_is_given_away(theirs: Ins
     found = theirs.found()[0]["owners"]
     assert "and 6 more" in found["saw"]
     assert found["fix"] == f"chown -R nobody: {journal}"
+
+
+def test_models_that_whoever_asks_may_not_write_are_a_warning(whole: Installation) -> None:
+    models = whole.site.models
+    (models / "recent").mkdir(exist_ok=True)
+    for folder, mode in ((models / "recent", 0o550), (models, 0o750)):
+        folder.chmod(mode)
+    found = found_without_capabilities(whole.site)["model"]
+    assert (found["state"], f"{models}/recent may not be written" in found["saw"]) == ("warning", True)
+    assert "ReadWritePaths=" in found["fix"]
+    (models / "recent").chmod(0o750)
+    assert found_without_capabilities(whole.site)["model"]["state"] == "ok"
+
+
+def test_a_store_that_whoever_asks_may_not_write_is_a_warning_that_one_line_mends(
+    whole: Installation,
+) -> None:
+    """Such as SQLite's own file beside one that was writable for nobody: that stays so, and ingest fails."""
+    store, beside = whole.site.folder / "store.db", whole.site.folder / "store.db-shm"
+    store.chmod(0o440)
+    found = found_without_capabilities(whole.site)["store"]
+    assert (found["state"], str(store) in found["saw"]) == ("warning", True)
+    store.chmod(0o640)
+    beside.touch(0o440)
+    found = found_without_capabilities(whole.site)["store"]
+    assert (found["state"], str(beside) in found["saw"]) == ("warning", True)
+    subprocess.run(["sh", "-c", found["fix"].partition("if you did, ")[2]], check=True)
+    assert found_without_capabilities(whole.site)["store"]["state"] == "ok"
 
 
 def test_rows_that_should_have_gone_are_told(whole: Installation) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -23,8 +20,7 @@ from slurm_plugin.doctor.metrics import registry_of
 from slurm_plugin.doctor.permission_checks import permissions
 from slurm_plugin.doctor.seen import PathSeen, SlurmSeen, StoreSeen
 from tests.builders import decision, executable
-from tests.conftest import Site
-from tests.slurm_plugin.doctor.surrounded import Surrounded
+from tests.slurm_plugin.doctor.surrounded import Surrounded, found_without_capabilities
 from tests.slurm_plugin.surroundings import (
     conf_folder,
     say_counts,
@@ -65,32 +61,15 @@ def test_a_hook_that_is_not_there_is_a_problem(surrounded: Surrounded) -> None:
 def test_a_hook_that_may_not_be_read_is_not_taken_for_one_that_is_not_there(surrounded: Surrounded) -> None:
     """As root makes it by the steps of docs/admin.md under umask 077."""
     beside = conf_folder(surrounded.site)
-    assert _as_who_has_no_capability(surrounded.site)["state"] == "ok"
+    assert found_without_capabilities(surrounded.site)["hook"]["state"] == "ok"
     (beside / "rightsizer_site.lua").chmod(0)
     (beside / "rightsizer").chmod(0)
-    found = _as_who_has_no_capability(surrounded.site)
+    found = found_without_capabilities(surrounded.site)["hook"]
     (beside / "rightsizer").chmod(0o755)
     paths = f"{beside}/rightsizer_site.lua", f"{beside}/rightsizer"
     assert found["state"] == "problem"
     assert found["saw"].startswith(f"{', '.join(paths)} may not be read")
     assert f"chmod -R a+rX {' '.join(paths)}" in found["fix"]
-
-
-def _as_who_has_no_capability(site: Site) -> dict[str, str]:
-    """Return what the doctor finds of the hook without root's right to pass over permissions."""
-    capless = ["setpriv", "--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"]
-    doctor = [
-        sys.executable,
-        "-m",
-        "slurm_plugin.cli",
-        "doctor",
-        "--format=json",
-        f"--config={site.config_file}",
-    ]
-    argv = [*(capless if os.geteuid() == 0 else []), *doctor]
-    told = subprocess.run(argv, capture_output=True, text=True, check=False)
-    found: list[dict[str, str]] = json.loads(told.stdout)
-    return next(one for one in found if one["check"] == "hook")
 
 
 def test_a_hook_of_another_version_is_a_warning(surrounded: Surrounded) -> None:

@@ -107,6 +107,11 @@ def test_a_cluster_that_is_configured_in_capitals_is_the_stores(whole: Installat
     whole.expect("newest-job", "ok", "ended 10 minutes ago")
 
 
+def test_a_store_without_a_job_of_this_cluster_says_whose_it_looked_for(whole: Installation) -> None:
+    whole.site.configure(accounting={"cluster": "another"})
+    whole.expect("newest-job", "warning", "no job of the cluster another$", "accounting.cluster")
+
+
 def test_a_journal_that_nobody_ingests_is_a_warning(whole: Installation) -> None:
     journal = whole.site.folder / "journal" / "decisions-20260101.jsonl"
     with journal.open("wb") as file:
