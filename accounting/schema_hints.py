@@ -11,6 +11,7 @@ import msgspec
 
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 _VALUE = re.compile(r"Invalid enum value")
+_ONE_TABLE = re.compile(r"Expected `array`, got `object`")
 _PLACE = re.compile(r" - at `\$([^`]*)`")
 _STEP = re.compile(r"\.(\w+)|\[[^\]]*\]")
 
@@ -30,6 +31,8 @@ def hint(error: msgspec.ValidationError, schema: type[msgspec.Struct]) -> str:
     if unknown and isinstance(meant, type) and issubclass(meant, msgspec.Struct):
         known = [field.encode_name for field in msgspec.structs.fields(meant)]
         return nearest(unknown[1], known) or f"there are {', '.join(known)}"
+    if place and _ONE_TABLE.search(text):
+        return f"there may be many: write [[{place[1].removeprefix('.')}]], in two brackets"
     values = _values(meant) if _VALUE.search(text) else ()
     return f"it is one of {', '.join(values)}" if values else ""
 

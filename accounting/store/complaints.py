@@ -33,8 +33,8 @@ def complaint(url: URL | str, error: BaseException) -> StoreError:
         )
     if any(words in reason for words in _CLOSED):
         return StoreError(
-            f"cannot use the store {shown(url)}: {reason}; SQLite's readers must be able to write to its folder too: "
-            "run this as the user whose store it is"
+            f"cannot use the store {shown(url)}: {reason}; SQLite writes to its folder, its file and those beside it "
+            "(-wal, -shm), to read too: run this as the user whose store it is, or mend their permissions"
         )
     return StoreError(
         f"cannot use the store {shown(url)}: {reason}; check store.url and the database behind it"

@@ -53,9 +53,10 @@ def load_config(given: str | None = None) -> Config:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"cannot read the configuration {path}: {error.strerror}; give another with --config or ${CONFIG_VARIABLE}"
-        ) from None
+        fix = f"give another with --config or ${CONFIG_VARIABLE}"
+        if isinstance(error, PermissionError):
+            fix = f"let this user read it, as the service's has to (chmod a+r, or chgrp and chmod g+r), or {fix}"
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}; {fix}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text; compare it with etc/rightsizer.toml") from None
     return parse_config(text, source=str(path))

@@ -47,6 +47,23 @@ def test_grants_for_a_closed_folder_are_refused_beforehand(site: Site, closed: P
         assert told.stderr.count("\n") == 1
 
 
+def test_a_configuration_that_is_closed_says_who_has_to_read_it(site: Site) -> None:
+    site.config_file.chmod(0)
+    told = as_plain_user("config", "check", "--config", str(site.config_file))
+    assert (told.returncode, told.stderr.count("\n")) == (2, 1)
+    assert "let this user read it, as the service's has to (chmod a+r" in told.stderr
+
+
+def test_a_store_with_a_file_that_may_not_be_written_says_which_may_be_meant(site: Site) -> None:
+    sacct = FakeSacct(site.folder / "slurm", ended(range(1, 4))).command
+    site.configure(accounting={"sacct": sacct})
+    assert as_plain_user("ingest", "--config", str(site.config_file)).returncode == 0
+    (site.folder / "store.db-shm").touch(0o440)
+    told = as_plain_user("ingest", "--config", str(site.config_file))
+    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
+    assert "those beside it (-wal, -shm)" in told.stderr
+
+
 def test_what_may_not_feed_the_models_ingests_all_the_same(site: Site, closed: Path) -> None:
     site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", ended(range(1, 4))).command})
     told = as_plain_user("ingest", "--format", "json", "--config", str(site.config_file))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accounting.owned_files import fix_for
 from accounting.presence import is_folder
 from models.past.recent import finished
 from models.versions import registry
@@ -36,9 +37,10 @@ def feed_of(models: Path) -> HandOn:
             append_jobs(models, filter(None, told), now_s)
         except OSError as error:
             if not said:
+                fix = fix_for(error, "let whoever ingests write to models.directory")
                 note(
                     f"new jobs count from the next training on only: {error.filename or models} is not written: "
-                    f"{error.strerror}; let whoever ingests write to models.directory"
+                    f"{error.strerror}; {fix}"
                 )
             said = True
 

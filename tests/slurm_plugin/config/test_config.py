@@ -171,6 +171,11 @@ def test_text_that_is_not_toml_names_the_line() -> None:
         parse_config("mode = 'observe'\nmode enforce\n", "site.toml")
 
 
+def test_a_table_of_many_in_one_pair_of_brackets_is_told_of_the_other() -> None:
+    with pytest.raises(ConfigError, match=r"write \[\[rules\]\], in two brackets$"):
+        parse_config("[rules]\npartition = ['gpu']\n")
+
+
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(ConfigError, match="cannot read the configuration"):

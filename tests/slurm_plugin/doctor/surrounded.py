@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 
@@ -15,6 +12,7 @@ from slurm_plugin.doctor.finding import Finding
 from slurm_plugin.doctor.look import look
 from slurm_plugin.doctor.seen import Seen
 from tests.conftest import Site
+from tests.slurm_plugin.cli.test_explain_ended import as_plain_user
 
 
 @dataclass(frozen=True)
@@ -38,16 +36,5 @@ class Surrounded:
 
 def found_without_capabilities(site: Site) -> dict[str, dict[str, str]]:
     """Return what the doctor finds, by check, without root's right to pass over permissions."""
-    capless = ["setpriv", "--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"]
-    doctor = [
-        sys.executable,
-        "-m",
-        "slurm_plugin.cli",
-        "doctor",
-        "--format=json",
-        f"--config={site.config_file}",
-    ]
-    argv = [*(capless if os.geteuid() == 0 else []), *doctor]
-    told = subprocess.run(argv, capture_output=True, text=True, check=False)
-    found: list[dict[str, str]] = json.loads(told.stdout)
-    return {one["check"]: one for one in found}
+    told = as_plain_user("doctor", "--format=json", f"--config={site.config_file}")
+    return {one["check"]: one for one in json.loads(told.stdout)}

@@ -212,6 +212,16 @@ def test_a_feed_that_cannot_be_written_fails_no_ingest(fed: Site, run: Run) -> N
     assert "Traceback" not in ran.err
 
 
+def test_a_feed_on_a_full_disk_asks_for_room(fed: Site, run: Run) -> None:
+    (fed.models / FOLDER).mkdir(exist_ok=True)
+    for day in (0, 86400):  # it may be midnight meanwhile
+        file = fed.models / FOLDER / time.strftime("jobs-%Y%m%d.jsonl", time.gmtime(time.time() + day))
+        file.unlink(missing_ok=True)
+        file.symlink_to("/dev/full")
+    ran = run("ingest")
+    assert (ran.code, "No space left on device; make room there" in ran.err) == (0, True)
+
+
 def test_what_ended_long_ago_is_left_to_training(fed: Site, run: Run) -> None:
     rows = ended(range(900, 905), ago_s=3 * 86400)
     fed.configure(accounting={"sacct": FakeSacct(fed.folder / "slurm", rows).command})
