@@ -208,5 +208,5 @@ def writing(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fix = fix_for(error, "set models.directory to a folder you may write")
+        fix = fix_for(error, "give this user that folder (chown), or set models.directory to another")
         raise ModelError(f"cannot write models to {directory}: {error.strerror}; {fix}") from None

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accounting.errors import ConfigError, ServiceError
+from accounting.errors import ConfigError, RightsizerError, ServiceError
 from slurm_plugin.cli.output import EXIT_PROBLEMS, config_option, format_option, note, print_rows
+from slurm_plugin.cli.reached import check_reached
 from slurm_plugin.config.file import config_path, load_config
 from slurm_plugin.doctor.checks import judge, not_configured
 from slurm_plugin.doctor.finding import Finding
 from slurm_plugin.doctor.look import complaint_of, look
 
 if TYPE_CHECKING:
-    from slurm_plugin.doctor.seen import Seen
+    from slurm_plugin.config.settings import Config
+    from slurm_plugin.doctor.seen import Complaint, Seen
 
 
 @click.command("doctor")
@@ -66,8 +68,17 @@ def examined(config_file: str | None, now_s: float) -> tuple[Seen | None, list[F
     except ConfigError as error:
         return None, not_configured(complaint_of(error))
     said = f"read from {path}" if path else "there is no file: the defaults hold"
-    seen = look(config, said, now_s, config_file)
+    seen = look(config, _reached(config) or said, now_s, config_file)
     return seen, judge(seen)
+
+
+def _reached(config: Config) -> Complaint | None:
+    """Return what speaks against what the configuration names, such as its files; None where nothing does."""
+    try:
+        check_reached(config)
+    except RightsizerError as error:
+        return complaint_of(error)
+    return None
 
 
 def _write_metrics(file: Path, seen: Seen | None, findings: list[Finding], now_s: float) -> None:

@@ -35,7 +35,9 @@ from slurm_plugin.switches import switches
 Found = TypeVar("Found")
 
 
-def look(config: Config, configuration: str, now_s: float, config_file: str | None = None) -> Seen:
+def look(
+    config: Config, configuration: str | Complaint, now_s: float, config_file: str | None = None
+) -> Seen:
     """Return what there is to see at `now_s` (unix seconds); `configuration` says where `config` is from.
 
     `config_file` is the file that was named, None where the usual one counts.

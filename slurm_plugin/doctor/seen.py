@@ -278,7 +278,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """All that was seen at `now_s`."""
 
     now_s: float
-    configuration: str
+    configuration: str | Complaint
     switches: tuple[SwitchSeen, ...]
     sockets: tuple[SocketSeen, ...]
     slurm: SlurmSeen | Complaint

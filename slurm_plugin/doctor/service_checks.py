@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from slurm_plugin.doctor.finding import Judged, State
-from slurm_plugin.doctor.seen import Answer, Seen, SocketSeen, is_hook_stopped
+from slurm_plugin.doctor.seen import Answer, Complaint, Seen, SocketSeen, is_hook_stopped
 
 # The worst last.
 BAD: tuple[State, ...] = ("ok", "unknown", "warning", "problem")
 
 
 def configuration(seen: Seen) -> Judged:
-    """Whether the configuration loads: who asks has it."""
+    """Whether what the configuration names is there and can be used: that it loads, who asks knows."""
+    if isinstance(seen.configuration, Complaint):
+        return "problem", seen.configuration.what, seen.configuration.fix
     return "ok", seen.configuration, ""
 
 

@@ -52,7 +52,7 @@ class Journal:
                     break
             self._open_day(time.time())
         except OSError as error:
-            fix = fix_for(error, "set service.journal to a folder you may write")
+            fix = fix_for(error, "give this user that folder (chown), or set service.journal to another")
             raise ServiceError(f"cannot write decisions to {folder}: {error.strerror}; {fix}") from None
 
     def _files(self) -> list[Path]:

@@ -76,7 +76,10 @@ def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.so
             draft.rename(path)
             undo.pop_all()
     except OSError as error:
-        raise ServiceError(f"cannot listen on {path}: {error.strerror or error}; set {key}") from None
+        fix = f"set {key}"
+        if isinstance(error, PermissionError):
+            fix = f"give this user its folder, as RuntimeDirectory= does in a unit, or {fix}"
+        raise ServiceError(f"cannot listen on {path}: {error.strerror or error}; {fix}") from None
     return server
 
 

@@ -54,6 +54,21 @@ def test_a_configuration_that_is_closed_says_who_has_to_read_it(site: Site) -> N
     assert "let this user read it, as the service's has to (chmod a+r" in told.stderr
 
 
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("socket", "give this user its folder, as RuntimeDirectory= does in a unit, or set service.socket"),
+        ("journal", "give this user that folder (chown), or set service.journal to another"),
+    ],
+)
+def test_a_service_that_may_not_write_says_whose_the_folder_has_to_be(
+    site: Site, closed: Path, key: str, said: str
+) -> None:
+    site.configure(service={key: str(closed / key)}, models={"directory": str(site.models)})
+    told = as_plain_user("serve", "--config", str(site.config_file))
+    assert (told.returncode, said in told.stderr.splitlines()[-1]) == (1, True)
+
+
 def test_a_store_with_a_file_that_may_not_be_written_says_which_may_be_meant(site: Site) -> None:
     sacct = FakeSacct(site.folder / "slurm", ended(range(1, 4))).command
     site.configure(accounting={"sacct": sacct})

@@ -74,6 +74,21 @@ def test_where_nothing_is_yet_everything_says_what_to_do(
     assert {file.name for file in site.folder.iterdir()} == {"rightsizer.toml"}
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "value", "fix"),
+    [
+        ("accounting", "pseudonym_key", "/nowhere/key", "config pseudonym-key FILE"),
+        ("energy", "time_zone", "Europe/Berln", "timedatectl list-timezones"),
+    ],
+)
+def test_what_a_configuration_names_and_cannot_be_used_is_a_problem_as_it_is_to_config_check(
+    whole: Installation, section: str, key: str, value: str, fix: str
+) -> None:
+    whole.site.configure(**{section: {key: value}})
+    whole.expect("configuration", "problem", value, fix)
+    assert whole.run("config", "check").code == 2
+
+
 def test_a_configuration_that_does_not_load_is_a_problem(whole: Installation) -> None:
     whole.site.config_file.write_text("[policy]\nmemory_margn = 1\n")
     rows, code = whole.found()

@@ -157,7 +157,10 @@ def test_links_of_a_journal_that_cannot_be_listed_are_not_said_to_hold(whole: In
 def test_a_journal_without_the_key_that_there_is_is_a_warning(whole: Installation) -> None:
     key = whole.site.folder / "key"
     whole.site.configure(service={"journal_key": str(key)})
-    whole.expect("journal-chain", "problem", "cannot read the journal key", "config journal-key FILE")
+    rows, _ = whole.found()
+    for name in ("configuration", "journal-chain"):
+        assert rows[name]["state"] == "problem"
+        assert rows[name]["saw"].startswith("cannot read the journal key")
     make_key(key, "journal")
     journalled(whole, read_key(key, "journal"))
     whole.expect("journal-chain", "ok", "^5 lines of the newest files follow each other$")
