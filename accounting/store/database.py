@@ -243,7 +243,12 @@ def _prepare_folder(file: Path, *, create: bool) -> None:
             os.close(open_owned(file, os.O_WRONLY | os.O_CREAT, 0o644))
     except OSError as error:
         what, fix = (
-            ("make", fix_for(error, "give this user that folder (chown), or set store.url to another"))
+            (
+                "make",
+                fix_for(
+                    error, "run this as the service's user, give it that folder (chown), or set store.url"
+                ),
+            )
             if create
             else ("look into", "run this as the user whose store it is")
         )

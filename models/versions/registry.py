@@ -208,5 +208,7 @@ def writing(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fix = fix_for(error, "give this user that folder (chown), or set models.directory to another")
+        fix = fix_for(
+            error, "run this as the service's user, give it that folder (chown), or set models.directory"
+        )
         raise ModelError(f"cannot write models to {directory}: {error.strerror}; {fix}") from None

@@ -52,7 +52,9 @@ class Journal:
                     break
             self._open_day(time.time())
         except OSError as error:
-            fix = fix_for(error, "give this user that folder (chown), or set service.journal to another")
+            fix = fix_for(
+                error, "run this as the service's user, give it that folder (chown), or set service.journal"
+            )
             raise ServiceError(f"cannot write decisions to {folder}: {error.strerror}; {fix}") from None
 
     def _files(self) -> list[Path]:

@@ -78,7 +78,9 @@ def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.so
     except OSError as error:
         fix = f"set {key}"
         if isinstance(error, PermissionError):
-            fix = f"give this user its folder, as RuntimeDirectory= does in a unit, or {fix}"
+            fix = (
+                f"run this as the service's user, give it that folder (RuntimeDirectory= in a unit), or {fix}"
+            )
         raise ServiceError(f"cannot listen on {path}: {error.strerror or error}; {fix}") from None
     return server
 

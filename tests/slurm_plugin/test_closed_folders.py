@@ -57,8 +57,8 @@ def test_a_configuration_that_is_closed_says_who_has_to_read_it(site: Site) -> N
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("socket", "give this user its folder, as RuntimeDirectory= does in a unit, or set service.socket"),
-        ("journal", "give this user that folder (chown), or set service.journal to another"),
+        ("socket", "give it that folder (RuntimeDirectory= in a unit), or set service.socket"),
+        ("journal", "run this as the service's user, give it that folder (chown), or set service.journal"),
     ],
 )
 def test_a_service_that_may_not_write_says_whose_the_folder_has_to_be(
