@@ -30,6 +30,7 @@ from slurm_plugin.doctor.seen import (
     SwitchSeen,
     TrainingSeen,
 )
+from slurm_plugin.slurm.hidden_jobs import hidden_jobs
 from slurm_plugin.switches import switches
 
 Found = TypeVar("Found")
@@ -42,10 +43,10 @@ def look(
 
     `config_file` is the file that was named, None where the usual one counts.
     """
-    slurm = _or_complaint(lambda: look_at_slurm(config))
+    slurm, accounting = _or_complaint(lambda: look_at_slurm(config)), config.accounting
     told = "" if isinstance(slurm, Complaint) else slurm.settings.get("clustername", "")
     # As local_cluster.py has it: slurmdbd, and so the store, knows clusters in lower case alone.
-    cluster = (config.accounting.cluster or told).lower()
+    cluster = (accounting.cluster or told).lower()
     return Seen(
         now_s=now_s,
         configuration=configuration,
@@ -68,6 +69,7 @@ def look(
         brakes=_or_complaint(lambda: look_at_brakes(config.brakes)),
         disks=_or_complaint(lambda: look_at_disks(config, now_s)),
         owners=_or_complaint(lambda: look_at_owners(config)),
+        hidden="" if accounting.slurmdbd_url or accounting.slurmdbd_url_file else hidden_jobs(),
     )
 
 

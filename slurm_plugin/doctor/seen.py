@@ -275,7 +275,7 @@ class OwnerSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was seen at `now_s`."""
+    """All that was seen at `now_s`; `hidden` is why sacct shows whoever asks not all jobs (slurm/hidden_jobs.py)."""
 
     now_s: float
     configuration: str | Complaint
@@ -295,6 +295,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     brakes: BrakesSeen | Complaint
     disks: tuple[DiskSeen, ...] | Complaint
     owners: tuple[OwnerSeen, ...] | Complaint
+    hidden: str = ""
 
 
 def is_hook_stopped(seen: Seen) -> bool:

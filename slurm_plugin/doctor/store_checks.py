@@ -35,6 +35,9 @@ def ingest(seen: Seen) -> Judged:
         return unseen(seen.store)
     if seen.store.read_until_s is None:
         return "unknown", "the store was never read from Slurm's accounting", "run `rightsizer ingest`"
+    if seen.hidden:
+        what, _, fix = seen.hidden.partition(". ")
+        return "warning", what, fix
     return by_age("accounting was read until", seen.now_s - seen.store.read_until_s, INGEST_LAG_S, INGEST)
 
 

@@ -1,6 +1,7 @@
 """What the doctor says of the store, the journal of decisions, and recovery."""
 
 import os
+import pwd
 import time
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from slurm_plugin.doctor.store_checks import INGEST_LAG_S, NEWEST_JOB_AGE_S, UNR
 from slurm_plugin.recovery.journal import LAST_ROUND, Entry
 from slurm_plugin.recovery.journal import Journal as RecoveryJournal
 from slurm_plugin.service.journal import Journal
-from tests.builders import attempt, decision, without_memory
+from tests.builders import attempt, decision, executable, without_memory
 from tests.slurm_plugin.doctor.installation import HOUR_S, Installation
 from tests.stores import write_attempts
 
@@ -110,6 +111,18 @@ def test_a_cluster_that_is_configured_in_capitals_is_the_stores(whole: Installat
 def test_a_store_without_a_job_of_this_cluster_says_whose_it_looked_for(whole: Installation) -> None:
     whole.site.configure(accounting={"cluster": "another"})
     whole.expect("newest-job", "warning", "no job of the cluster another$", "accounting.cluster")
+
+
+def test_a_user_who_is_shown_his_own_jobs_alone_ingests_too_few(
+    whole: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "SlurmDBD configuration:\nPrivateData = jobs\nSlurmUser = slurm(1)"
+    executable(whole.site.folder / "tools" / "sacctmgr", f"#!/bin/sh\ncat <<END\n{said}\nEND\n")
+    monkeypatch.setattr(os, "geteuid", lambda: pwd.getpwnam("nobody").pw_uid)
+    whole.expect("ingest", "warning", "shows nobody no jobs of others: theirs are passed over$", "adminlevel")
+    # His jobs come from elsewhere then.
+    whole.site.configure(accounting={"slurmdbd_url": "mysql+pymysql://reader@db/slurm_acct_db"})
+    assert whole.found()[0]["ingest"]["state"] == "ok"
 
 
 def test_a_journal_that_nobody_ingests_is_a_warning(whole: Installation) -> None:
