@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from accounting.errors import ServiceError
+from accounting.errors import ServiceError, SlurmError
+from accounting.schema_hints import nearest
 from models.versions.promotion_log import user_name
 from slurm_plugin.brakes.pulled import Pulled, pulled_file
 from slurm_plugin.brakes.words import release_of, words_of
@@ -17,11 +18,14 @@ from slurm_plugin.cli.output import config_option, note
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.braked import ALL, Brake, family_brake, partition_brake
+from slurm_plugin.slurm.command import run
 from slurm_plugin.switches import switches, throw
 
 Command = Callable[..., Any]
 # What no partition is called would stop nothing: an empty variable of a shell, a list, a pattern.
 PARTITION = re.compile(r"[^\s,*?\[\]]+")
+# Of `scontrol --oneliner show partition`.
+NAMED = re.compile(r"^PartitionName=(\S+)", re.MULTILINE)
 
 
 def part_options(command: Command) -> Command:
@@ -55,6 +59,8 @@ def disable(config_file: str | None, family: str | None, partition: str | None) 
         why = f"by hand: {user_name()}"
         pulled_file(config.brakes).pull(Pulled(brake=brake, time_s=time.time(), why=why))
         note(f"stopped cutting {words_of(brake)}; `{release_of(brake)}` ends that")
+        if partition is not None and (unknown := unknown_partition(partition)):
+            note(unknown)
         return
     for switch in switches(config):
         try:
@@ -64,6 +70,18 @@ def disable(config_file: str | None, family: str | None, partition: str | None) 
                 f"cannot make {switch}: {error.strerror}; run this as root, or as who may write to that folder"
             ) from None
         note(f"disabled: while {switch} exists every job is left alone; `rightsizer enable` ends that")
+
+
+def unknown_partition(name: str) -> str:
+    """Return what to say of a partition that slurmctld does not know; '' where it does, or does not answer."""
+    try:
+        known = NAMED.findall(run("scontrol", "--all", "--oneliner", "show", "partition"))
+    except SlurmError:
+        return ""
+    if not known or name in known:
+        return ""
+    told = nearest(name, known) or f"there are {', '.join(known)}"
+    return f"slurmctld has no partition {name}, so no job of now is left whole by that; {told}"
 
 
 @click.command("enable")

@@ -20,7 +20,7 @@ from slurm_plugin.brakes.tallies import Counts
 from slurm_plugin.brakes.watch import EVIDENCE, Kept
 from slurm_plugin.policy.braked import ALL, family_brake
 from slurm_plugin.policy.submission import Submission, job_request
-from tests.builders import submission
+from tests.builders import executable, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
 from tests.slurm_plugin.conftest import Run
 from tests.slurm_plugin.service.asking import install, reply
@@ -224,6 +224,31 @@ def test_a_person_stops_a_part_at_once(enforcing: Site, run: Run) -> None:
     wait_for(lambda: is_cut(enforcing))
     assert "no brake was pulled" in run("enable", "--partition", "main").err
     assert "by hand" in run("disable", "--family", "alice:fit_12").err or stopped(enforcing).read().pulled
+
+
+@pytest.mark.parametrize(
+    ("partition", "said"),
+    [
+        ("mian", "no partition mian, so no job of now is left whole by that; did you mean `main`?"),
+        ("xyz", "; there are main, hidden"),
+        ("main", ""),
+        ("hidden", ""),
+    ],
+)
+def test_a_partition_that_slurmctld_does_not_have_is_stopped_and_said_to_be_none(
+    site: Site, run: Run, monkeypatch: pytest.MonkeyPatch, partition: str, said: str
+) -> None:
+    """Whoever is in a hurry and mistypes it would believe that its jobs are left alone."""
+    tools = site.folder / "tools"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    lines = "PartitionName=main AllowGroups=ALL\nPartitionName=hidden Hidden=YES"
+    text = f'#!/bin/sh\n[ "$*" = "--all --oneliner show partition" ] && echo "{lines}"\n'
+    executable(tools / "scontrol", text)
+    told = run("disable", "--partition", partition)
+    assert (told.code, said in told.err, "slurmctld" in told.err) == (0, True, bool(said))
+    executable(tools / "scontrol", "#!/bin/sh\nexit 1\n")
+    assert "slurmctld" not in run("disable", "--partition", partition).err
 
 
 @pytest.mark.usefixtures("site")
