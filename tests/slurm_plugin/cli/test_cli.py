@@ -340,5 +340,6 @@ def test_a_stream_that_is_closed_is_no_traceback(closed: str, site: Site, learne
     assert (learned in ran.stdout) == (closed == "2>&-")
 
 
+@pytest.mark.usefixtures("site")
 def test_letting_go_of_what_no_brake_holds_says_so(run: Run) -> None:
     assert "no brake was pulled on jobs of ann named align" in run("enable", "--family", "ann:align").err
