@@ -15,6 +15,10 @@
 Expected outcomes (a job that is left alone, a row that is quarantined) are values with reasons, not errors.
 """
 
+from __future__ import annotations
+
+import sys
+
 
 class RightsizerError(Exception):
     """What is wrong and what to do next, in one line; the command line prints it and exits with `exit_code`."""
@@ -66,3 +70,11 @@ class ServiceError(RightsizerError):
 
 class SandboxError(RightsizerError):
     """The private cluster cannot be started or used."""
+
+
+def install_with(extra: str) -> str:
+    """Return what installs the packages of an extra beside us.
+
+    From our source and at our versions: on a package index somebody else may own our name.
+    """
+    return f"run `{sys.prefix}/bin/pip install -c constraints.txt '.[{extra}]'` in the folder of our source"

@@ -33,6 +33,7 @@ import numpy
 import numpy.typing
 import pandas
 
+from accounting.errors import install_with
 from bench.measured import Sizing
 from bench.memory_peers import ORACLE, PEERS, Highest, Oracle, sized_by
 from bench.memory_traces import TRACES, Trace, read_trace
@@ -124,7 +125,7 @@ def check_plots() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        sys.exit("--plots needs matplotlib, which is not installed: pip install 'slurm-rightsizer[plots]'")
+        sys.exit(f"--plots needs matplotlib, which is not installed: {install_with('plots')}")
 
 
 def measure(trace: Trace, decide_at: DecideAt, seed: int | None) -> tuple[list[Sizing], list[Cores]]:

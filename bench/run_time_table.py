@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from accounting.errors import install_with
 from bench.run_time_sweep import Learned, settings_of, swept
 from bench.run_time_traces import LEAST_MEDIAN_S, TracedType, read_types
 from models.chance import RARE
@@ -98,7 +99,7 @@ def check_plots() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        sys.exit("--plots needs matplotlib, which is not installed: pip install 'slurm-rightsizer[plots]'")
+        sys.exit(f"--plots needs matplotlib, which is not installed: {install_with('plots')}")
 
 
 def learn_all(types: list[TracedType]) -> list[Learned]:

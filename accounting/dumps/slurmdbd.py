@@ -46,7 +46,7 @@ from accounting.dumps.heading import Heading, read_heading
 from accounting.dumps.jobs import DumpSettings
 from accounting.dumps.rows import group_rows
 from accounting.dumps.slurmdbd_rows import COLUMNS, Names, printed
-from accounting.errors import SlurmError
+from accounting.errors import SlurmError, install_with
 from accounting.frames import JOBS, STEPS, Records
 from accounting.records import Quarantined
 from accounting.slurm.sacct_groups import SETTLED_S
@@ -129,7 +129,7 @@ def _engine(url: str) -> Engine:
 def _unusable(error: Exception | str) -> SlurmError:
     fix = f"write it as {URL_FORM}"
     if isinstance(error, ImportError) and error.name == PYMYSQL:
-        fix = "run `pip install 'slurm-rightsizer[mariadb]'`"
+        fix = install_with("mariadb")
     return SlurmError(f"accounting.slurmdbd_url is not usable: {error}; {fix}")
 
 

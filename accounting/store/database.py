@@ -26,7 +26,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from accounting.database_waits import CONNECT_WAIT_S, connect_in_time, unless_said
-from accounting.errors import StoreError
+from accounting.errors import StoreError, install_with
 from accounting.owned_files import fix_for, make_folder, open_owned
 from accounting.presence import is_there
 from accounting.store.complaints import busy, complaint, shown
@@ -131,7 +131,7 @@ def _engine(url: str, *, create: bool) -> Engine:
     except ImportError as error:
         extra = parsed.get_backend_name()
         raise StoreError(
-            f"store.url {shown(url)!r} needs a driver ({error}); run `pip install 'slurm-rightsizer[{extra}]'`"
+            f"store.url {shown(url)!r} needs a driver ({error}); {install_with(extra)}"
         ) from None
     except (ArgumentError, NoSuchModuleError, ValueError) as error:
         raise _unusable(url, error) from None

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from accounting.errors import install_with
 from models.forecast.panel import FIT_SEASONS, Floats, Ints, Panel, Predict, Task
 
-INSTALL = "needs PyTorch: pip install 'slurm-rightsizer[lstm]'"
+INSTALL = f"needs PyTorch: {install_with('lstm')}"
 HIDDEN, EPOCHS, PATIENCE, BATCH = 32, 40, 8, 64
 # It reads two seasons, but no more steps than this; and of a long past an epoch reads a part that is drawn.
 LONGEST_WINDOW, MOST_WINDOWS = 96, 1024

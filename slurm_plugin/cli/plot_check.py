@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from accounting.errors import RightsizerError
+from accounting.errors import RightsizerError, install_with
 
 # What each of our pictures can be, by the end of its file's name.
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -24,6 +24,4 @@ def check_plots(file: Path) -> None:
             f"--plot {file}: there is no folder {folder} that you may enter; choose another"
         )
     if importlib.util.find_spec("matplotlib") is None:
-        raise RightsizerError(
-            "--plot needs matplotlib, which is not installed: pip install 'slurm-rightsizer[plots]'"
-        )
+        raise RightsizerError(f"--plot needs matplotlib, which is not installed: {install_with('plots')}")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accounting.errors import RightsizerError
+from accounting.errors import RightsizerError, install_with
 from slurm_plugin.config.hook import HOOK_SCRIPT, lua_folder
 
 JobFields = dict[str, Any]
@@ -92,7 +92,7 @@ class LuaHook:
             from lupa import lua51
         except ImportError:
             raise RightsizerError(
-                "there is no Lua interpreter for the recorded demo; pip install 'slurm-rightsizer[demo]'"
+                f"there is no Lua interpreter for the recorded demo; {install_with('demo')}"
             ) from None
         # Latin-1 carries every byte both ways, as C strings do.
         self._lua = lua51.LuaRuntime(unpack_returned_tuples=True, encoding="latin-1")

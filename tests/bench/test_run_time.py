@@ -139,7 +139,7 @@ def test_pictures_are_written(tmp_path: Path) -> None:
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(SystemExit, match=r"pip install 'slurm-rightsizer\[plots\]'"):
+    with pytest.raises(SystemExit, match=r"pip install -c constraints.txt '\.\[plots\]'"):
         run_time_table.check_plots()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from accounting.errors import ModelError, UnreadModelError
+from accounting.errors import ModelError, UnreadModelError, install_with
 from slurm_plugin.cli.models.pruning import remove_old
 from slurm_plugin.cli.models.sizing import policy_sizing
 from slurm_plugin.cli.output import config_option, note
@@ -163,8 +163,7 @@ def _refuse_without_dask() -> None:
     missing = [name for name in DASK if importlib.util.find_spec(name) is None]
     if missing:
         raise ModelError(
-            f"--engine dask needs {', '.join(missing)}; run `pip install 'slurm-rightsizer[dask]'`, "
-            "or train with --engine local"
+            f"--engine dask needs {', '.join(missing)}; {install_with('dask')}, or train with --engine local"
         )
 
 

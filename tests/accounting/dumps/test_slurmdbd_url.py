@@ -24,7 +24,7 @@ def test_a_url_that_cannot_be_used_is_one_line_without_its_password(url: str) ->
 @pytest.mark.parametrize(
     ("url", "module", "fix"),
     [
-        ("mysql+pymysql://h/y", "pymysql", r"pip install 'slurm-rightsizer\[mariadb\]'"),
+        ("mysql+pymysql://h/y", "pymysql", r"pip install -c constraints.txt '\.\[mariadb\]'"),
         ("mysql://h/y", "MySQLdb", r"write it as mysql\+pymysql://"),
     ],
 )

@@ -258,7 +258,8 @@ def test_a_model_whose_library_is_not_there_is_named(
     monkeypatch.setitem(sys.modules, "torch", None)
     ran = run("forecast", "--from-csv", str(swing), *SHORT)
     assert ran.code == 0, ran.err
-    assert "PCA+LSTM is left out: it needs PyTorch: pip install 'slurm-rightsizer[lstm]'" in ran.err
+    assert "PCA+LSTM is left out: it needs PyTorch: run `" in ran.err
+    assert "/bin/pip install -c constraints.txt '.[lstm]'` in the folder of our source" in ran.err
 
 
 @pytest.mark.usefixtures("site")

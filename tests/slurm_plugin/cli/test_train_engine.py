@@ -22,7 +22,7 @@ def test_without_the_extra_it_says_what_to_install(
     assert_one_line(
         run("train", "--engine", "dask"),
         1,
-        r"--engine dask needs dask_that_nobody_has; run `pip install 'slurm-rightsizer\[dask\]'`",
+        r"--engine dask needs dask_that_nobody_has; run `\S+/bin/pip install -c constraints.txt '\.\[dask\]'` in",
     )
     assert registry.versions(site.models) == [first]
     assert registry.current_version(site.models) == first
