@@ -40,16 +40,17 @@ def read_dump(file: Path, settings: DumpSettings) -> Iterator[Records]:
     said = missing(heading, settings.cluster)
     if _ids_are_lost(heading, first.lines[:_SAMPLE_LINES]):
         heading, said = _without_ids(heading), (*said, _LOST_IDS)
-    cluster, any_steps = settings.cluster or file.name.removesuffix(".gz"), False
+    cluster, any_jobs, any_steps = settings.cluster or file.name.removesuffix(".gz"), False, False
     unnamed = set[int]()
     for block in _whole_jobs(heading, chain([first], blocks)):
         rows = split_rows(heading, block)
         unnamed |= unnamed_tres(rows, settings)
         records = records_of(rows, settings, cluster, file.name)
-        any_steps = any_steps or len(records.steps) > 0
+        any_jobs = any_jobs or bool(rows.is_job.any())
+        any_steps = any_steps or (rows.ids is not None and rows.ids.step_id.null_count < len(rows.lines))
         yield replace(records, missing=said, cut_off=_cut_off(heading, block))
         said = ()
-    said = (*([] if any_steps else [_NO_STEPS]), *([_no_names(unnamed)] if unnamed else []))
+    said = (*([_NO_STEPS] if any_jobs and not any_steps else []), *([_no_names(unnamed)] if unnamed else []))
     yield Records(frames.JOBS.empty_table(), frames.STEPS.empty_table(), missing=said)
 
 

@@ -18,7 +18,7 @@ from accounting.ids import JobId, parse_job_id
 
 # A text that forges lines breaks the line it stands in: what is this near to a piece of one is in doubt.
 REACH_LINES = 64
-# The reason of empty lines and of headings that come again in the middle of a file.
+# The reason of empty lines, of headings that come again in the middle of a file, and of lines that stand there twice.
 NOTHING = "nothing"
 
 
@@ -66,8 +66,11 @@ def split_rows(heading: Heading, block: Block) -> Rows:
     for place in odd:
         reasons[place] = f"{counts[place]} columns instead of {width}"
     heading_line = heading.line.replace(heading.delimiter, delimiter).replace('"', "")
+    has_ids = _id_place(heading) is not None
     for at, line in enumerate(lines):
-        if not line or line == heading_line:
+        # Dumps whose times overlap, sorted into one, have a line twice: a step would count twice for its job.
+        is_again = has_ids and at > 0 and line == lines[at - 1] and counts[at] == width
+        if not line or line == heading_line or is_again:
             reasons[at] = NOTHING
     fitted = list(lines) if odd.size else lines
     for place in odd:
@@ -106,11 +109,12 @@ def group_rows(
         text = pc.replace_substring_regex(text, r"\.0$", "")
     ids = columns.job_ids(text)
     is_step = np.asarray(pc.is_valid(ids.step_id))
-    is_job = ~is_step
-    group = np.cumsum(is_job) - 1
+    # What says nothing begins no job: the steps behind it are those of the job before it.
+    is_job = ~is_step & (reasons != NOTHING)
+    group = np.where(reasons == NOTHING, -1, np.cumsum(is_job) - 1)
     leaders = np.flatnonzero(is_job)
     names = np.asarray(ids.display_id.to_numpy(zero_copy_only=False), object)
-    orphan = is_step & (group < 0)
+    orphan = is_step & (group < 0) & (reasons != NOTHING)
     follows = is_step & (group >= 0)
     orphan[follows] = names[follows] != names[leaders[group[follows]]]
     rows = Rows(heading, first, lines, texts, reasons, np.where(orphan, -1, group), is_job, ids)

@@ -178,6 +178,35 @@ def test_two_dumps_in_one_file(tmp_path: Path) -> None:
     assert records.quarantined == ()
 
 
+def test_lines_that_stand_there_twice_in_succession_count_once(tmp_path: Path) -> None:
+    twice = [row for row in (job(), step()) for _ in range(2)]
+    records = read(tmp_path, text(twice))
+    assert records.jobs["job_id"].to_pylist() == [100]
+    assert records.steps["step_id"].to_pylist() == ["0"]
+    assert records.quarantined == ()
+
+
+def test_jobs_without_ids_count_for_every_line(tmp_path: Path) -> None:
+    columns = tuple(name for name in COLUMNS if name not in ("JobIDRaw", "JobID"))
+    assert len(read(tmp_path, text([job(), job()], columns)).jobs) == 2
+
+
+def test_empty_lines_do_not_part_a_job_from_its_steps(tmp_path: Path) -> None:
+    records = read(tmp_path, text([job(), step()]).replace("\n", "\n\n"))
+    assert records.steps["job"].to_pylist() == [0]
+    assert records.quarantined == ()
+
+
+def test_steps_are_not_missed_where_they_are_there_though_no_job_is_taken(tmp_path: Path) -> None:
+    records = read(tmp_path, text([job(State="NONSENSE"), step()]))
+    assert len(records.jobs) == 0
+    assert not any("lines of steps" in said for said in records.missing)
+
+
+def test_a_heading_alone_does_not_miss_the_steps_of_jobs(tmp_path: Path) -> None:
+    assert not any("lines of steps" in said for said in read(tmp_path, text([])).missing)
+
+
 def test_a_file_that_was_cut_off_gives_what_is_whole(tmp_path: Path) -> None:
     whole = text([row for number in range(1, 2000) for row in numbered(number, JobName=f"n{number * 7919}")])
     file = tmp_path / "dump.psv.gz"
