@@ -169,7 +169,7 @@ def missing(heading: Heading, cluster: str = "") -> tuple[str, ...]:
         (has("user"), "User: no family of jobs can be told by its user"),
         (has("job_name"), "JobName: no family of jobs can be told by its name"),
         (has("partition"), "Partition: jobs of all partitions are alike"),
-        (has("submit"), "Submit: taken to be Start, so that nothing is known of waits"),
+        (has("submit"), f"Submit: taken to be Start, so that nothing is known of waits{_TWICE}"),
         (has("start") and has("end"), _start_and_end(heading)),
         (_elapsed_is_told(heading), "AllocCPUS: CPUTimeRAW over ReqCPUS stands for the elapsed time"),
         (has("limit_min") or has("limit"), "TimelimitRaw: a run time that was cut off looks whole"),
@@ -192,6 +192,8 @@ def missing(heading: Heading, cluster: str = "") -> tuple[str, ...]:
     return said if is_safe else (*said, _forgeable(heading))
 
 
+# An attempt is known by these times: its line in a dump that has them is another one.
+_TWICE = "; what a fuller dump tells of the same jobs may count twice"
 _NO_CLUSTER = (
     "Cluster: the file's name stands for it; "
     "give `--cluster NAME`, the same for every dump of it, or jobs count twice"
@@ -206,8 +208,8 @@ def _elapsed_is_told(heading: Heading) -> bool:
 
 def _start_and_end(heading: Heading) -> str:
     if heading.has("waited") or heading.has("waited_raw"):
-        return "Start, End: reckoned from Submit, the wait and the elapsed time"
-    return "Start, End: a job is taken to start when it was submitted"
+        return f"Start, End: reckoned from Submit, the wait and the elapsed time{_TWICE}"
+    return f"Start, End: a job is taken to start when it was submitted{_TWICE}"
 
 
 def _forgeable(heading: Heading) -> str:

@@ -91,6 +91,14 @@ def test_what_is_missing_is_said_with_what_it_costs(tmp_path: Path) -> None:
     assert read(tmp_path, text([row, row], few)).jobs.equals(first.jobs)
 
 
+@pytest.mark.parametrize("lacking", [{"Submit"}, {"Start"}, {"End"}])
+def test_jobs_without_the_times_that_tell_them_apart_may_count_twice(
+    tmp_path: Path, lacking: set[str]
+) -> None:
+    columns = tuple(name for name in COLUMNS if name not in lacking)
+    assert "of the same jobs may count twice" in "\n".join(read(tmp_path, text([job()], columns)).missing)
+
+
 def test_a_cluster_that_was_given_is_not_missing(tmp_path: Path) -> None:
     columns = tuple(name for name in COLUMNS if name != "Cluster")
     told = "\n".join(read(tmp_path, text([job(), step()], columns)).missing)
