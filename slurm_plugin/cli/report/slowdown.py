@@ -47,10 +47,15 @@ def slowdown(config_file: str | None, top: int, output_format: str, selection: S
         engine.dispose()
     shown = [msgspec.structs.asdict(row) for row in rows[:top]]
     if output_format == "table":
-        print_rows([{_heading(name): value for name, value in row.items()} for row in shown], output_format)
+        print_rows([_brief(row) for row in shown], output_format)
     else:
         print_rows(shown, output_format, columns=SlowdownRow.__struct_fields__)
     note(_in_words(rows))
+
+
+def _brief(row: dict[str, object]) -> dict[str, object]:
+    # To two decimals every chance that counts would be 0.
+    return {_heading(name): str(value) if name == "chance" else value for name, value in row.items()}
 
 
 def _heading(name: str) -> str:
@@ -67,8 +72,11 @@ def _in_words(rows: list[SlowdownRow]) -> str:
         )
     middle = statistics.median(row.times for row in rows)
     slower = sum(row.slower for row in rows)
-    who = "one family" if len(rows) == 1 else f"{len(rows):,} families, the middle one of them,"
-    told = f"{who} ran {middle:.2f} times as long when cut"
+    # A family has a row for each partition, number of CPUs and kind of cut.
+    families = len({(row.user, row.family) for row in rows})
+    who = "one family" if families == 1 else f"{families:,} families"
+    what = f"{who}, in the middle one of {len(rows):,} rows," if len(rows) > 1 else who
+    told = f"{what} ran {middle:.2f} times as long when cut"
     if not slower:
         return f"{told}; none is slower beyond chance"
     return (

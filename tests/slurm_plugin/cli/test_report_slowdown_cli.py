@@ -22,6 +22,19 @@ def test_the_command_says_what_to_do(run: Run, site: Site) -> None:
     assert "rightsizer disable --family USER:FAMILY" in told.err
     [row] = json.loads(run("report", "slowdown", "--format", "json").out)
     assert (row["family"], row["less"], row["times"], row["slower"]) == ("fit", "memory", 3.0, True)
+    line = next(line for line in run("report", "slowdown").out.splitlines() if "fit" in line)
+    assert f" {row['chance']} " in line
+    assert 0 < row["chance"] < 0.01, "too small for two decimals"
     none = run("report", "slowdown", "--user", "nobody", "--format", "csv")
     assert none.out.startswith("user,family,partition,cpus,less,")
     assert "no family has five jobs that were cut" in none.err
+
+
+def test_a_family_counts_once_however_many_rows_it_has(run: Run, site: Site) -> None:
+    whole = [measured(number, job_name="fit", wall_s=600) for number in range(8)]
+    less = [measured(10 + number, job_name="fit", wall_s=600, alloc_mem_mib=2048) for number in range(8)]
+    fewer = [measured(20 + number, job_name="fit", wall_s=600, alloc_cpus=1) for number in range(8)]
+    engine = open_store(site.config.store.url, create=True)
+    fill(engine, [*whole, *less, *fewer], with_steps=False)
+    engine.dispose()
+    assert "one family, in the middle one of 2 rows, ran 1.00 times as long" in run("report", "slowdown").err
