@@ -49,7 +49,9 @@ def read_table(lines: Iterable[str], columns: Sequence[str] = ()) -> Table:
     rows = csv.reader(lines)
     header = next(rows, [])
     if len(header) < 2:
-        raise SeriesError("the CSV needs a header: a column of times, then one for each series")
+        raise SeriesError(
+            "the CSV needs a header: a column of times, then one for each series, with commas between them"
+        )
     unknown = [name for name in columns if name not in header[1:]]
     if unknown:
         raise SeriesError(f"the CSV has no column {unknown[0]}; it has {', '.join(header[1:])}")

@@ -78,8 +78,8 @@ def evaluate(
     after = to_judge(past, split_s)
     if not before.any():
         raise ModelError(
-            f"{len(past)} attempts are too few to split by time: none ended before the {later.sum()} later ones "
-            "came; ingest more accounting"
+            f"{len(past)} attempts are too few to split by time: none that ran had ended before the {later.sum()} "
+            "later ones came; ingest more accounting"
         )
     if not len(after):
         raise ModelError(

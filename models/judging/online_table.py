@@ -60,7 +60,9 @@ def read_jobs(file: Path, input_bytes: str | None = None) -> list[OnlineJob]:
         raise ModelError(f"there is no file {file}") from None
     except (OSError, ValueError, EOFError, zlib.error, pandas.errors.ParserWarning) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ModelError(f"{file} is not read: {reason}; give a CSV file with a header line") from None
+        raise ModelError(
+            f"{file} is not read: {reason}; give a CSV file in UTF-8 with a header line"
+        ) from None
     missing = [name for name in NEEDED if name not in table.columns]
     if missing:
         raise ModelError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -116,7 +116,7 @@ def _tenure(directory: Path) -> tuple[str, str]:
 
 
 def _local_time(time_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
+    return datetime.fromtimestamp(int(time_s)).astimezone().isoformat(sep=" ")
 
 
 def _print_card(directory: Path, version: str, output_format: str) -> None:

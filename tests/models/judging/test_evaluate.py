@@ -182,7 +182,7 @@ def test_a_completed_job_that_was_not_counted_whole_shows_a_bound() -> None:
     ("attempts", "why"),
     [
         (series(100.0, 100.0, state="FAILED"), "none of the 1 attempts after the split ran to its end"),
-        (series(100.0), "too few to split by time: none ended before the 1 later ones came"),
+        (series(100.0), "too few to split by time: none that ran had ended before the 1 later ones came"),
         (series(100.0, 100.0), "of none of the judged jobs both request and use are known"),
     ],
 )

@@ -157,13 +157,16 @@ def test_a_row_that_cannot_be_is_refused_with_its_line(
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("", "give a CSV file with a header line"),
+        ("", "give a CSV file in UTF-8 with a header line"),
         ("\0\1\2", "lacks the columns"),
-        ("\xff\xfe", "give a CSV file with a header line"),
+        ("\xff\xfe", "give a CSV file in UTF-8 with a header line"),
         (",".join(GOOD) + "\n", "holds no jobs"),
-        (",".join(GOOD) + "\n" + ",".join(GOOD.values()) + ",9\n", "give a CSV file with a header line"),
+        (
+            ",".join(GOOD) + "\n" + ",".join(GOOD.values()) + ",9\n",
+            "give a CSV file in UTF-8 with a header line",
+        ),
         (",".join(GOOD) + "\n1,fit,0,1,2,3,4,5\n2,fit,0,1,2,3,4,5,6\n", "saw 9"),
-        (",".join(GOOD) + '\n1,"fit\n', "give a CSV file with a header line"),
+        (",".join(GOOD) + '\n1,"fit\n', "give a CSV file in UTF-8 with a header line"),
     ],
 )
 def test_what_is_no_table_is_said_in_one_line(tmp_path: Path, content: str, why: str) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -339,7 +340,9 @@ def test_the_list_says_since_when_and_by_what_the_current_model_is_current(run: 
     store(site, jobs(0, 100, 2000.0))
     first = run("train").out.strip()
     assert listed(run)["by"].startswith("gate, ")
-    assert abs(time.mktime(time.strptime(listed(run)["since"], "%Y-%m-%d %H:%M:%S")) - time.time()) < 60
+    since = datetime.fromisoformat(listed(run)["since"])
+    assert since.tzinfo is not None, "a program cannot know whose local time it is"
+    assert abs(since.timestamp() - time.time()) < 60
     second = run("train", "--promote", "always").out.strip()
     assert listed(run)["by"].startswith("always, ")
     assert run("promote", first).code == 0
