@@ -162,8 +162,13 @@ def input_of(submission: Submission, config: Config) -> float | None:
         return None
     try:
         folder, uid = Path.cwd() / submission.work_dir, pwd.getpwnam(submission.user).pw_uid
-    except (OSError, KeyError) as error:
+    except OSError as error:
         note(f"without the size of the input: {error}")
+        return None
+    except KeyError:
+        note(
+            f"without the size of the input: this machine knows no user {submission.user}, who would read it"
+        )
         return None
     return InputSizes(config).look(msgspec.structs.replace(submission, work_dir=str(folder), uid=uid))
 

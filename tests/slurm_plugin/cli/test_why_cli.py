@@ -67,6 +67,14 @@ def rows(out: str, resource: str, part: str) -> list[dict[str, Any]]:
     return [row for row in json.loads(out) if (row["resource"], row["part"]) == (resource, part)]
 
 
+def test_predict_says_whose_files_it_cannot_look_at(fed: Site, run: Run) -> None:
+    fed.configure(inputs={"roots": [str(fed.folder)]})
+    script = fed.folder / "job.sh"
+    script.write_text("#!/bin/sh\n./fit x\n", encoding="utf-8")
+    told = run("predict", str(script), "--user", "no-such-user")
+    assert "without the size of the input: this machine knows no user no-such-user" in told.err
+
+
 def test_predict_says_why(fed: Site, run: Run) -> None:
     script = fed.folder / "brandnew"
     script.write_text("#!/bin/sh\n#SBATCH -c 8 --mem=8000\n")
