@@ -26,7 +26,7 @@ _LIST = (
 )
 # Slurm counts nothing that comes near; what is larger would not survive a multiplication.
 _MOST = 2**53
-# slurmdbd's table that went through another program holds 5.0.
+# What went through another program holds 5.0: pandas makes decimals of whole numbers where some are missing.
 _WHOLE_AS_DECIMAL = r"^([0-9]{1,15})\.0$"
 
 
@@ -58,13 +58,13 @@ class Fields:
     def name(self, thing: str) -> pa.Array:
         """Return names, or the numbers that stand for them."""
         text = self.words(thing)
-        return pc.replace_substring_regex(text, _WHOLE_AS_DECIMAL, r"\1") if self.slurmdbd else text
+        return _as_whole(text) if self.slurmdbd else text
 
     def number(self, thing: str) -> pa.Array:
         """Return whole numbers; null where there is none, or one of Slurm's that stand for none."""
         if not self.has(thing):
             return pa.nulls(self._size, pa.int64())
-        text = self.name(thing)
+        text = _as_whole(self.words(thing))
         value = pc.if_else(pc.is_in(text, pa.array(_NO_NUMBER)), None, columns.whole(text))
         value = pc.if_else(pc.less(value, _MOST), value, None)
         self._refuse(thing, value, text, _NO_NUMBER, "a whole number")
@@ -73,13 +73,15 @@ class Fields:
     def time(self, thing: str) -> pa.Array:
         """Return unix seconds; null where none is told."""
         return self._read(
-            thing, pa.int64(), lambda text: columns.time_s(text, self._zone), "a time", _NO_TIME
+            thing, pa.int64(), lambda text: columns.time_s(_as_whole(text), self._zone), "a time", _NO_TIME
         )
 
     def times(self, thing: str) -> Moments:
         """Return unix seconds, and once more with the later moments of local times that come twice."""
         first_s, text = self.time(thing), self._rows.text(thing)
-        return first_s, first_s if text is None else columns.second_time_s(text, first_s, self._zone)
+        if text is None:
+            return first_s, first_s
+        return first_s, columns.second_time_s(_as_whole(text), first_s, self._zone)
 
     def duration(self, thing: str) -> pa.Array:
         """Return seconds of clock time."""
@@ -129,6 +131,10 @@ class Fields:
 
 
 _NO_STATE = "State is none that Slurm has"
+
+
+def _as_whole(text: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(text, _WHOLE_AS_DECIMAL, r"\1")
 
 
 def over_distinct(text: pa.Array, read: Callable[[str], str | None]) -> pa.Array:

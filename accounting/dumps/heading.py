@@ -74,7 +74,8 @@ SACCT_COMMAND = (
     "| gzip > NAME.psv.gz"
 )
 _SLURMDBD = frozenset(("id_job", "time_submit", "tres_req", "id_array_job", "cpus_req"))
-_FIRST_NAMES = re.compile(r'^"?[A-Za-z_][A-Za-z0-9_]*"?(?P<delimiter>[^A-Za-z0-9_"]{1,8})"?[A-Za-z_]')
+# pandas writes its index as a first column without a name.
+_FIRST_NAMES = re.compile(r'^(?:"?[A-Za-z_][A-Za-z0-9_]*"?)?(?P<delimiter>[^A-Za-z0-9_"]{1,8})"?[A-Za-z_]')
 _KNOWN = frozenset(name for names in SOURCES.values() for name in names) | FREE_TEXT
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import msgspec
+import pandas
 import pytest
 
 from accounting.dumps.heading import SACCT_COMMAND, missing, read_heading
@@ -75,6 +76,21 @@ def test_blocks_of_any_size_say_the_same(tmp_path: Path, packed: bool, block_byt
         == list(range(1, 60))
         == [n + 1 for n in records.steps["job"].to_pylist()]
     )
+
+
+def test_a_dump_that_went_through_pandas_says_the_same(tmp_path: Path) -> None:
+    """It makes decimals of numbers where some are missing, and writes its index as a column without a name."""
+    columns = tuple(name for name in COLUMNS if "TRES" not in name)
+    batch = step(JobIDRaw="100.batch", JobID="100.batch")
+    never = job(JobIDRaw="101", JobID="101", State="CANCELLED by 0", Start="Unknown", ElapsedRaw="0")
+    written = text([job(), batch, never], columns, ",")
+    usual = read(tmp_path, written)
+    table = pandas.read_csv(io.StringIO(written), na_values="Unknown")
+    changed = read(tmp_path, table.to_csv())
+    assert "1700000060.0" in table.to_csv()
+    assert changed.quarantined == ()
+    assert changed.jobs.equals(usual.jobs)
+    assert changed.steps.equals(usual.steps)
 
 
 def test_what_is_missing_is_said_with_what_it_costs(tmp_path: Path) -> None:
