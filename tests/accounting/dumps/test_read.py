@@ -7,6 +7,7 @@ import gzip
 import io
 import os
 import re
+import subprocess
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -333,9 +334,20 @@ def test_the_command_that_is_advised_makes_a_dump_that_lacks_nothing() -> None:
     asked = re.search(r"--format=(\S+)", SACCT_COMMAND)
     assert asked
     assert missing(read_heading("\x1f".join(asked[1].split(",")))) == ()
+
+
+def test_the_guides_command_can_be_pasted_and_is_the_advised_one(tmp_path: Path) -> None:
     guide = (Path(__file__).resolve().parents[3] / "docs" / "analyst.md").read_text()
-    said = "".join(line.strip().removesuffix("\\") for line in guide.splitlines())
-    assert SACCT_COMMAND.replace(" ", "") in said.replace(" ", "")
+    pasted = re.search(r"^    columns=.*?NAME\.psv\.gz$", guide, re.DOTALL | re.MULTILINE)
+    assert pasted
+    assert arguments(pasted[0], tmp_path) == arguments(SACCT_COMMAND, tmp_path)
+
+
+def arguments(command: str, folder: Path) -> bytes:
+    """Return what a shell gives sacct, an argument a line."""
+    script = f'sacct() {{ printf "%s\\n" "$SLURM_TIME_FORMAT" "$@"; }}\n{command}'
+    subprocess.run(["bash", "-c", script], cwd=folder, check=True)
+    return gzip.decompress((folder / "NAME.psv.gz").read_bytes())
 
 
 def test_numbers_of_slurmdbd_that_became_decimal_are_no_steps(tmp_path: Path) -> None:
