@@ -106,7 +106,10 @@ def cell(value: object) -> str:
     """Return a value as a table shows it: nothing in it can move a terminal's cursor or change its colours."""
     if value is None:
         return "-"
-    return f"{value:,.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else visible(str(value))
+    if not isinstance(value, float):
+        return visible(str(value))
+    # What two decimals would make 0 is not nothing.
+    return f"{value:.1g}" if 0 < abs(value) < 0.005 else f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
 class Progress(Protocol):

@@ -47,15 +47,10 @@ def slowdown(config_file: str | None, top: int, output_format: str, selection: S
         engine.dispose()
     shown = [msgspec.structs.asdict(row) for row in rows[:top]]
     if output_format == "table":
-        print_rows([_brief(row) for row in shown], output_format)
+        print_rows([{_heading(name): value for name, value in row.items()} for row in shown], output_format)
     else:
         print_rows(shown, output_format, columns=SlowdownRow.__struct_fields__)
     note(_in_words(rows))
-
-
-def _brief(row: dict[str, object]) -> dict[str, object]:
-    # To two decimals every chance that counts would be 0.
-    return {_heading(name): str(value) if name == "chance" else value for name, value in row.items()}
 
 
 def _heading(name: str) -> str:

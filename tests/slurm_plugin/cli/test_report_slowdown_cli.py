@@ -22,9 +22,6 @@ def test_the_command_says_what_to_do(run: Run, site: Site) -> None:
     assert "rightsizer disable --family USER:FAMILY" in told.err
     [row] = json.loads(run("report", "slowdown", "--format", "json").out)
     assert (row["family"], row["less"], row["times"], row["slower"]) == ("fit", "memory", 3.0, True)
-    line = next(line for line in run("report", "slowdown").out.splitlines() if "fit" in line)
-    assert f" {row['chance']} " in line
-    assert 0 < row["chance"] < 0.01, "too small for two decimals"
     none = run("report", "slowdown", "--user", "nobody", "--format", "csv")
     assert none.out.startswith("user,family,partition,cpus,less,")
     assert "no family has five jobs that were cut" in none.err

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.store.database import open_store
-from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.cli.output import cell, note, print_rows
 from slurm_plugin.cli.shown_text import csv_value, visible
 from tests.accounting.report.report_store import fill, measured
 from tests.conftest import Site
@@ -102,3 +102,11 @@ def test_what_a_row_is_called_is_whole_where_all_else_stays_too(
     shown = capsys.readouterr().out
     assert (version in shown) is whole
     assert all(f"c{place}" in shown for place in range(9))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.0, "0"), (0.0049, "0.005"), (-0.0004, "-0.0004"), (0.005, "0.01"), (1234.5, "1,234.5"), (3.0, "3")],
+)
+def test_what_is_not_nothing_is_not_shown_as_0(value: float, shown: str) -> None:
+    assert cell(value) == shown
