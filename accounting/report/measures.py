@@ -62,12 +62,13 @@ def highest(batch: pa.Table) -> dict[str, pa.Array]:
 def spreads(batch: pa.Table) -> dict[str, pa.Array]:
     """Return the columns whose median and 95th percentile are asked for, in s, MiB and cores; null elsewhere."""
     found = {"wall_limit": _float(batch["limit_s"]), "wall_used": _float(batch["wall_s"])}
-    found["wall_used"] = pc.if_else(started(batch), found["wall_used"], None)
+    ran = started(batch)
+    found["wall_used"] = pc.if_else(ran, found["wall_used"], None)
     dimensions: tuple[tuple[str, Measured], ...] = (("mem", "memory"), ("cores", "cores"))
     for name, dimension in dimensions:
         asked, granted, used, quality, _ = _COLUMNS[dimension]
         found[f"{name}_asked"] = _float(batch[asked])
-        found[f"{name}_granted"] = pc.if_else(started(batch), _float(batch[granted]), None)
+        found[f"{name}_granted"] = pc.if_else(ran, _float(batch[granted]), None)
         found[f"{name}_used"] = pc.if_else(trusted(batch, quality, used), _float(batch[used]), None)
     return found
 
@@ -100,15 +101,16 @@ def _dimension(batch: pa.Table, dimension: Measured, hours: pa.Array) -> dict[st
     name = UNITS[dimension]
     given = _amount(batch[granted], unit, hours)
     # An attempt that was given none of it, such as one without GPUs, has nothing to waste and nothing to measure.
-    held = pc.and_(started(batch), pc.fill_null(pc.greater(batch[granted], 0), False))
+    ran = started(batch)
+    held = pc.and_(ran, pc.fill_null(pc.greater(batch[granted], 0), False))
     known = pc.and_(held, trusted(batch, quality, used))
     counted = pc.and_(known, pc.invert(_whole(batch))) if dimension == "cores" else known
     spent = _where(known, _amount(batch[used], unit, hours))
     found = {
         f"{name}_asked": _amount(batch[asked], unit, hours),
         f"{name}_granted": given,
-        f"{name}_told_asked": _count(pc.and_(started(batch), pc.is_valid(batch[asked]))),
-        f"{name}_told_granted": _count(pc.and_(started(batch), pc.is_valid(batch[granted]))),
+        f"{name}_told_asked": _count(pc.and_(ran, pc.is_valid(batch[asked]))),
+        f"{name}_told_granted": _count(pc.and_(ran, pc.is_valid(batch[granted]))),
         f"{name}_known": _where(
             counted, pc.min_element_wise(given, _amount_or_null(batch[asked], unit, hours))
         ),

@@ -269,8 +269,9 @@ def _odd_ends(jobs: pa.Table, settled_s: int) -> Iterator[tuple[str, Flags]]:
     end_s = ints(jobs["end_s"])
     over = (end_s > 0) & (end_s <= settled_s)
     known, resized = (by_value(jobs["state"], test).astype(bool) for test in (is_known, is_resized))
-    final = pc.not_equal(columns.outcomes(jobs["state"]), "unfinished").to_numpy(zero_copy_only=False)
-    cut_short = pc.equal(columns.outcomes(jobs["state"]), "cut_short").to_numpy(zero_copy_only=False)
+    outcome = columns.outcomes(jobs["state"])
+    final = pc.not_equal(outcome, "unfinished").to_numpy(zero_copy_only=False)
+    cut_short = pc.equal(outcome, "cut_short").to_numpy(zero_copy_only=False)
     blank = pc.equal(jobs["partition"], "").to_numpy().astype(bool)
     yield UNKNOWN_STATE, over & ~known
     yield RESIZED, over & resized

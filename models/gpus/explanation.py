@@ -6,7 +6,7 @@ import msgspec
 import numpy
 
 from models.gpus.fragmentation import Usual, fitting, lost
-from models.gpus.placing import NONE, Choice, Gradient, part_on
+from models.gpus.placing import NONE, Choice, part_on
 from models.scheduling.room import MILLI, PLAIN, Amounts, Room
 
 
@@ -30,12 +30,8 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True):
     fits_no_more: float
 
 
-def weighed(room: Room, demand: Amounts, gradient: Gradient, usual: Usual, most: int) -> list[Weighed]:
-    """Return the first nodes for a job, the best first, at most so many; none: no node holds it."""
-    return [_weighed(room, demand, choice, usual) for choice in gradient.choices(room, demand)[:most]]
-
-
-def _weighed(room: Room, demand: Amounts, choice: Choice, usual: Usual) -> Weighed:
+def weighed(room: Room, demand: Amounts, choice: Choice, usual: Usual) -> Weighed:
+    """Return what it would cost to put a job on a node that holds it, beside the jobs that usually come."""
     part = part_on(room, choice.node, demand, choice.device)
     before = room.free[:, [choice.node]]
     after = before - numpy.array(part)[:, None]

@@ -86,9 +86,10 @@ def evaluate(
             f"none of the {later.sum()} attempts after the split ran to its end, so that nothing can be judged; "
             "ingest more accounting"
         )
-    trained = train_columns(past.part(before), recent_jobs)
+    known = past.part(before)
+    trained = train_columns(known, recent_jobs)
     unknown = np.flatnonzero(past.started & (past.end_s >= split_s))
-    peers = history_of(past.part(before), recent_jobs)
+    peers = history_of(known, recent_jobs)
     methods: dict[str, Sizing] = {
         USER_REQUEST: lambda request: request,
         PEER: _history_peer(peers),

@@ -35,16 +35,12 @@ BEST_FIT, FGD = SINGLE_GPUS = ("best-fit", "fgd")
 def way_to_place(name: str, jobs: Workload) -> Placement:
     """Return a way to place the jobs of a load; ConfigError names those there are."""
     if name == FGD:
-        return by_fragments(jobs).placement
+        # A site knows from its past what usually comes: here that is the load itself.
+        return Gradient(usual_of(jobs.asked)).placement
     known = {**PLACEMENTS, BEST_FIT: FULLEST}
     if name not in known:
         raise ConfigError(f"no placement is called {name}; there are {', '.join([*known, FGD])}")
     return known[name]
-
-
-def by_fragments(jobs: Workload) -> Gradient:
-    """Return what places jobs beside those that usually come, as a site knows them from its past: those of a load."""
-    return Gradient(usual_of(jobs.asked))
 
 
 def policies(names: Iterable[str], placement: Placement = WHOLE, seed: int = 1) -> dict[str, Policy]:

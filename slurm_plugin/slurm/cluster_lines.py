@@ -224,6 +224,7 @@ def parse_terms(text: str) -> SchedulerTerms:
     words = config_words(text)
     select = select_names(words.get("SelectTypeParameters"))
     flags = _listed(words.get("PriorityFlags", "").upper())
+    enforced = _listed(words.get("AccountingStorageEnforce", "").lower())
     return SchedulerTerms(
         priority_type=words.get("PriorityType", ""),
         scheduler_type=words.get("SchedulerType", ""),
@@ -246,10 +247,8 @@ def parse_terms(text: str) -> SchedulerTerms:
         preempt_mode=_mode(words.get("PreemptMode", "")),
         preempt_exempt_s=parse_duration_s(words.get("PreemptExemptTime", "")) or 0.0,
         over_limit_s=_minutes_s(words.get("OverTimeLimit", "").removesuffix(" min")) or 0.0,
-        limits_hold=not {"limits", "safe"}.isdisjoint(
-            _listed(words.get("AccountingStorageEnforce", "").lower())
-        ),
-        safe="safe" in _listed(words.get("AccountingStorageEnforce", "").lower()),
+        limits_hold=not {"limits", "safe"}.isdisjoint(enforced),
+        safe="safe" in enforced,
         counts_from_s=_number(words.get("BOOT_TIME", "")),
         counts_each_s=parse_duration_s(words.get("PriorityCalcPeriod", "")) or 0.0,
         again_s=_again_s(_listed(words.get("AuthInfo", ""))),

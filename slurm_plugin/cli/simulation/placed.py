@@ -18,21 +18,22 @@ def explain_rows(number: int, cluster: Cluster, ran: Mapping[str, Results]) -> l
     """Return the nodes that were weighed for a job under each policy, the one that was taken first."""
     from models.gpus.explanation import weighed
     from models.gpus.fragmentation import usual_of
+    from models.gpus.placing import Gradient
     from models.scheduling.room import amounts_of
     from models.simulation.placed import first_run, room_before
-    from models.simulation.policies import by_fragments
 
     rows: list[dict[str, object]] = []
     for name, results in ran.items():
         run = first_run(results, number)
         demand = amounts_of(results.granted[number])
-        room, gradient = room_before(cluster, results, run), by_fragments(results.jobs)
-        found = weighed(room, demand, gradient, usual_of(results.jobs.asked), NODES_SHOWN)
+        room, usual = room_before(cluster, results, run), usual_of(results.jobs.asked)
+        choices = Gradient(usual).choices(room, demand)
+        found = [weighed(room, demand, choice, usual) for choice in choices[:NODES_SHOWN]]
         cpu_milli, mem_mib, gpu_milli = demand
         note(
             f"{name}: job {number + 1} ({cpu_milli / 1000:g} CPUs, {mem_mib:,} MiB, {gpu_milli / 1000:g} GPUs) started "
             f"{run.start_s:,.0f} s after the first came, on node {run.parts[0][0]}: of what is idle, jobs that usually "
-            f"come lose {found[0].cost:.2f} GPUs by it, the least of {len(gradient.choices(room, demand))} nodes"
+            f"come lose {found[0].cost:.2f} GPUs by it, the least of {len(choices)} nodes"
         )
         rows += [
             {

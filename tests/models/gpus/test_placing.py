@@ -164,7 +164,7 @@ def test_the_reasons_add_up_and_the_first_is_where_it_goes() -> None:
     room = room_of((8000, 1000, 2000), (4000, 1000, 2000), (2000, 1000, 0))
     usual = usual_of(numpy.array([HALF, WHOLE, (4000, 100, 1000)], dtype=numpy.int64))
     way = Gradient(usual)
-    rows = weighed(room, HALF, way, usual, 5)
+    rows = [weighed(room, HALF, choice, usual) for choice in way.choices(room, HALF)]
     parts = way.place(room, HALF)
     assert parts is not None
     assert [row.node for row in rows] == [0, 1]
@@ -176,7 +176,7 @@ def test_the_reasons_add_up_and_the_first_is_where_it_goes() -> None:
         assert row.cost == pytest.approx(told)
     assert rows[1].for_cpus > 0, "what is left of its CPUs does for fewer of the jobs that come"
     assert rows[1].fits_no_more == pytest.approx(1 / 3)
-    assert weighed(room, (99_000, 1, 0), way, usual, 5) == []
+    assert way.choices(room, (99_000, 1, 0)) == []
 
 
 def test_demands_that_fit_no_single_gpu_do_not_fit() -> None:
