@@ -60,7 +60,8 @@ def label(
         outcome[out_of_time & (outcome == "cut_short")] = "timeout"
     asked = asked_first(jobs, _tasks(jobs, steps), by_client or {})
     killed = _with_step(steps, steps["outcome"] == "out_of_memory", count)
-    memory_mib = usage.step_memory_mib(steps["mem_total_mib"], steps["mem_max_task_mib"])
+    # MaxRSS is one task's peak, the sum over tasks at least that.
+    memory_mib = np.fmax(steps["mem_total_mib"], steps["mem_max_task_mib"])
     peak_mib = usage.peak_at_once(steps["job"], steps["start_s"], steps["end_s"], memory_mib, count)
     over = _killed_over(jobs, peak_mib)
     outcome[over & (outcome == "cut_short")] = "out_of_memory"
@@ -233,7 +234,7 @@ def _gpus(jobs: pa.Table, steps: Columns, gpu_use: Mapping[int, Sequence[GpuUse]
         "gpus": recorded.gpus,
         "gpu_mem_mib": recorded.gpu_mem_mib,
         "gpu_source": np.where(known, SLURM, "").astype(object),
-        "gpu_quality": quality.measured_quality(known, ints(jobs["elapsed_s"]), "sampled"),
+        "gpu_quality": quality.sampled_quality(known, ints(jobs["elapsed_s"])),
     }
     for row in _rows_of(jobs["job_id"], gpu_use):
         metered = _during(jobs, row, gpu_use)
@@ -268,7 +269,7 @@ def _input_output(steps: Columns, elapsed_s: Ints, count: int, sampled_every_s: 
     return {
         "read_mib": read_mib,
         "written_mib": written_mib,
-        "io_quality": quality.measured_quality(known, elapsed_s, "sampled", sampled_every_s),
+        "io_quality": quality.sampled_quality(known, elapsed_s, sampled_every_s),
     }
 
 
@@ -288,7 +289,7 @@ def _energy(jobs: pa.Table, steps: Columns, elapsed_s: Ints, count: int) -> Colu
     # Counters are those of whole nodes, read now and then.
     return {
         "energy_j": energy_j,
-        "energy_quality": quality.measured_quality(~np.isnan(energy_j), elapsed_s, "sampled"),
+        "energy_quality": quality.sampled_quality(~np.isnan(energy_j), elapsed_s),
     }
 
 

@@ -119,9 +119,9 @@ def wall_quality(outcome: Texts, started: Flags) -> Texts:
     return _first((~started, "absent"), (completed, "exact"), (~completed, "censored"))
 
 
-def measured_quality(known: Flags, elapsed_s: Ints, measured: str, least_s: int = 0) -> Texts:
-    """Return `measured` where a figure is known, else `short` below `least_s` seconds, else `absent`."""
-    return _first((known, measured), (elapsed_s < least_s, "short"))
+def sampled_quality(known: Flags, elapsed_s: Ints, least_s: int = 0) -> Texts:
+    """Return `sampled` where a figure is known, else `short` below `least_s` seconds, else `absent`."""
+    return _first((known, "sampled"), (elapsed_s < least_s, "short"))
 
 
 def _first(*cases: tuple[Flags, str]) -> Texts:

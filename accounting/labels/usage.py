@@ -36,11 +36,6 @@ def maxima(job: Ints, values: Floats, jobs: int) -> Floats:
     return np.where(np.isneginf(highest), np.nan, highest)
 
 
-def step_memory_mib(total_mib: Floats, max_task_mib: Floats) -> Floats:
-    """Return the memory of all tasks of a step: MaxRSS is one task's peak, the sum over tasks at least that."""
-    return np.fmax(total_mib, max_task_mib)
-
-
 def step_node_mib(memory_mib: Floats, max_task_mib: Floats, tasks: Ints, nodes: Ints) -> Floats:
     """Return the most that any one node of a step can have held, in MiB.
 

@@ -166,7 +166,7 @@ def learn(
 
 
 def judge(
-    jobs: Jobs, methods: tuple[Method, ...] = (XGBOOST, FOREST), seed: int = SEED, *, weigh: bool = True
+    jobs: Jobs, methods: tuple[Method, ...] = (XGBOOST, FOREST), *, weigh: bool = True
 ) -> Judged | NotLearned:
     """Learn from the earlier jobs by each method, XGBoost among them, and judge on the later ones.
 
@@ -180,7 +180,7 @@ def judge(
     earlier, later = jobs.part(0, split), jobs.part(split, len(jobs.run_s))
     predicted_s: dict[Method, Floats] = {}
     for method in methods:
-        model = learn(earlier, method, seed, least=1)
+        model = learn(earlier, method, least=1)
         if isinstance(model, NotLearned):
             return NotLearned(f"of the earlier jobs, {model.reason}")
         predicted_s[method] = model.predict(asked_columns(later, model))
@@ -195,7 +195,7 @@ def judge(
         errors={method: _error(said_s, later.run_s) for method, said_s in predicted_s.items()},
         median=_error(median_s, later.run_s),
         median_by_chance=nearer_by_chance(predicted_s[XGBOOST], median_s, later.run_s),
-        importances=importances_of(boosted, earlier, later, seed) if weigh else (),
+        importances=importances_of(boosted, earlier, later) if weigh else (),
     )
 
 
@@ -204,13 +204,13 @@ def nearer_by_chance(said_s: Floats, others_s: Floats, run_s: Floats) -> float:
     return as_far((numpy.abs(others_s - run_s) - numpy.abs(said_s - run_s)).tolist())
 
 
-def importances_of(model: Model, earlier: Jobs, later: Jobs, seed: int) -> tuple[Importance, ...]:
+def importances_of(model: Model, earlier: Jobs, later: Jobs) -> tuple[Importance, ...]:
     """Return how much each resource matters to a model of the earlier jobs, on the later ones, with significance."""
     earlier, later = earlier.latest(MOST_LEARNED), later.latest(MOST_SHUFFLED)
     rows = asked_columns(later, model)
-    found = permutation_importances(model.predict, model.resources, rows, later.run_s, seed)
+    found = permutation_importances(model.predict, model.resources, rows, later.run_s, SEED)
     learned = (asked_columns(earlier, model), earlier.run_s)
-    return with_significance(found, model.fit, learned, (rows, later.run_s), seed)
+    return with_significance(found, model.fit, learned, (rows, later.run_s), SEED)
 
 
 def asked_columns(jobs: Jobs, model: Model) -> Floats:

@@ -21,7 +21,6 @@ from accounting.request import JobRequest
 from models.run_time.adaptive_scaling import Asked, Scaled, Scaling, scale
 from models.run_time.importance import Floats, Predict, important
 from models.run_time.regression import (
-    SEED,
     XGBOOST,
     Jobs,
     Judged,
@@ -97,7 +96,7 @@ def type_model(jobs: Jobs, most_error: float = MOST_ERROR) -> TypeModel | NotLea
     if isinstance(model, NotLearned):
         return model
     split, end = judged.learned_from, len(jobs.run_s)
-    importances = importances_of(judged.model, jobs.part(0, split), jobs.part(split, end), SEED)
+    importances = importances_of(judged.model, jobs.part(0, split), jobs.part(split, end))
     unjudged = frozenset(model.resources) - frozenset(judged.model.resources)
     return _asking(model, jobs, important(importances) | unjudged)
 

@@ -160,7 +160,7 @@ def _submit(family: str, hook: LuaHook, attempts: list[Attempt]) -> dict[str, ob
     return {
         "family": family,
         "tasks": submission.num_tasks or 1,
-        "CPUs/task": _arrow(before, after, "cpus_per_task"),
+        "CPUs/task": f"{before.get('cpus_per_task', '-')} → {after.get('cpus_per_task', '-')}",
         "cores used": cores(max((use.cores for use in used if use.cores is not None), default=None)),
         "memory": f"{size(_number(before, memory))} → {size(_number(after, memory))} {per}",
         "peak used": size(
@@ -168,10 +168,6 @@ def _submit(family: str, hook: LuaHook, attempts: list[Attempt]) -> dict[str, ob
         ),
         "gres": f"{before['gres']} → {after['gres']}" if "gres" in before else "-",
     }
-
-
-def _arrow(before: JobFields, after: JobFields, field: str) -> str:
-    return f"{before.get(field, '-')} → {after.get(field, '-')}"
 
 
 def _number(fields: JobFields, name: str) -> float | None:

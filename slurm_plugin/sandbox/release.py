@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accounting.errors import SandboxError
-from slurm_plugin.sandbox.root_tree import RootTree, find_root_tree, missing_in
+from slurm_plugin.sandbox.root_tree import RootTree, find_root_tree
 
 Version = tuple[int, int]
 
@@ -116,7 +116,7 @@ def find_programs(prefix: Path | None) -> Programs:
         programs = Programs(folders=system, prefix_folders=(), plugins=None)
     elif tree is not None:
         programs = Programs(folders=system, prefix_folders=(), plugins=tree.plugins, tree=tree)
-        _refuse_strays(missing_in(tree, SLURM_PROGRAMS), prefix)
+        _refuse_strays([name for name in SLURM_PROGRAMS if tree.program(name) is None], prefix)
     else:
         inside = tuple(prefix / folder for folder in PREFIX_FOLDERS if (prefix / folder).is_dir())
         programs = Programs(folders=(*inside, *system), prefix_folders=inside, plugins=_plugins_under(prefix))

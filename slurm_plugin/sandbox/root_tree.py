@@ -6,7 +6,6 @@ Its programs are started through that tree's own dynamic loader and libraries; t
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,8 +81,3 @@ def follow(root: Path, path: Path) -> Path | None:
 def is_slurm(program: Path) -> bool:
     """Tell whether a program is Slurm's: it names Slurm's library."""
     return b"libslurm" in program.read_bytes()
-
-
-def missing_in(tree: RootTree, names: Iterable[str]) -> list[str]:
-    """List those of `names` that the tree does not have."""
-    return [name for name in names if tree.program(name) is None]

@@ -17,6 +17,7 @@ from models.run_time.laws import BEYOND, affine_law, both_laws, median_law, powe
 from models.run_time.regression import (
     FOREST,
     MIN_JOBS,
+    SEED,
     XGBOOST,
     Jobs,
     Judged,
@@ -109,8 +110,8 @@ def test_of_many_jobs_the_latest_teach_and_show_what_a_resource_is_worth(
         taught.append(len(amounts))
         return model.predict
 
-    found = importances_of(msgspec.structs.replace(model, fit=fit), jobs, jobs, seed=1)
-    shown = permutation_importances(model.predict, model.resources, asked[-10:], jobs.run_s[-10:], 1)
+    found = importances_of(msgspec.structs.replace(model, fit=fit), jobs, jobs)
+    shown = permutation_importances(model.predict, model.resources, asked[-10:], jobs.run_s[-10:], SEED)
     assert [one.mean for one in found] == [one.mean for one in shown]
     assert set(taught) == {50}
 
