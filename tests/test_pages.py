@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from tests.builders import executable
 from tests.conftest import PATIENCE_S
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")})
@@ -93,7 +93,6 @@ def test_what_a_script_of_slurms_leaves_behind_outlives_it(page: str, tmp_path: 
             os.killpg(started.pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    until_s = time.monotonic() + PATIENCE_S
-    while not calls.exists() or len(calls.read_text("ascii").splitlines()) < runs:
-        assert time.monotonic() < until_s, "some calls were lost"
-        time.sleep(0.05)
+    wait_until(
+        lambda: calls.exists() and len(calls.read_text("ascii").splitlines()) >= runs, "some calls were lost"
+    )

@@ -2,8 +2,7 @@
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,8 +11,9 @@ import msgspec
 from slurm_plugin.config.file import load_config, render_config
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
-from tests.cluster.conftest import PATIENCE_S, Shell
+from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
+from tests.waiting import wait_until
 
 # All but one held job of the queue; an array is one record.
 SHOWN = 13
@@ -48,14 +48,6 @@ class Site(NamedTuple):
         return set(self.shell.run("squeue", "--noheader", "--format=%i %T").splitlines())
 
 
-def wait_for(what: Callable[[], bool], why: str, patience_s: float = PATIENCE_S) -> None:
-    """Wait until something holds; fail with `why`."""
-    until_s = time.monotonic() + patience_s
-    while not what():
-        assert time.monotonic() < until_s, why
-        time.sleep(0.1)
-
-
 # As long as any test takes.
 FILLS = "sleep 1200"
 
@@ -78,8 +70,10 @@ def start_site(
         files[name].write_text(render_config(msgspec.structs.replace(own, advisor=advisor)), encoding="utf-8")
     site = Site(sandbox, Shell(sandbox), files)
     jobs = fill(site.shell, scripts, waiting_s)
-    wait_for(lambda: len(site.factors()) == SHOWN, "sprio does not show what waits")
-    wait_for(lambda: all(is_numbered(site.shell, job) for job in jobs), "slurmdbd gives the jobs no numbers")
+    wait_until(lambda: len(site.factors()) == SHOWN, "sprio does not show what waits")
+    wait_until(
+        lambda: all(is_numbered(site.shell, job) for job in jobs), "slurmdbd gives the jobs no numbers"
+    )
     return site
 
 

@@ -24,6 +24,7 @@ from slurm_plugin.sandbox.release import find_programs, release_of
 from slurm_plugin.sandbox.shape import PLAIN, Shape
 from slurm_plugin.slurm.release import parse_release
 from tests.cluster.matrix.prefixes import chosen_prefix
+from tests.waiting import wait_until
 
 UNPRIVILEGED = "nobody"
 CPUS_STAY = "this release of Slurm cannot change the CPUs of a job that waits"
@@ -99,10 +100,7 @@ class Shell:
     def empty(self, whose: str = "--partition=main") -> None:
         """End all jobs of the partition, or those that another option of scancel names, and wait until none is left."""
         self.run("scancel", whose)
-        until_s = time.monotonic() + PATIENCE_S
-        while self.run("squeue", "--noheader"):
-            assert time.monotonic() < until_s
-            time.sleep(0.1)
+        wait_until(lambda: not self.run("squeue", "--noheader"))
 
     def accounted(self, job: int, field: str) -> str:
         """Return one field of the job's row (not its steps') in sacct; empty while there is none."""

@@ -32,6 +32,7 @@ from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.daemons import Cluster, Daemon
 from slurm_plugin.sandbox.files import closed_parent
 from tests.cluster.matrix.prefixes import chosen_prefix
+from tests.waiting import wait_until
 
 JOB = JOBS / "align.sbatch"
 ASKED = "cpu=8,mem=16000M"
@@ -274,10 +275,7 @@ class FaultSite:
 
     def wait_for(self, what: Callable[[], bool], why: str, patience_s: float = PATIENCE_S) -> None:
         """Wait until something holds; AssertionError of `why` where it does not in time."""
-        until_s = time.monotonic() + patience_s
-        while not what():
-            assert time.monotonic() < until_s, f"{why} ({patience_s:g} s)"
-            time.sleep(0.1)
+        wait_until(what, f"{why} ({patience_s:g} s)", patience_s=patience_s)
 
     def daemon_pid(self, name: str) -> int | None:
         """Return the pid of a daemon of the sandbox; None where it does not run."""

@@ -1,7 +1,5 @@
 """A queue that the gate changes: what Slurm shows of it, and what is asked of it."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from slurm_plugin.slurm import factor_state
@@ -10,7 +8,8 @@ from slurm_plugin.slurm.gateway import WriteTerms
 from slurm_plugin.slurm.queue import FactorChange
 from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 from tests.cluster.advised_site import is_numbered
-from tests.cluster.conftest import PATIENCE_S, Shell
+from tests.cluster.conftest import Shell
+from tests.waiting import wait_until
 
 TERMS = WriteTerms(writes_per_s=2000.0)
 
@@ -35,14 +34,6 @@ def array_records(shell: Shell, array: int) -> list[str]:
 def wait_known(shell: Shell, *jobs: int) -> None:
     """Wait until sprio shows jobs that wait, and they may be changed: before 24.11 with slurmdbd's numbers alone."""
     wait_until(lambda: set(jobs) <= shown(shell).keys() and all(is_numbered(shell, job) for job in jobs))
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def running(shell: Shell, array: int) -> int:

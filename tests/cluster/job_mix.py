@@ -10,6 +10,7 @@ import msgspec
 
 from slurm_plugin.sandbox.cluster import Sandbox
 from tests.cluster.matrix.release import environment
+from tests.waiting import wait_until
 
 COMMAND_PATIENCE_S = 60.0
 MIX_PATIENCE_S = 240.0
@@ -104,7 +105,7 @@ def _submit_het(sandbox: Sandbox) -> Submitted:
 
 def _wait_running(sandbox: Sandbox, jobs: list[int]) -> None:
     names = ",".join(map(str, jobs))
-    _wait(
+    wait_until(
         lambda: (
             _run(sandbox, "squeue", "--noheader", "--format=%T", f"--jobs={names}").split()
             == ["RUNNING"] * len(jobs)
@@ -119,20 +120,12 @@ def _wait_ended(sandbox: Sandbox, jobs: int) -> None:
         rows = _run(sandbox, *argv, "--format=State,Partition").splitlines()
         return len(rows) >= jobs and all(_is_ended(row) for row in rows)
 
-    _wait(ended)
+    wait_until(ended)
 
 
 def _is_ended(row: str) -> bool:
     state, _, partition = row.partition("|")
     return bool(partition) and state.partition(" ")[0] not in UNENDED
-
-
-def _wait(holds: object) -> None:
-    assert callable(holds)
-    deadline = time.monotonic() + MIX_PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "the jobs do not end"
-        time.sleep(0.5)
 
 
 def _run(sandbox: Sandbox, *argv: str) -> str:

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from tests.builders import T0, attempt, decision, request
 from tests.cluster.conftest import PATIENCE_S, Shell, usable
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.stores import store_attempts
+from tests.waiting import wait_until
 
 # `nobody` is none to Slurm any more (26.05).
 USER = "games"
@@ -185,10 +185,11 @@ class Site:
         self.shell.run("rightsizer", "recover", "--config", str(reads), "--apply")
 
     def wait_for(self, what: Callable[[], bool]) -> None:
-        until_s = time.monotonic() + self.patience_s
-        while not what():
-            assert time.monotonic() < until_s, self.shell.run("squeue", "--states=all", "--array")
-            time.sleep(0.2)
+        wait_until(
+            what,
+            lambda: self.shell.run("squeue", "--states=all", "--array"),
+            patience_s=self.patience_s,
+        )
 
 
 def start_site(folder: Path, nodes: int, shape: Shape = PLAIN, patience_s: float = PATIENCE_S) -> Site:

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.sandbox import cluster, daemons, teardown
-from tests.cluster.advised_site import FILLS, Site, start_site, wait_for
+from tests.cluster.advised_site import FILLS, Site, start_site
 from tests.cluster.conftest import PATIENCE_S
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -78,7 +79,7 @@ def test_whenever_it_is_killed_nothing_outlives_the_lease(site: Site, tmp_path: 
         if kill % 2:
             time.sleep(draw.uniform(*ANYWHERE_S))
         else:
-            wait_for(lambda: any(site.factors().values()), "the advisor changes nothing")
+            wait_until(lambda: any(site.factors().values()), "the advisor changes nothing")
             time.sleep(draw.uniform(*AMONG_WRITES_S))
         advisor.send_signal(signal.SIGKILL)
         advisor.wait()
@@ -88,7 +89,7 @@ def test_whenever_it_is_killed_nothing_outlives_the_lease(site: Site, tmp_path: 
             site.advise("quick", "--undo", "--expired")
             return site.factors() == before
 
-        wait_for(is_undone, "a factor outlived its lease")
+        wait_until(is_undone, "a factor outlived its lease")
         assert site.jobs() == jobs
     assert cut_off, "no kill came while factors were in force"
     # The next cycle is clean.
@@ -103,19 +104,19 @@ def test_a_slurmctld_that_is_restarted_in_a_cycle_loses_nothing(site: Site, tmp_
     log = tmp_path / "log"
     advisor = site.start("quick", log)
     try:
-        wait_for(lambda: any(site.factors().values()), "the advisor changes nothing")
+        wait_until(lambda: any(site.factors().values()), "the advisor changes nothing")
         teardown.end_daemon(site.sandbox.layout, daemons.SLURMCTLD)
-        wait_for(
+        wait_until(
             lambda: b"the queue is left as it is" in log.read_bytes(),
             "the advisor does not say that it failed",
         )
         cluster.bring_up([daemons.slurmctld(site.sandbox.cluster)], site.sandbox.cluster, lambda _: None)
         known = log.read_bytes().count(b"jobs wait")
-        wait_for(lambda: log.read_bytes().count(b"jobs wait") > known, "no cycle after the restart")
+        wait_until(lambda: log.read_bytes().count(b"jobs wait") > known, "no cycle after the restart")
     finally:
         advisor.send_signal(signal.SIGTERM)
         assert advisor.wait(PATIENCE_S) == 0, log.read_text(encoding="utf-8")
     assert log.read_bytes().count(b"the queue is left as it is") <= 2
     # sprio shows a job once the scheduler has looked at it.
-    wait_for(lambda: site.factors().keys() == before.keys(), "a job is lost")
+    wait_until(lambda: site.factors().keys() == before.keys(), "a job is lost")
     assert (site.factors(), site.jobs()) == (before, jobs)

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from slurm_plugin.sandbox import cluster, daemons, teardown
-from tests.cluster.advised_site import FILLS, Site, start_site, until, wait_for
+from tests.cluster.advised_site import FILLS, Site, start_site, until
 from tests.cluster.conftest import PATIENCE_S
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -79,7 +80,7 @@ def known_jobs(site: Site) -> dict[str, str]:
 
 def assert_nothing_lost(site: Site) -> None:
     """Every job waits, runs or has completed, in its first attempt."""
-    wait_for(lambda: len(known_jobs(site)) >= ALL_JOBS, "a job is lost")
+    wait_until(lambda: len(known_jobs(site)) >= ALL_JOBS, "a job is lost")
     known = known_jobs(site)
     assert len(known) == ALL_JOBS, known
     assert set(known.values()) <= WELL, known
@@ -97,15 +98,15 @@ def test_an_advisor_outlasts_it(
     log = tmp_path / "log"
     advisor = site.start("own", log)
     try:
-        wait_for(lambda: any(site.factors().values()), "the advisor changes nothing")
+        wait_until(lambda: any(site.factors().values()), "the advisor changes nothing")
         with away(site):
             away_file.touch()
             until_s = time.monotonic() + OUTAGE_S
-            wait_for(lambda: b"the queue is left as it is" in log.read_bytes(), "it does not say so")
+            wait_until(lambda: b"the queue is left as it is" in log.read_bytes(), "it does not say so")
             time.sleep(max(0.0, until_s - time.monotonic()))
             assert advisor.poll() is None
             known = log.read_bytes().count(b"jobs wait")
-        wait_for(lambda: log.read_bytes().count(b"jobs wait") > known + 1, "no cycle once it answers")
+        wait_until(lambda: log.read_bytes().count(b"jobs wait") > known + 1, "no cycle once it answers")
         assert_nothing_lost(site)
     finally:
         advisor.send_signal(signal.SIGTERM)
@@ -123,7 +124,7 @@ def test_what_an_advisor_leaves_that_dies_meanwhile_goes_once_it_answers(
     away: Callable[[Site], contextlib.AbstractContextManager[None]],
 ) -> None:
     advisor = site.start("own", tmp_path / "log")
-    wait_for(lambda: any(site.factors().values()), "the advisor changes nothing")
+    wait_until(lambda: any(site.factors().values()), "the advisor changes nothing")
     with away(site):
         away_file.touch()
         time.sleep(OUTAGE_S / 2)
@@ -133,14 +134,14 @@ def test_what_an_advisor_leaves_that_dies_meanwhile_goes_once_it_answers(
         # The lease's timer, as long as it cannot do anything.
         _, said = site.advise("own", "--undo", "--expired", code=1)
         assert "check that" in said
-    wait_for(lambda: any(site.factors()), "slurmctld does not answer")
+    wait_until(lambda: any(site.factors()), "slurmctld does not answer")
     back_s = time.monotonic()
 
     def is_undone() -> bool:
         site.advise("own", "--undo", "--expired")
         return not any(site.factors().values())
 
-    wait_for(is_undone, "a factor outlived its lease")
+    wait_until(is_undone, "a factor outlived its lease")
     print(f"undone {time.monotonic() - back_s:.1f} s after slurmctld was back")
     assert_nothing_lost(site)
     # The next cycle is clean.

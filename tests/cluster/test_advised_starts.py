@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from slurm_plugin.config.file import load_config
-from tests.cluster.advised_site import Site, start_site, until, wait_for
+from tests.cluster.advised_site import Site, start_site, until
 from tests.cluster.conftest import PATIENCE_S
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -80,14 +81,16 @@ def test_starts_that_were_foreseen_are_compared_with_those_of_sacct(
     advisor = site.start("quick", tmp_path / "log")
     try:
         # Nothing that waits starts before the advisor has looked.
-        wait_for(lambda: any(cycle.get("jobs") for cycle in cycles_of(site)), "the advisor foresees nothing")
+        wait_until(
+            lambda: any(cycle.get("jobs") for cycle in cycles_of(site)), "the advisor foresees nothing"
+        )
         seen.touch()
-        wait_for(lambda: len(site.jobs()) == 1, "the queue does not empty")
+        wait_until(lambda: len(site.jobs()) == 1, "the queue does not empty")
     finally:
         advisor.send_signal(signal.SIGTERM)
         assert advisor.wait(PATIENCE_S) == 0, (tmp_path / "log").read_text(encoding="utf-8")
     # All but the tasks of the array, and the one that is held.
-    wait_for(lambda: len(started(site)) == 14, "sacct does not know all starts and ends")
+    wait_until(lambda: len(started(site)) == 14, "sacct does not know all starts and ends")
     config = ("--config", str(site.files["quick"]))
     site.shell.run("rightsizer", "ingest", *config)
     rows = json.loads(site.shell.run("rightsizer", "report", "advisor", *config, "--format", "json"))

@@ -15,11 +15,12 @@ from slurm_plugin.config.file import load_config
 from slurm_plugin.config.settings import Config
 from slurm_plugin.sandbox import cluster, daemons
 from slurm_plugin.sandbox.cluster import Options, Sandbox
-from tests.cluster.conftest import CPUS_STAY, PATIENCE_S, Shell
+from tests.cluster.conftest import CPUS_STAY, Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.cluster.recovery_site import past_of, script_of
 from tests.cluster.test_recover_cpus import SLOW
 from tests.stores import store_attempts
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -46,10 +47,7 @@ class Site:
         return int(said.partition(";")[0])
 
     def wait_for(self, what: Callable[[], bool]) -> None:
-        until_s = time.monotonic() + PATIENCE_S
-        while not what():
-            assert time.monotonic() < until_s, self.shell.run("squeue", "--states=all", "--array")
-            time.sleep(0.2)
+        wait_until(what, lambda: self.shell.run("squeue", "--states=all", "--array"))
 
     def ended(self, jobs: int) -> bool:
         argv = (

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from bench import site_rows
 from slurm_plugin.config.file import render_config
 from slurm_plugin.config.settings import Config, Models, Store, Train, TrainDask
 from tests.cluster.conftest import PATIENCE_S
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Shell
@@ -136,13 +136,8 @@ def test_an_interrupted_command_leaves_no_job(shell: "Shell", config: Config) ->
         text=True,
         cwd="/",
     )
-    deadline = time.monotonic() + PATIENCE_S
-    while (
-        shell.run("squeue", "--noheader", "--states=PENDING", "--format=%j").count("rightsizer-dask")
-        < WORKERS
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    waiting = ("squeue", "--noheader", "--states=PENDING", "--format=%j")
+    wait_until(lambda: shell.run(*waiting).count("rightsizer-dask") >= WORKERS)
     command.send_signal(signal.SIGINT)
     _, said = command.communicate(timeout=PATIENCE_S)
     assert command.returncode == 1

@@ -1,14 +1,14 @@
 """What is told of jobs in the queue of a real Slurm: what `rightsizer explain` foresees comes to pass."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import PATIENCE_S, Shell
+from tests.cluster.conftest import Shell
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -28,13 +28,6 @@ def full(shell: Shell) -> Iterator[Shell]:
     wait_until(lambda: "PENDING" not in shell.run("squeue", "--noheader", "--format=%T"))
     yield shell
     shell.empty()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def explained(shell: Shell, job: int) -> tuple[list[dict[str, Any]], str]:

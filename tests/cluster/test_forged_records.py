@@ -1,6 +1,5 @@
 """On a real slurmctld: what a user calls his folders and writes into his comments is no token, and hides nobody."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,7 +7,8 @@ import pytest
 
 from slurm_plugin.sandbox.cluster import Sandbox
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
-from tests.cluster.conftest import PATIENCE_S, Shell, unhooked_site
+from tests.cluster.conftest import Shell, unhooked_site
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -37,10 +37,7 @@ def state_of(shell: Shell, job: int) -> str:
 
 def recovered(shell: Shell, job: int) -> str:
     """What became of a job that failed once recovery has looked at it: state, CPUs and memory."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not state_of(shell, job).startswith("FAILED"):
-        assert time.monotonic() < deadline, state_of(shell, job)
-        time.sleep(0.2)
+    wait_until(lambda: state_of(shell, job).startswith("FAILED"), lambda: state_of(shell, job))
     shell.run("rightsizer", "recover", "--job", str(job), "--apply")
     return state_of(shell, job)
 

@@ -31,10 +31,10 @@ from tests.cluster.gate_queue import (
     running,
     shown,
     wait_known,
-    wait_until,
     waiting,
 )
 from tests.cluster.matrix.prefixes import chosen_prefix
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 

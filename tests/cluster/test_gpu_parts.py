@@ -9,7 +9,7 @@ import pytest
 from slurm_plugin.cli.report.advised import ADVISED_JOBS
 from slurm_plugin.sandbox.shape import NodeShape, Shape
 from tests.cluster.conftest import Shell, unhooked_site
-from tests.cluster.gate_queue import wait_until
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +28,7 @@ from tests.cluster.conftest import CPUS_STAY, Shell, ingesting, usable
 from tests.cluster.late_cycles import sizing
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.stores import store_attempts
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -107,10 +107,7 @@ class Site:
         return self.rows(*jobs)
 
     def wait_for(self, what: Callable[[], bool]) -> None:
-        until_s = time.monotonic() + PATIENCE_S
-        while not what():
-            assert time.monotonic() < until_s, self.shell.run("squeue", "--array")
-            time.sleep(0.3)
+        wait_until(what, lambda: self.shell.run("squeue", "--array"), patience_s=PATIENCE_S)
 
 
 def row_of(line: str) -> Row:

@@ -16,7 +16,8 @@ from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.slurm.gateway import Gateway
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from tests.cluster.conftest import Shell, unhooked_site
-from tests.cluster.gate_queue import TERMS, wait_known, wait_until
+from tests.cluster.gate_queue import TERMS, wait_known
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.conftest import IN_USE_S, PATIENCE_S
 from tests.stores import store_attempts
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -124,12 +124,6 @@ class Site:
         assert None not in decided
         return [one for one in decided if one]
 
-    def wait_for(self, what: Callable[[], bool]) -> None:
-        until_s = time.monotonic() + PATIENCE_S
-        while not what():
-            assert time.monotonic() < until_s
-            time.sleep(0.02)
-
     def log(self, name: str) -> str:
         return (self.sandbox.layout.log / f"{name}").read_text(encoding="utf-8")
 
@@ -151,7 +145,7 @@ class Load:
         submitted = [*self.held, *self.running]
         assert all(submitted), f"sbatch failed {submitted.count(0)} times of {len(submitted)}"
         # The service journals a moment after its answer.
-        self._site.wait_for(lambda: len(self.decisions()) >= len(submitted))
+        wait_until(lambda: len(self.decisions()) >= len(submitted))
         decided = self.decisions()
         assert len(decided) == len(submitted) > 10
         assert {(one.reason, one.applied) for one in decided} == {("resized", True)}
@@ -176,7 +170,7 @@ def load(site: Site) -> Iterator[Load]:
     for thread in threads:
         thread.start()
     try:
-        site.wait_for(lambda: len(under.held) > 2 and len(under.running) > 1)
+        wait_until(lambda: len(under.held) > 2 and len(under.running) > 1)
         yield under
     finally:
         done.set()
@@ -192,7 +186,7 @@ def site(make_folder: Callable[[], Path]) -> Site:
     site = Site(cluster.start(options), folder)
     site.account(60, FIRST_MIB)
     assert "is current" in site.train()
-    site.wait_for(lambda: "in use" in site.log(f"{daemons.SERVE}.out"))
+    wait_until(lambda: "in use" in site.log(f"{daemons.SERVE}.out"))
     return site
 
 
@@ -206,9 +200,9 @@ def test_a_better_model_takes_over_between_two_submissions(site: Site) -> None:
         assert new != old, said
         assert new is not None
         assert f"model {new} is current" in said
-        site.wait_for(lambda: under.decisions()[-1].model == new)
+        wait_until(lambda: under.decisions()[-1].model == new)
         ran = len(under.running)
-        site.wait_for(lambda: len(under.running) > ran + 1)
+        wait_until(lambda: len(under.running) > ran + 1)
     under.assert_answered(old, new)
     promotion = read_promotions(site.models)[-1]
     assert (promotion.version, promotion.why, promotion.before) == (new, "gate", old)
@@ -247,7 +241,7 @@ def test_a_damaged_model_never_answers_whatever_is_damaged(site: Site) -> None:
             wait_refused(site, bad, f"{good} stays in use: ", name)
         listed = site.shell.run("sh", "-c", "rightsizer models 2>&1")
         decided = len(under.decisions())
-        site.wait_for(lambda: len(under.decisions()) > decided)
+        wait_until(lambda: len(under.decisions()) > decided)
         swap_by_hand(site, good)
     assert "the current model is not used, a running service goes on with the one before" in listed
     under.assert_answered(good)
@@ -265,7 +259,7 @@ def wait_refused(site: Site, version: str, *said: str) -> None:
             if f"model {version} is refused" in line
         ]
 
-    site.wait_for(lambda: bool(lines()))
+    wait_until(lambda: bool(lines()))
     [line] = lines()
     assert all(word in line for word in said), line
 
@@ -283,7 +277,7 @@ def test_a_worse_model_is_refused_and_the_old_one_goes_on(site: Site) -> None:
         # A refusal is no failure: the command's exit status is 0.
         said = site.train(f"--config {site.forgetful()}")
         decided = len(under.decisions())
-        site.wait_for(lambda: len(under.decisions()) > decided)
+        wait_until(lambda: len(under.decisions()) > decided)
     assert "gate: memory: saves" in said
     assert "is refused and not current" in said
     assert registry.current_version(site.models) == old

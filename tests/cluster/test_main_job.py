@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,9 +18,10 @@ from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options
 from slurm_plugin.slurm.facts import gather
 from slurm_plugin.slurm.nodes import parse_nodes
-from tests.cluster.conftest import PATIENCE_S, Shell
+from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.conftest import IN_USE_S
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -101,16 +101,8 @@ def site(make_folder: Callable[[], Path], shell: Shell) -> Site:
     site.shell.run("rightsizer", "ingest")
     site.shell.run("rightsizer", "train", "--promote", "always")
     log = sandbox.layout.log / f"{daemons.SERVE}.out"
-    wait_until(lambda: "in use" in log.read_text(encoding="utf-8"), PATIENCE_S)
+    wait_until(lambda: "in use" in log.read_text(encoding="utf-8"))
     return site
-
-
-def wait_until(holds: Callable[[], bool], patience_s: float) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + patience_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -249,7 +241,7 @@ def test_a_new_model_is_in_use_soon_after_training(enforcing: Site) -> None:
         enforcing.shell.run("scancel", str(job))
         return model == version
 
-    wait_until(is_in_use, IN_USE_S)
+    wait_until(is_in_use, patience_s=IN_USE_S)
 
 
 def test_ingesting_twice_adds_nothing_the_second_time(site: Site) -> None:

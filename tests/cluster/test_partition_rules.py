@@ -1,6 +1,5 @@
 """Rules of partitions, and reservations, on a real Slurm: a plan foresees starts as Slurm then makes them."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from slurm_plugin.sandbox.shape import Shape
 from tests.cluster.conftest import PATIENCE_S, Shell, unhooked_site
 from tests.cluster.foreseen import foreseen
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -68,10 +68,7 @@ def test_who_waits_for_the_end_of_a_maintenance_is_foreseen_then(shell: Shell) -
     shell.run("scontrol", "create", "reservation", "ReservationName=upkeep", *words)
     job = submit(shell, 16, "main")
     asked = ("squeue", "--noheader", "--Format=Reason:64", f"--jobs={job}")
-    until_s = time.monotonic() + PATIENCE_S
-    while "eserved" not in shell.run(*asked):
-        assert time.monotonic() < until_s
-        time.sleep(0.1)
+    wait_until(lambda: "eserved" in shell.run(*asked))
     now, found = foreseen()
     end_s = now.reservations[0].end_s
     assert found[job] == pytest.approx(end_s - now.time_s)

@@ -27,6 +27,7 @@ from slurm_plugin.sandbox.release import SLURM_PROGRAMS, find_programs
 from tests.cluster.conftest import ALLOCATE_300_MIB, PATIENCE_S
 from tests.cluster.matrix.prefixes import other_releases, why_missing
 from tests.conftest import skip_unless_read_by
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.cluster.conftest import Shell
@@ -179,10 +180,7 @@ def test_down_with_jobs_running_and_suspended_leaves_no_process(
     for job in (running, frozen):
         user.wait_state(job, "RUNNING")
     user.run("scontrol", "suspend", str(frozen))
-    deadline = time.monotonic() + PATIENCE_S
-    while len(left_of(other.directory)) <= 6:
-        assert time.monotonic() < deadline, "the jobs have no processes"
-        time.sleep(0.1)
+    wait_until(lambda: len(left_of(other.directory)) > 6, "the jobs have no processes")
     cluster.stop(other.directory)
     assert left_of(other.directory) == ()
     assert teardown.cgroup_folders(other.manifest.nodes) == ()

@@ -1,7 +1,6 @@
 """Limits of QOS, accounts, arrays, and licences on a real Slurm: who is at one starts when it is foreseen to."""
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from slurm_plugin.sandbox.shape import Shape
 from slurm_plugin.slurm.release import read_release
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from slurm_plugin.slurm.snapshot import QueuedJob
-from tests.cluster.conftest import PATIENCE_S, Shell, unhooked_site
+from tests.cluster.conftest import Shell, unhooked_site
 from tests.cluster.foreseen import foreseen
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -65,7 +65,7 @@ def shell(make_folder: Callable[[], Path]) -> Iterator[Shell]:
             shell.run(*MANAGE, "add", "user", "root", f"account={below}", f"qos=normal,{','.join(qos)}")
         shell.run("scontrol", "update", "PartitionName=held", f"QOS={OF_PARTITION}")
         known = ("scontrol", "show", "assoc_mgr", "users=root", "flags=assoc")
-        wait_for(lambda: "below-budget" in shell.run(*known))
+        wait_until(lambda: "below-budget" in shell.run(*known))
         yield shell
 
 
@@ -73,13 +73,6 @@ def shell(make_folder: Callable[[], Path]) -> Iterator[Shell]:
 def _empty(shell: Shell) -> Iterator[None]:
     yield
     shell.empty("--user=root")
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < until_s
-        time.sleep(0.1)
 
 
 def submit(shell: Shell, *options: str) -> int:
@@ -90,7 +83,7 @@ def submit(shell: Shell, *options: str) -> int:
 def wait_held(shell: Shell, job: int) -> None:
     """Wait until Slurm has looked at a job, and says that a limit holds it."""
     asked = ("squeue", "--noheader", "--Format=Reason:64", f"--jobs={job}")
-    wait_for(lambda: shell.run(*asked).strip() not in ("None", "Priority", "Resources", ""))
+    wait_until(lambda: shell.run(*asked).strip() not in ("None", "Priority", "Resources", ""))
 
 
 def states(shell: Shell, *jobs: int) -> set[str]:
@@ -127,7 +120,7 @@ def test_who_is_at_a_limit_starts_as_foreseen(
     shell.wait_state(submit(shell), "RUNNING")
     shell.run("scancel", str(first))
     # Slurm may be just looking at the second when the limit falls free, and start the third.
-    wait_for(lambda: bool(states(shell, second, third) & {"RUNNING"}))
+    wait_until(lambda: bool(states(shell, second, third) & {"RUNNING"}))
     assert states(shell, second, third) == {"RUNNING", "PENDING"}
     (left,) = (at_s for job, at_s in foreseen()[1].items() if job in (second, third))
     assert LIMIT_S / 2 < left <= LIMIT_S
@@ -185,6 +178,6 @@ def test_a_qos_that_goes_over_its_partitions_lets_two_run(shell: Shell) -> None:
 
 def test_an_array_runs_as_many_tasks_as_it_may(shell: Shell) -> None:
     job = submit(shell, "--array=1-3%1")
-    wait_for(lambda: bool(shell.run("squeue", "--noheader", "--states=RUNNING", f"--jobs={job}")))
+    wait_until(lambda: bool(shell.run("squeue", "--noheader", "--states=RUNNING", f"--jobs={job}")))
     wait_held(shell, job)
     assert LIMIT_S / 2 < foreseen()[1][job] <= LIMIT_S

@@ -16,7 +16,8 @@ from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from slurm_plugin.slurm.unnumbered import FIRST_S, LEFT
 from tests.cluster.advised_site import is_numbered
 from tests.cluster.conftest import Shell, unhooked_site
-from tests.cluster.gate_queue import TERMS, change, shown, wait_until, waiting
+from tests.cluster.gate_queue import TERMS, change, shown, waiting
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 

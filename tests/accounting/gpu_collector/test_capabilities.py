@@ -5,13 +5,12 @@ import pwd
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.accounting.gpu_collector.started import PATIENCE_S
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 UNIT = ROOT / "etc/systemd/rightsizer-collect.service"
@@ -42,10 +41,7 @@ def cgroups(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"{OUR_USER} may not enter {ROOT} or its Python's folder")
     named = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "2", "PATH": os.environ["PATH"]}
     with subprocess.Popen([*of_user(JOBS_USER), *FREED, "sleep", "900"], env=named) as job:
-        until_s = time.monotonic() + PATIENCE_S
-        while Path(f"/proc/{job.pid}/comm").read_text() != "sleep\n":
-            assert time.monotonic() < until_s
-            time.sleep(0.05)
+        wait_until(lambda: Path(f"/proc/{job.pid}/comm").read_text() == "sleep\n")
         step = tmp_path / "system.slice/slurmstepd.scope/job_7/step_batch/user/task_0"
         step.mkdir(parents=True)
         (step / "cgroup.procs").write_text(f"{job.pid}\n")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from accounting.records import Attempt
 from tests.cluster.accounting import workload
-from tests.cluster.accounting.site import Ingested, Site, started_site, wait_until
+from tests.cluster.accounting.site import Ingested, Site, started_site
+from tests.waiting import wait_until
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def play(folder: Path, prefix: Path | None) -> Iterator[Played]:
         workload.submit_all(site)
         workload.drive(site)
         early = [name for name in workload.EARLY if name in site.jobs]
-        wait_until("some jobs have ended", lambda: all(workload.has_ended(site, name) for name in early))
+        wait_until(lambda: all(workload.has_ended(site, name) for name in early), "some jobs have ended")
         # A window ends before the second that it is asked in.
         time.sleep(1.1)
         while_running = site.ingest("halves")

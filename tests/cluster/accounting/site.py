@@ -10,7 +10,6 @@ import pwd
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -248,11 +247,3 @@ def started_site(folder: Path, prefix: Path | None) -> Iterator[Site]:
         yield site
     finally:
         cluster.stop(directory)
-
-
-def wait_until(what: str, holds: Any, patience_s: float = PATIENCE_S) -> None:
-    """Wait until `holds()`; AssertionError naming what did not come true."""
-    deadline = time.monotonic() + patience_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
-        time.sleep(0.2)

@@ -31,9 +31,10 @@ from slurm_plugin.cli.ingest.settings import settings_of
 from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox import teardown
 from tests.cluster.accounting import cutting_sacct, workload
-from tests.cluster.accounting.site import Ingested, Site, started_site, wait_until
+from tests.cluster.accounting.site import Ingested, Site, started_site
 from tests.cluster.conftest import commands_on
 from tests.cluster.matrix.prefixes import SYSTEM, releases, why_missing
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -229,9 +230,9 @@ def test_the_last_job_may_have_been_queued_again_and_wait(ready: Ready) -> None:
     site = ready.site
     job = site.submit("again", "--mem=50", script="sleep 600")
     try:
-        wait_until("the job runs", lambda: site.states().get(str(job)) == "RUNNING")
+        wait_until(lambda: site.states().get(str(job)) == "RUNNING", "the job runs")
         site.run("scontrol", "requeuehold", str(job))
-        wait_until("it waits again", lambda: site.states().get(str(job)) == "PENDING")
+        wait_until(lambda: site.states().get(str(job)) == "PENDING", "it waits again")
         time.sleep(SETTLES_S)
         found = site.ingest("again")
     finally:
@@ -280,7 +281,7 @@ def test_what_slurmctld_handed_on_late_is_read_within_a_day(ready: Ready) -> Non
     assert site.ingest(store).status == 0
     site.end_slurmdbd()
     kept = site.submit("kept", "--mem=50")
-    wait_until("it has ended", lambda: site.states().get(str(kept)) is None)
+    wait_until(lambda: site.states().get(str(kept)) is None, "it has ended")
     time.sleep(2)  # a window ends before the second that it is asked in
     slurmctld = teardown.running_record(site.sandbox.layout, "slurmctld")
     assert slurmctld is not None
@@ -292,7 +293,7 @@ def test_what_slurmctld_handed_on_late_is_read_within_a_day(ready: Ready) -> Non
     finally:
         os.kill(slurmctld.pid, signal.SIGCONT)
     # For some seconds it may know the state alone (22.05): the record of the end came before that of the start.
-    wait_until("slurmdbd knows its end", lambda: has_ended_in_sacct(site, kept))
+    wait_until(lambda: has_ended_in_sacct(site, kept), "slurmdbd knows its end")
     assert site.ingest(store).status == 0
     assert kept not in {one.row.job_id for one in site.attempts(store)}
     with closing(sqlite3.connect(site.folder / f"{store}.db")) as connection, connection:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.accounting.forgery import ADMIN_COMMENT, ODD_NAMES, forged_texts
-from tests.cluster.accounting.site import Site, wait_until
+from tests.cluster.accounting.site import Site
 from tests.cluster.advised_site import until
+from tests.waiting import wait_until
 
 # Longer than any job of these is let run.
 FOR_EVER_S = "1700"
@@ -193,8 +194,8 @@ def key_of(site: Site, job: str) -> tuple[str, str]:
 def drive(site: Site) -> None:
     """Do to the jobs what users, administrators and nodes do: end, requeue, cancel. One runs on until `let_end`."""
     first = f"{site.jobs['array-cancelled']}_0"
-    wait_until("the jobs to be driven run", lambda: all(runs(site, name) for name in DRIVEN))
-    wait_until("the array's first task runs", lambda: site.states().get(first) == "RUNNING")
+    wait_until(lambda: all(runs(site, name) for name in DRIVEN), "the jobs to be driven run")
+    wait_until(lambda: site.states().get(first) == "RUNNING", "the array's first task runs")
     time.sleep(float(SEEN_S))
     site.run("scontrol", "update", f"jobid={site.jobs['timeout-by-end-time']}", "EndTime=now+1")
     site.run("scancel", *(str(site.jobs[name]) for name in CANCELLED))
@@ -202,10 +203,10 @@ def drive(site: Site) -> None:
     site.run("scontrol", "requeuehold", str(site.jobs["requeuehold"]))
     node = site.sandbox.manifest.nodes[-1]
     site.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
-    wait_until("the requeued jobs wait again", lambda: all(pends(site, name) for name in REQUEUED))
-    wait_until("the node is there again", lambda: is_resumed(site, node))
+    wait_until(lambda: all(pends(site, name) for name in REQUEUED), "the requeued jobs wait again")
+    wait_until(lambda: is_resumed(site, node), "the node is there again")
     # A slurmd that was told to end a job ends whichever run of it there is, and refuses one that starts in that second.
-    wait_until("the first runs are over", lambda: not any(site.at_work(name) for name in REQUEUED))
+    wait_until(lambda: not any(site.at_work(name) for name in REQUEUED), "the first runs are over")
     time.sleep(APART_S)
     for name in REQUEUED:
         job = str(site.jobs[name])

@@ -3,7 +3,6 @@
 import json
 import signal
 import time
-from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -24,6 +23,7 @@ from tests.builders import executable, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
 from tests.slurm_plugin.conftest import Run
 from tests.slurm_plugin.service.asking import install, reply
+from tests.waiting import wait_until
 
 KILLED = Trial(shrunk=True, failed=True, wanted="out_of_memory")
 FIT = submission(name="fit", cpus_per_task=8, mem_per_node_mib=8000, partition="main")
@@ -39,13 +39,6 @@ def why(site: Site, job: Submission = FIT) -> str:
     token = find_token(reply(site, job).token)
     assert token is not None
     return token.reason
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def end_jobs(site: Site, trial: Trial, numbers: range, job: Submission = FIT) -> None:
@@ -95,11 +88,11 @@ def test_a_family_whose_cut_jobs_are_killed_is_left_whole_until_a_person_lets_go
     service = enforcing.serve()
     assert is_cut(enforcing)
     end_jobs(enforcing, KILLED, range(4))
-    wait_for(lambda: not is_cut(enforcing))
+    wait_until(lambda: not is_cut(enforcing))
     assert why(enforcing) == "braked"
     assert is_cut(enforcing, SIM), "others go on"
     # A brake holds at once, whether or not a disk takes it: its file comes after.
-    wait_for(lambda: bool(stopped(enforcing).read().pulled))
+    wait_until(lambda: bool(stopped(enforcing).read().pulled))
     [one] = stopped(enforcing).read().pulled
     assert (one.brake, one.counts.wanted) == (family_brake("alice", "fit"), one.counts.shrunk)
     service.send_signal(signal.SIGTERM)
@@ -115,7 +108,7 @@ def test_a_family_whose_cut_jobs_are_killed_is_left_whole_until_a_person_lets_go
     assert "rightsizer enable --family alice:fit" in found["fix"]
     assert "still not cut: jobs of alice named fit" in run("enable").err
     assert "let go" in run("enable", "--family", "alice:fit").err
-    wait_for(lambda: is_cut(enforcing))
+    wait_until(lambda: is_cut(enforcing))
     end_jobs(enforcing, Trial(shrunk=True), range(100, 103))
     end_jobs(enforcing, KILLED, range(200, 201))
     time.sleep(2.5)
@@ -132,7 +125,7 @@ def test_a_kill_counts_for_cpus_that_were_cut_only_where_memory_comes_with_them(
     enforcing.configure(mode="enforce", policy={"def_mem_per_cpu_mib": 1000})
     enforcing.serve()
     end_jobs(enforcing, KILLED_WITH_FEWER_CPUS, range(10, 18))
-    wait_for(lambda: not is_cut(enforcing))
+    wait_until(lambda: not is_cut(enforcing))
 
 
 def use_up(site: Site, since_s: float) -> None:
@@ -151,8 +144,8 @@ def test_a_switch_that_was_moved_is_thrown_where_the_hook_looks_now(enforcing: S
     assert is_cut(enforcing, SIM)
     enforcing.configure(mode="observe", hook={"kill_switch": f"{enforcing.folder}/moved"})
     service.send_signal(signal.SIGHUP)
-    wait_for(lambda: not is_cut(enforcing, SIM))
-    wait_for(lambda: stopped(enforcing).read().brakes == {ALL})
+    wait_until(lambda: not is_cut(enforcing, SIM))
+    wait_until(lambda: stopped(enforcing).read().brakes == {ALL})
     assert (enforcing.folder / "moved").exists()
     assert not (enforcing.folder / "disabled").exists()
 
@@ -164,30 +157,30 @@ def test_everything_is_stopped_by_the_hooks_own_switch_too(enforcing: Site, run:
     assert not (enforcing.folder / "disabled").exists()
     use_up(enforcing, 0.0)
     enforcing.serve()
-    wait_for((enforcing.folder / "disabled").exists)
+    wait_until((enforcing.folder / "disabled").exists)
     assert not is_cut(enforcing, SIM)
     # What stops counts first: it is written down after that.
-    wait_for(lambda: stopped(enforcing).read().brakes == {ALL})
+    wait_until(lambda: stopped(enforcing).read().brakes == {ALL})
     ran = run("doctor", "--format", "json")
     states = {row["check"]: row["state"] for row in json.loads(ran.out)}
     assert (states["brakes"], states["kill-switch"], ran.code) == ("problem", "warning", 3)
     assert run("enable", "--all").code == 0
     assert not (enforcing.folder / "disabled").exists()
-    wait_for(lambda: is_cut(enforcing, SIM))
+    wait_until(lambda: is_cut(enforcing, SIM))
 
 
 def test_a_damaged_file_stops_everything_and_answers_go_on(enforcing: Site, run: Run) -> None:
     enforcing.serve()
     (enforcing.folder / "brakes").mkdir(exist_ok=True)
     (enforcing.folder / "brakes" / FILE).write_text('[{"brake"', encoding="utf-8")
-    wait_for(lambda: not is_cut(enforcing))
+    wait_until(lambda: not is_cut(enforcing))
     assert why(enforcing, SIM) == "braked"
     found = {row["check"]: row for row in json.loads(run("doctor", "--format", "json").out)}["brakes"]
     assert found["state"] == "problem"
     assert "is damaged" in found["saw"]
     assert "begins without brakes" in run("enable").err
     assert run("enable", "--all").code == 0
-    wait_for(lambda: is_cut(enforcing))
+    wait_until(lambda: is_cut(enforcing))
 
 
 def test_damaged_evidence_begins_with_what_the_feed_holds(enforcing: Site) -> None:
@@ -195,7 +188,7 @@ def test_damaged_evidence_begins_with_what_the_feed_holds(enforcing: Site) -> No
     (enforcing.folder / "brakes").mkdir()
     (enforcing.folder / "brakes" / EVIDENCE).write_text("{", encoding="utf-8")
     service = enforcing.serve()
-    wait_for(lambda: not is_cut(enforcing))
+    wait_until(lambda: not is_cut(enforcing))
     service.send_signal(signal.SIGTERM)
     _, log = service.communicate(timeout=PATIENCE_S)
     assert log.count(b"what the brakes had counted is lost") == 1
@@ -207,21 +200,21 @@ def test_a_brake_holds_where_no_disk_takes_it(enforcing: Site) -> None:
     enforcing.serve()
     assert is_cut(enforcing)
     end_jobs(enforcing, KILLED, range(4))
-    wait_for(lambda: not is_cut(enforcing))
+    wait_until(lambda: not is_cut(enforcing))
     time.sleep(1.5)
     assert not is_cut(enforcing)
     (enforcing.folder / "brakes").unlink()
-    wait_for(lambda: stopped(enforcing).read().brakes == {family_brake("alice", "fit")})
+    wait_until(lambda: stopped(enforcing).read().brakes == {family_brake("alice", "fit")})
 
 
 def test_a_person_stops_a_part_at_once(enforcing: Site, run: Run) -> None:
     enforcing.serve()
     assert is_cut(enforcing)
     assert "rightsizer enable --partition main" in run("disable", "--partition", "main").err
-    wait_for(lambda: not is_cut(enforcing))
+    wait_until(lambda: not is_cut(enforcing))
     assert not is_cut(enforcing, SIM)
     assert "may be cut again" in run("enable", "--partition", "main").err
-    wait_for(lambda: is_cut(enforcing))
+    wait_until(lambda: is_cut(enforcing))
     assert "no brake was pulled" in run("enable", "--partition", "main").err
     assert "by hand" in run("disable", "--family", "alice:fit_12").err or stopped(enforcing).read().pulled
 

@@ -26,6 +26,7 @@ from slurm_plugin.slurm.metering import UnknownMeter, most_likely, parse_meterin
 from tests.builders import FakeSacct, SacctRow, executable, job_line, step_line
 from tests.conftest import PATIENCE_S, Site
 from tests.slurm_plugin.conftest import Run
+from tests.waiting import wait_until
 
 CONFIG = """\
 ClusterName             = alpha
@@ -185,9 +186,9 @@ def test_a_watch_that_began_without_a_meter_finds_it(cluster: Cluster) -> None:
     open_store(cluster.site.config.store.url, create=True).dispose()
     cluster.is_silent()
     watching = cluster.site.start("ingest", "--watch", "1")
-    until(lambda: cluster.labels() == [("24.11", "", "sampled")])
+    wait_until(lambda: cluster.labels() == [("24.11", "", "sampled")])
     cluster.answers()
-    until(lambda: cluster.labels() == [("24.11", KNOWN.gather, "contaminated")])
+    wait_until(lambda: cluster.labels() == [("24.11", KNOWN.gather, "contaminated")])
     watching.send_signal(signal.SIGTERM)
     said = watching.communicate(timeout=PATIENCE_S)[1].decode()
     assert watching.returncode == 0, said
@@ -224,10 +225,3 @@ def test_a_watch_asks_anew_after_a_first_round_that_failed(
     watch(engine, settings_of(config), partial(settings_anew, config), 1, cluster.folder)
     engine.dispose()
     assert [type(one) for one in rounds] == [UnknownMeter, Metering]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.1)

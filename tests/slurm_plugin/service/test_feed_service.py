@@ -22,6 +22,7 @@ from slurm_plugin.service.protocol import Reply, Request, decode_reply, encode_r
 from tests.builders import DAY_S, FakeSacct, SacctRow, job_line, past, step_line, submission
 from tests.conftest import IN_USE_S, PATIENCE_S, Site, TrainedModel
 from tests.slurm_plugin.conftest import Run
+from tests.waiting import wait_until
 
 WITHIN_S = 2 * IN_USE_S  # with RIGHTSIZER_IN_USE_S=1, within the two seconds that are promised
 # A family that no model has ever seen.
@@ -261,10 +262,7 @@ def test_watching_tells_the_service_of_each_new_job_until_it_is_stopped(fed: Sit
     sacct.with_name("gone").rename(sacct)
     more = rows + ended(range(905, 908), ago_s=130)
     FakeSacct(fed.folder / "slurm", more)
-    until = time.monotonic() + PATIENCE_S
-    while seen(fed) != 8:
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    wait_until(lambda: seen(fed) == 8)
     watching.send_signal(signal.SIGTERM)
     out, err = watching.communicate(timeout=PATIENCE_S)
     assert watching.returncode == 0
@@ -281,10 +279,7 @@ def test_watching_is_stopped_between_two_windows(fed: Site) -> None:
     sacct = FakeSacct(fed.folder / "slurm", [])
     fed.configure(accounting={"sacct": sacct.command, "first_days": 3000})
     watching = fed.start("ingest", "--watch", "1")
-    until = time.monotonic() + PATIENCE_S
-    while not sacct.calls():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(sacct.calls, every_s=0.01)
     watching.send_signal(signal.SIGTERM)
     _, err = watching.communicate(timeout=PATIENCE_S)
     assert (watching.returncode, err.decode().splitlines()[-1]) == (0, "stopped")

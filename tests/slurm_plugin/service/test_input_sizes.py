@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from slurm_plugin.service.input_sizes import MIB, InputSizes
 from slurm_plugin.service.readable_files import Reader
 from tests.builders import submission
 from tests.conftest import PATIENCE_S
+from tests.waiting import wait_until
 
 WAIT_S = 0.004
 SOON_S = 10.0  # no wait for anything that hangs, on a machine that is busy
@@ -35,13 +36,6 @@ def of(script: str, **changes: Any) -> Submission:
 def wait_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let answers wait for the size of their input, on a machine however busy."""
     monkeypatch.setattr(input_sizes, "Aside", lambda work, _wait_s: Aside(work, PATIENCE_S))
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < until_s
-        time.sleep(0.001)
 
 
 @pytest.fixture

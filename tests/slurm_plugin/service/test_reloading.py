@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,16 +18,10 @@ from slurm_plugin.service.reloading import FIXED, changed
 from tests.conftest import PATIENCE_S, Site, TrainedModel
 from tests.slurm_plugin.service import test_clients
 from tests.slurm_plugin.service.asking import KNOWN, ask, connect, install, line_of, reply
+from tests.waiting import wait_until
 
 READ_ANEW = "was read anew"
 REFUSED = "the old one stays in use"
-
-
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until_s, what
-        time.sleep(0.02)
 
 
 @dataclass

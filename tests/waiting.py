@@ -1,0 +1,23 @@
+"""Waiting for what other processes do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+# A deadline costs nothing where it is not reached: a machine may be slow, and stand still for a while.
+PATIENCE_S = 300.0
+
+
+def wait_until(
+    holds: Callable[[], object],
+    why: str | Callable[[], str] = "",
+    *,
+    patience_s: float = PATIENCE_S,
+    every_s: float = 0.1,
+) -> None:
+    """Look every so often until something holds; AssertionError of `why` where it does not in time."""
+    until_s = time.monotonic() + patience_s
+    while not holds():
+        assert time.monotonic() < until_s, why if isinstance(why, str) else why()
+        time.sleep(every_s)
