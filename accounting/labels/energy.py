@@ -13,7 +13,7 @@ Every job, useful + wasted = total:
             the memory beyond its peak, and its GPUs while they were idle
 
 What is not known (no memory peak, no utilisation) is not called unused. Energy is that of the job's hardware; the
-site's PUE, for cooling and the like, comes on top in `facility_j` and in carbon.
+site's PUE, for cooling and the like, comes on top in carbon.
 """
 
 from __future__ import annotations
@@ -68,7 +68,6 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     energy_j: float
-    facility_j: float
     carbon_kg: float
     unused_j: float
     lost_j: float
@@ -145,7 +144,6 @@ def energy_of(attempt: Attempt, gpu_use: Sequence[GpuUse], site: EnergySite) -> 
     grams = site.carbon.mean(row.start_s, row.end_s)
     return Energy(
         energy_j=total.drawn_j,
-        facility_j=total.drawn_j * site.pue,
         carbon_kg=total.drawn_j * site.pue / J_PER_KWH * grams / 1000,
         unused_j=total.unused_j if outcome in KEPT else 0.0,
         lost_j=0.0 if outcome in KEPT else total.drawn_j,

@@ -1,16 +1,11 @@
 """The sandbox's configuration files: what they say, per release and per host."""
 
 import dataclasses
-import errno
 import os
 import socket
-import stat
-import subprocess
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,8 +16,7 @@ from slurm_plugin.config.hook import client_settings, hook_settings, lua_string
 from slurm_plugin.sandbox import files, slurm_conf, slurm_user
 from slurm_plugin.sandbox.enforcement import Enforcement
 from slurm_plugin.sandbox.environment import daemon_environment
-from slurm_plugin.sandbox.gpu_meter import SIMULATE_GPU_USE
-from slurm_plugin.sandbox.layout import ROOT_BYTES_MAX, Layout
+from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.ports import reserved_ports
 from slurm_plugin.sandbox.release import Version, parse_version, quirks_of
 from slurm_plugin.sandbox.shape import PLAIN, NodeShape, Shape
@@ -206,77 +200,6 @@ def test_a_mode_is_added_where_somebody_removed_it(tmp_path: Path) -> None:
     assert parse_config(layout.rightsizer_toml.read_text()).mode == "enforce"
 
 
-def test_folders_and_secrets_have_their_modes(tmp_path: Path) -> None:
-    layout = Layout(tmp_path / "sandbox")
-    old = os.umask(0o077)
-    try:
-        files.make_folders(layout)
-        files.write_file(layout.slurm_conf, "x", 0o644)
-        files.write_file(layout.munge_key, "x", 0o600)
-    finally:
-        os.umask(old)
-    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in layout.root.rglob("*")}
-    assert modes[layout.etc] == modes[layout.run] == 0o755
-    assert modes[layout.secret] == modes[layout.database] == 0o700
-    assert modes[layout.gpu_spool] == 0o1777
-    assert (modes[layout.slurm_conf], modes[layout.munge_key]) == (0o644, 0o600)
-
-
-def test_a_folder_that_somebody_else_owns_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
-    with pytest.raises(
-        SandboxError, match=f"belongs to user {tmp_path.stat().st_uid}; run this as that user"
-    ):
-        files.make_folders(Layout(tmp_path))
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_where_nothing_can_be_run_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_flag=os.ST_NOEXEC))
-    with pytest.raises(SandboxError, match="mounted noexec"):
-        files.make_folders(Layout(tmp_path))
-
-
-def test_a_folder_that_we_may_not_look_for_is_one_line(
-    short_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def closed(path: Path, **_words: bool) -> os.stat_result:
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "stat", closed)
-    with pytest.raises(SandboxError, match=r"cannot look into .*: Permission denied"):
-        files.check_folder(Layout(short_path / "theirs"))
-
-
-def test_a_folder_of_somebody_else_is_refused(short_path: Path) -> None:
-    (short_path / "thesis.tex").touch()
-    with pytest.raises(SandboxError, match="not empty and not a sandbox"):
-        files.check_folder(Layout(short_path))
-    with pytest.raises(SandboxError, match="not a folder"):
-        files.check_folder(Layout(short_path / "thesis.tex"))
-    with pytest.raises(SandboxError, match="characters"):
-        files.check_folder(Layout(Path("/srv/a b")))
-    files.check_folder(Layout(Path("/srv/rightsizer-none-such")))
-
-
-def test_a_folder_whose_jobs_could_have_no_steps_is_refused() -> None:
-    longest = Layout(Path("/srv") / ("x" * (ROOT_BYTES_MAX - len("/srv/"))))
-    files.check_folder(longest)
-    node = longest.node_names(64)[-1]
-    assert len(os.fsencode(longest.state / node / f"{node}_999999.4294967291")) == 107
-    with pytest.raises(SandboxError, match="too long for a Unix socket"):
-        files.check_folder(Layout(longest.root.with_name(longest.root.name + "x")))
-
-
-def test_a_closed_parent_is_found(tmp_path: Path) -> None:
-    (tmp_path / "closed" / "inner").mkdir(parents=True)
-    (tmp_path / "closed").chmod(0o700)
-    assert files.closed_parent(tmp_path / "closed" / "inner") is not None
-    assert files.closed_parent(Path("/usr/bin")) is None
-
-
 def test_the_tail_of_a_log_is_one_line(tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert files.tail(log) == "(no log)"
@@ -351,46 +274,6 @@ def test_clients_are_told_where_to_ask_or_the_admin_what_is_missing() -> None:
     assert "salloc = true," in text
     with pytest.raises(ConfigError, match=r"client\.socket"):
         client_settings(parse_config(""))
-
-
-@pytest.mark.parametrize(
-    ("variables", "busy"),
-    [
-        ({"CUDA_VISIBLE_DEVICES": "0,2,3"}, [True, False, False]),
-        ({"SLURM_JOB_GPUS": "1"}, [True]),
-        ({"SLURM_GPUS_ON_NODE": "2"}, [True, False]),
-        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, []),
-    ],
-)
-def test_simulated_gpu_use(tmp_path: Path, variables: dict[str, str], busy: list[bool]) -> None:
-    (tmp_path / "gpu-spool").mkdir()
-    job = {
-        "RIGHTSIZER_SANDBOX": str(tmp_path),
-        "SLURM_JOB_ID": "7",
-        "SLURMD_NODENAME": "n1",
-        "PATH": os.defpath,
-    }
-    command = ["sh", "-c", SIMULATE_GPU_USE, "simulate-gpu-use", "1", "80", "500"]
-    subprocess.run(command, env={**job, **variables}, check=True)
-    lines = (tmp_path / "gpu-spool" / "7.jsonl").read_text().splitlines()
-    samples = [msgspec.json.decode(line) for line in lines]
-    assert [(one["util_pct"], one["mem_mib"]) for one in samples] == [
-        (80, 500) if one else (0, 0) for one in busy for _ in range(2)
-    ]
-    assert [one["gpu"] for one in samples] == [gpu for gpu in range(len(busy)) for _ in range(2)]
-    assert [one["time_s"] - samples[0]["time_s"] for one in samples] == [0, 1] * len(busy)
-    assert all(
-        one["source"] == "simulated" and one["job_id"] == "7" and one["node"] == "n1" for one in samples
-    )
-
-
-@pytest.mark.parametrize("argv", [[], ["x"], ["1", "-3"], ["1", "05"]])
-def test_simulated_gpu_use_refuses_rubbish(tmp_path: Path, argv: list[str]) -> None:
-    command = ["sh", "-c", SIMULATE_GPU_USE, "simulate-gpu-use", *argv]
-    variables = {"RIGHTSIZER_SANDBOX": str(tmp_path), "SLURM_JOB_ID": "7", "PATH": os.defpath}
-    answer = subprocess.run(command, env=variables, check=False, capture_output=True, text=True)
-    assert answer.returncode == 2
-    assert answer.stderr.startswith("usage:")
 
 
 def test_another_slurm_user_must_exist_and_be_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,241 @@
+"""What its partitions, QOS and nodes make of a submission."""
+
+from typing import Any
+
+import pytest
+
+from accounting.decisions.decision import Fixed
+from accounting.request import JobRequest
+from slurm_plugin.config.settings import Config, Policy, Rule
+from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
+from slurm_plugin.policy.forms import ALL, kept_by_form
+from slurm_plugin.policy.rules import fits, limits_of
+from slurm_plugin.policy.submission import job_request
+from slurm_plugin.service.decide import fixed_by, with_floors
+from slurm_plugin.slurm.given_qos import parse_given_qos
+from slurm_plugin.slurm.limits import (
+    chooses_partitions,
+    gives_whole_nodes,
+    parse_partitions,
+    parse_qos,
+    parse_qos_maximums,
+)
+from tests.builders import submission
+
+
+@pytest.mark.parametrize(
+    ("said", "whole"),
+    [
+        ("OverSubscribe=NO", False),
+        ("OverSubscribe=FORCE:4", False),
+        ("ExclusiveUser=YES ExclusiveTopo=NO OverSubscribe=NO", False),
+        ("OverSubscribe=EXCLUSIVE", True),
+        ("ExclusiveTopo=YES OverSubscribe=NO", True),
+        ("OverSubscribe=NO Exclusive=NODE", True),
+        ("OverSubscribe=NO Exclusive=TOPO", True),
+        ("OverSubscribe=NO Exclusive=USER", False),
+        ("OverSubscribe=NO Exclusive=NO", False),
+    ],
+)
+def test_a_partition_of_whole_nodes_keeps_all_that_its_jobs_ask(said: str, whole: bool) -> None:
+    text = f"PartitionName=main Default=YES OverSubscribe=NO\nPartitionName=other Default=NO {said}\n"
+    facts = SiteFacts(partitions=parse_partitions(text, MemoryTerms(), None))
+    forms = {
+        name: facts.forms_of(JobRequest(user="alice", partition=name))
+        for name in ("", "main", "unknown", "other", "main,other")
+    }
+    kept = ("exclusive_partition",) if whole else ()
+    assert forms == {"": (), "main": (), "unknown": (), "other": kept, "main,other": kept}
+    assert set(kept_by_form(["exclusive_partition"])) == ALL
+
+
+def test_a_cluster_of_whole_nodes_keeps_all_that_is_asked() -> None:
+    asked = JobRequest(user="alice")
+    linear, shared = (
+        "SelectType              = select/linear\n",
+        "SelectType              = select/cons_tres\n",
+    )
+    assert SiteFacts(whole_nodes=gives_whole_nodes(linear)).forms_of(asked) == ("select_linear",)
+    assert SiteFacts(whole_nodes=gives_whole_nodes(shared)).forms_of(asked) == ()
+    assert set(kept_by_form(["select_linear"])) == ALL
+
+
+@pytest.mark.parametrize(
+    ("least", "gpus"),
+    [("gres/gpu:a100=2", 2), ("gres/gpu=1,gres/gpu:a100=4", 4), ("gres/gpu=3,gres/gpu:a100=2", 3)],
+)
+def test_the_least_of_a_type_of_gpu_holds_for_gpus_of_any(least: str, gpus: int) -> None:
+    """Below that Slurm lets a job wait for ever (QOSMinGRES), and its type is not known here."""
+    assert parse_qos(f"large|{least}\n") == {"large": Minimum(gpus=gpus)}
+
+
+def test_a_qos_and_the_partitions_own_set_the_least() -> None:
+    facts = SiteFacts(
+        qos_minimums=parse_qos("normal|\nlarge|cpu=4,mem=2G\ngpu|gres/gpu=2,cpu=1\n"),
+        partitions=parse_partitions(
+            "PartitionName=a AllowQos=ALL Default=YES QoS=gpu x=1\nPartitionName=b Default=NO QoS=N/A\n",
+            MemoryTerms(),
+            None,
+        ),
+    )
+    assert facts.minimum_for(JobRequest(user="alice", qos="normal", partition="b")) == Minimum()
+    assert facts.minimum_for(JobRequest(user="alice")) == Minimum(cpus=1, gpus=2)
+    assert facts.minimum_for(JobRequest(user="alice", qos="large", partition="b,a")) == Minimum(
+        cpus=4, gpus=2, mem_mib=2048
+    )
+
+
+def test_a_least_of_billing_keeps_all_of_a_job() -> None:
+    """Slurm held a job that was cut, which it would have started as it was asked: QOSMinBilling (22.05 to 26.05)."""
+    facts = SiteFacts(
+        qos_minimums=parse_qos("normal|\nbilled|billing=6\n"),
+        partitions=parse_partitions(
+            "PartitionName=a Default=YES QoS=N/A\nPartitionName=b QoS=billed\n", MemoryTerms(), None
+        ),
+    )
+    assert facts.forms_of(JobRequest(user="alice", qos="normal")) == ()
+    assert facts.forms_of(JobRequest(user="alice", qos="billed")) == ("min_billing",)
+    assert facts.forms_of(JobRequest(user="alice", partition="a,b")) == ("min_billing",)
+    assert set(kept_by_form(["min_billing"])) == ALL
+
+
+@pytest.mark.parametrize(
+    ("asked", "refused"),
+    [
+        ({"qos": "Debug", "cpus_per_task": 5}, True),
+        ({"qos": "debug", "cpus_per_task": 4, "mem_per_node_mib": 8000}, False),
+        ({"qos": "debug", "num_tasks": 5}, True),
+        ({"qos": "debug", "mem_per_node_mib": 8193}, True),
+        ({"qos": "debug", "gpus_per_job": 2}, True),
+        # It waits until there is room, or is one of several that it may have.
+        ({"qos": "waits", "cpus_per_task": 5}, False),
+        ({"qos": "debug,normal", "cpus_per_task": 5}, False),
+        ({"qos": "normal", "partition": "b", "cpus_per_task": 5}, True),
+        ({"qos": "normal", "partition": "a,b", "cpus_per_task": 5}, False),
+    ],
+)
+def test_who_asks_for_more_than_a_qos_lets_a_job_have_is_left_to_be_refused(
+    asked: dict[str, Any], refused: bool
+) -> None:
+    text = "normal||||||\ndebug||DenyOnLimit|cpu=9,mem=8G|cpu=4|gres/gpu=1|\nwaits|||cpu=4|||\n"
+    assert parse_qos(text) == {}
+    facts = SiteFacts(
+        qos_maximums=parse_qos_maximums(text),
+        partitions=parse_partitions(
+            "PartitionName=a Default=YES QoS=N/A\nPartitionName=b QoS=debug\n", MemoryTerms(), None
+        ),
+    )
+    forms = facts.forms_of(JobRequest(user="alice", **asked))
+    assert forms == (("qos_maximum",) if refused else ())
+
+
+@pytest.mark.parametrize(
+    ("plugins", "any_of_them"),
+    [
+        ("lua", False),
+        ("all_partitions,lua", False),
+        ("lua,require_timelimit", False),
+        ("lua,all_partitions", True),
+        ("job_submit/lua,job_submit/partition", True),
+        ("(null)", False),
+    ],
+)
+def test_a_plugin_behind_ours_may_give_a_job_without_partitions_any(plugins: str, any_of_them: bool) -> None:
+    """slurmctld refused a job that was cut to less than the QOS of such a partition allows."""
+    facts = SiteFacts(
+        chosen_later=chooses_partitions(f"JobSubmitPlugins        = {plugins}\n"),
+        qos_minimums=parse_qos("large|cpu=4\n"),
+        partitions=parse_partitions(
+            "PartitionName=a Default=YES\nPartitionName=b QoS=large\n", MemoryTerms(), None
+        ),
+    )
+    least = facts.minimum_for(JobRequest(user="alice"))
+    assert least == (Minimum(cpus=4) if any_of_them else Minimum())
+    assert facts.minimum_for(JobRequest(user="alice", partition="a")) == Minimum()
+
+
+def test_a_job_that_names_several_qos_is_held_to_each_of_them() -> None:
+    facts = SiteFacts(qos_minimums=parse_qos("large|cpu=4\nwide|cpu=2,mem=2G\n"))
+    asked = JobRequest(user="alice", qos="normal,Large,wide")
+    assert facts.minimum_for(asked) == Minimum(cpus=4, mem_mib=2048)
+    assert fits(Rule(name="r", qos=("lar*",)), asked, facts)
+    assert not fits(Rule(name="r", qos=("narrow", "normal,*")), asked, facts)
+
+
+ASSOCIATIONS = """\
+here|root|||normal|
+here|root|root||normal|
+here|demo|alice||large,normal|
+here|only|bob||large|
+here|demo|bob||large,normal|
+here|ours|carol||large,normal|
+here|ours|carol|main|large,normal|large
+here|ours|dave||large,normal|large
+there|only|alice||large|
+"""
+
+
+@pytest.mark.parametrize(
+    ("account", "user", "qos", "least"),
+    [
+        ("demo", "alice", "", 0),
+        # He has no other.
+        ("Only", "bob", "", 4),
+        ("demo", "bob", "", 0),
+        # It is the default in a partition, and slurmctld says so only of jobs that name it.
+        ("ours", "carol", "", 4),
+        ("ours", "carol", "normal", 4),
+        # The hook sees it.
+        ("ours", "dave", "", 0),
+        ("ours", "dave", "large", 4),
+    ],
+)
+def test_a_qos_that_slurm_gives_behind_the_hooks_back_sets_the_least_too(
+    account: str, user: str, qos: str, least: int
+) -> None:
+    """sbatch refused, or let wait for ever, who was cut below it and would have run as he asked (22.05 to 26.05)."""
+    minimums = parse_qos("large|cpu=4\n")
+    facts = SiteFacts(qos_minimums=minimums, given_qos=parse_given_qos(ASSOCIATIONS, "here", minimums))
+    asked = JobRequest(account=account, user=user, qos=qos)
+    assert facts.minimum_for(asked) == Minimum(cpus=least)
+
+
+@pytest.mark.parametrize(
+    ("of_root", "given"),
+    [("here|root|||large,normal|large", "large"), ("there|root|||large|large", "normal")],
+)
+def test_where_nothing_else_says_which_qos_it_is_the_roots_or_normal(of_root: str, given: str) -> None:
+    minimums = parse_qos("large|cpu=4\nnormal|cpu=2\n")
+    facts = SiteFacts(qos_minimums=minimums, given_qos=parse_given_qos(of_root, "here", minimums))
+    least = {"large": 4, "normal": 2}[given]
+    assert facts.minimum_for(JobRequest(user="eve")) == Minimum(cpus=least)
+    assert facts.minimum_for(JobRequest(user="eve", qos="other")) == Minimum()
+
+
+def test_no_grant_is_below_the_least_that_a_qos_allows() -> None:
+    asked = submission(num_tasks=2, cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
+    limits = with_floors(
+        limits_of(Config().policy),
+        job_request(asked),
+        Fixed(),
+        Minimum(cpus=5, gpus=2, mem_mib=4096),
+        2,
+    )
+    assert (limits.min_cpus_per_task, limits.min_gpus, limits.memory_floor_mib) == (3, 2, 4096)
+    assert limits.cpus_step == 2
+
+
+def test_a_floor_of_the_sites_stands_where_a_job_fixes_less() -> None:
+    site = Config(policy=Policy(memory_floor_mib=512, min_cpus_per_task=4, min_gpus=2, cpus_step=4)).policy
+    fixed = Fixed(memory_mib=300, cpus_per_task=3, gpus=1)
+    limits = with_floors(limits_of(site), job_request(submission()), fixed, Minimum(cpus=1, gpus=1), 2)
+    assert limits == limits_of(site)
+
+
+def test_the_gpus_of_a_job_reach_for_the_fewest_of_its_nodes() -> None:
+    for changes, least in (({"gpus_per_job": 4}, 2), ({"gpus_per_node": 4}, 1)):
+        asked = submission(nodes_min=2, nodes_max=4, **changes)
+        plain = limits_of(Config().policy)
+        request = job_request(asked)
+        limits = with_floors(plain, request, fixed_by(asked, request), Minimum(), 1)
+        assert limits.min_gpus == least
