@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
-    if arguments.traces is None:
+    if arguments.traces is None or not any((Path(arguments.traces) / "gpu").glob("openb_*.csv.gz")):
         sys.exit("no traces: set RIGHTSIZER_TRACES to the folder that holds gpu/openb_*.csv.gz")
     if arguments.ends:
         cases = [

@@ -1,18 +1,13 @@
 """The benchmark of what means of cores say, by hand and on real traces where they are."""
 
-import os
-import sys
-from pathlib import Path
-
 import pandas
 import pytest
 
-from bench import core_means
 from bench.core_means import next_rows, peak_rows, spoken_of
 from bench.memory_traces import Trace, read_trace
+from tests.traces import TRACES, needs_traces
 
-TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
-needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="set RIGHTSIZER_TRACES to a folder of traces")
+on_traces = needs_traces("memory/*")
 
 
 def trace(*used_cores: float) -> Trace:
@@ -68,13 +63,7 @@ def test_who_asked_for_less_asks_for_so_many() -> None:
     assert set(trace(1.0, 1.0).asking(2).column("req_cpus")) == {4.0}
 
 
-def test_without_traces_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench", "--traces", str(tmp_path)])
-    with pytest.raises(SystemExit, match="set RIGHTSIZER_TRACES"):
-        core_means.main()
-
-
-@needs_traces
+@on_traces
 def test_one_thread_is_known_on_a_trace_that_nothing_was_chosen_on() -> None:
     rows = {
         row["cores"]: row

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import numpy
 import pytest
 
-from bench import edge_deadlines
 from bench.edge_bound import most_in_time
 from bench.edge_deadlines import ALONE, BOUND, OURS, Found, Measured, cloud_of, goals, measure, rows
 from bench.edge_loads import (
@@ -26,12 +21,10 @@ from bench.edge_loads import (
 )
 from models.simulation.nodes import Node, cluster_of
 from models.simulation.workload import workload
+from tests.traces import TRACES, needs_traces
 
-TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
 FILES = (JOBS, THROUGHPUTS, *map(owners_file, OWNERS))
-needs_traces = pytest.mark.skipif(
-    not all((TRACES / file).is_file() for file in FILES), reason=f"no {JOBS} and others in {TRACES}"
-)
+on_traces = needs_traces(*FILES)
 
 
 def small(deadlines_s: list[float]) -> EdgeLoad:
@@ -90,7 +83,7 @@ def test_goals_by_hand() -> None:
     assert rows(found)[1]["worst seed"] == 60.0
 
 
-@needs_traces
+@on_traces
 def test_the_load_is_what_it_says() -> None:
     load = read_edge_load(TRACES, 1.0, 5)
     jobs, cluster = load.jobs, load.cluster
@@ -107,7 +100,7 @@ def test_the_load_is_what_it_says() -> None:
     assert len(cloud_of(cluster).speeds) == CLOUD_NODES
 
 
-@needs_traces
+@on_traces
 def test_more_are_in_time_than_under_any_peer_and_no_more_than_can_be() -> None:
     found = dict(measure(read_edge_load(TRACES, 1.2, 4)))
     peers = [one.in_time for name, one in found.items() if name not in {OURS, ALONE, BOUND}]
@@ -115,9 +108,3 @@ def test_more_are_in_time_than_under_any_peer_and_no_more_than_can_be() -> None:
     assert all(one <= found[BOUND].in_time for one in peers)
     assert found[OURS].edge_used > 0.2
     assert found[ALONE].edge_used == 0
-
-
-def test_without_traces_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["edge_deadlines", "--traces", str(tmp_path)])
-    with pytest.raises(SystemExit, match="set RIGHTSIZER_TRACES"):
-        edge_deadlines.main()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,11 +9,9 @@ from bench import forecast as bench
 from models.forecast.methods import Method, methods
 from models.forecast.naive import seasonal_naive
 from models.forecast.panel import Panel
+from tests.traces import TRACES, needs_traces
 
-TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
-needs_traces = pytest.mark.skipif(
-    not list(TRACES.glob("queue/helios_earth_*.csv.gz")), reason="set RIGHTSIZER_TRACES to a folder of traces"
-)
+on_traces = needs_traces("queue/helios_earth_*.csv.gz")
 QUICK = [one for one in methods() if one.name in ("seasonal naive", "last value", "exponential smoothing")]
 
 
@@ -46,7 +40,7 @@ def test_the_row_of_a_model_that_cannot_run_says_what_to_install() -> None:
     assert rows["PCA+LSTM needs PyTorch"]["a"] is None
 
 
-@needs_traces
+@on_traces
 def test_what_is_chosen_is_no_worse_than_seasonal_naive_on_any_cluster() -> None:
     files = sorted(TRACES.glob("queue/helios_earth_*.csv.gz"))
     always_there = [one for one in methods() if one.name != "PCA+LSTM"]
@@ -54,9 +48,3 @@ def test_what_is_chosen_is_no_worse_than_seasonal_naive_on_any_cluster() -> None
     assert len(judged.names) == 8
     for row in judged.goal_rows():
         assert row["met"] == "yes", row
-
-
-def test_without_traces_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench", "--traces", str(tmp_path)])
-    with pytest.raises(SystemExit, match="set RIGHTSIZER_TRACES"):
-        bench.main()

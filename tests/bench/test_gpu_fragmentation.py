@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy
-import pytest
 
 from bench.gpu_fragmentation import OURS, PUBLISHED, drawn, fill, goals, measure
 from bench.gpu_peers import peers
 from models.gpus.fragmentation import usual_of
 from models.gpus.placing import Gradient, with_gpus
 from models.scheduling.room import Ints, Room, amounts_of
-
-TRACES = os.environ.get("RIGHTSIZER_TRACES", "")
+from tests.traces import TRACES, needs_traces
 
 
 def nodes(count: int) -> Ints:
@@ -55,9 +50,9 @@ def test_as_many_jobs_come_as_ask_for_so_much_and_each_seed_draws_anew() -> None
     assert any(drawn(gpu_milli, 5000, seed).tolist() != found.tolist() for seed in range(2, 9))
 
 
-@pytest.mark.skipif(not TRACES, reason="the public traces are not here: set RIGHTSIZER_TRACES")
+@needs_traces("gpu/openb_*.csv.gz")
 def test_on_the_paper_s_own_jobs_ours_hands_out_more_than_the_paper_and_than_each_peer() -> None:
-    rows = measure(Path(TRACES), "default", 1.3, range(1, 2))
+    rows = measure(TRACES, "default", 1.3, range(1, 2))
     assert [row["met"] for row in goals(rows)] == ["yes", "yes"]
     shares = {str(row["placed by"]): float(str(row["allocated %"])) for row in rows}
     assert shares[OURS] == max(shares.values())

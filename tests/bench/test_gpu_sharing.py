@@ -1,9 +1,5 @@
 """The benchmark of GPU sharing: its peers and tables by hand, and what it must show on measured pairs."""
 
-import os
-import sys
-from pathlib import Path
-
 import msgspec
 import numpy
 import pytest
@@ -33,12 +29,9 @@ from bench.gpu_sharing_peers import (
 from models.gpus.interference import Interference
 from models.gpus.pairing import Job, gains, pair
 from models.simulation.shared_gpus import Load, Machines, Seen, share
+from tests.traces import TRACES, needs_traces
 
-TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
-needs_traces = pytest.mark.skipif(
-    not ((TRACES / GAVEL).is_file() and (TRACES / PHILLY).is_file()),
-    reason=f"no {GAVEL} or {PHILLY} in {TRACES}",
-)
+on_traces = needs_traces(GAVEL, PHILLY)
 # Kind 0 gains with 1, loses with itself; 2 fits beside nobody.
 TABLE = Measured(kinds=("a", "b", "c"), speed=numpy.array([[0.4, 0.8, 0], [0.7, 0.6, 0], [0, 0, 0.0]]))
 
@@ -134,13 +127,7 @@ def test_tables_compare_with_the_best_peer_and_goals_with_tables() -> None:
     ]
 
 
-def test_without_traces_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench", "--traces", str(tmp_path)])
-    with pytest.raises(SystemExit, match="set RIGHTSIZER_TRACES"):
-        gpu_sharing.main()
-
-
-@needs_traces
+@on_traces
 def test_measured_pairs_are_speeds_and_the_last_and_first_of_philly_in_order() -> None:
     table = measured(TRACES, "v100")
     assert len(table.kinds) == 26
@@ -151,7 +138,7 @@ def test_measured_pairs_are_speeds_and_the_last_and_first_of_philly_in_order() -
     assert run_s.min() >= 60
 
 
-@needs_traces
+@on_traces
 def test_predictions_of_held_out_pairs_are_better_than_the_mean() -> None:
     table = measured(TRACES, "v100")
     ours, mean, inside = numpy.mean([errors_of(table, 0.2, seed) for seed in range(5)], axis=0)
@@ -159,7 +146,7 @@ def test_predictions_of_held_out_pairs_are_better_than_the_mean() -> None:
     assert 0.7 < inside < 0.95
 
 
-@needs_traces
+@on_traces
 def test_on_one_load_the_pairing_is_ahead_of_its_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_sharing, "JOBS", 400)
     monkeypatch.setattr(gpu_sharing, "GPUS", 10)
@@ -169,7 +156,7 @@ def test_on_one_load_the_pairing_is_ahead_of_its_peers(monkeypatch: pytest.Monke
     assert means[OURS] < min(means[name] for name in PACKING)
 
 
-@needs_traces
+@on_traces
 def test_where_two_hardly_gain_it_helps_that_long_jobs_give_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +15,9 @@ from bench.lending_risk import NOBODY, Measured, calibration, main, measured, ro
 from bench.patent_loads import PHILLY
 from models.simulation.nodes import HOUR_S, Span
 from slurm_plugin.slurm.snapshot import AGAIN_S
+from tests.traces import TRACES, needs_traces
 
-TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
-needs_traces = pytest.mark.skipif(
-    not all((TRACES / file).is_file() for file in (PHILLY, *map(owners_file, OWNERS))),
-    reason=f"no {PHILLY} and others in {TRACES}",
-)
+on_traces = needs_traces(PHILLY, *map(owners_file, OWNERS))
 # An owner who has left his node for ten hours, nine times, and left it an hour ago.
 TENS = tuple((-HOUR_S * (2 + 11 * past), -HOUR_S * (1 + 11 * past)) for past in reversed(range(10)))
 
@@ -130,7 +125,7 @@ def test_who_starts_beyond_the_horizon_is_not_told_when() -> None:
         assert [one.start_s for one in planned(queue)] == [told_s]
 
 
-@needs_traces
+@on_traces
 @pytest.mark.parametrize("case", list(CASES))
 def test_a_load_asks_for_what_it_is_told(case: str) -> None:
     for_s = CASES[case].days * DAY_S
@@ -141,7 +136,7 @@ def test_a_load_asks_for_what_it_is_told(case: str) -> None:
     assert read_lending_load(TRACES, CASES[case], 0.8, 3) == load
 
 
-@needs_traces
+@on_traces
 def test_on_real_owners_lending_saves_waits_and_loses_less_than_where_all_list_both() -> None:
     """One seed of those on which the rule was chosen; figures are in docs/decisions/0074."""
     load = read_lending_load(TRACES, CASES["mixed"], 0.7, 1)
@@ -154,7 +149,7 @@ def test_on_real_owners_lending_saves_waits_and_loses_less_than_where_all_list_b
     assert default.lost < 0.5 * both.lost
 
 
-@needs_traces
+@on_traces
 def test_how_slow_lent_nodes_are_counts_in_the_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

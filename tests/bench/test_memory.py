@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from pathlib import Path
 from statistics import NormalDist
@@ -42,11 +41,9 @@ from bench.memory_sizing import (
 from bench.memory_traces import Trace, read_trace
 from models.demand.tail import LEAST_RISK, spread_bound
 from tests.models.demand.test_tail import past
+from tests.traces import TRACES, needs_traces
 
-TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
-needs_traces = pytest.mark.skipif(
-    not (TRACES / "memory").is_dir(), reason=f"no traces in {TRACES} (set RIGHTSIZER_TRACES)"
-)
+on_traces = needs_traces("memory/*")
 
 
 def job(peak_mib: float, run_s: float = 60.0, asked_mib: float = 1000.0, end_s: float = 0.0) -> Job:
@@ -215,14 +212,7 @@ def test_of_jobs_that_are_cut_those_that_needed_more_than_they_got_are_counted()
     assert (settled.jobs, settled.exceeded) == (11, 1)
 
 
-@pytest.mark.parametrize("bench", [memory_sizing, calibration])
-def test_without_traces_it_says_so(bench: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench", "--traces", str(tmp_path), "--only", "iwd"])
-    with pytest.raises(SystemExit, match="set RIGHTSIZER_TRACES"):
-        bench.main()  # type: ignore[attr-defined]
-
-
-@needs_traces
+@on_traces
 def test_methylseq_fails_less_than_one_per_cent_and_wastes_less_than_any_peer() -> None:
     sizings, _ = measure(read_trace(TRACES, "methylseq"), "submit", None)
     by_method = {one.method: one for one in sizings}
@@ -234,7 +224,7 @@ def test_methylseq_fails_less_than_one_per_cent_and_wastes_less_than_any_peer() 
     assert by_method["max+15%"].failed == pytest.approx(0.05341, abs=1e-5)
 
 
-@needs_traces
+@on_traces
 def test_the_size_of_the_input_lowers_waste_where_it_is_known() -> None:
     whole = read_trace(TRACES, "galaxy")
     part = Trace(name="galaxy", jobs=whole.jobs.iloc[-12_000:].reset_index(drop=True))
@@ -248,7 +238,7 @@ def test_the_size_of_the_input_lowers_waste_where_it_is_known() -> None:
     assert with_input.waste < blind.waste - 0.03
 
 
-@needs_traces
+@on_traces
 def test_pictures_are_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     arguments = ["--traces", str(TRACES), "--only", "methylseq", "--plots", str(tmp_path), "--format", "csv"]

@@ -1,14 +1,9 @@
 """The benchmark of the patent's method: days of demand, waits by hand, and what it must show on real days."""
 
-import os
-import sys
-from pathlib import Path
-
 import msgspec
 import numpy
 import pytest
 
-from bench import patent_waits
 from bench.patent_loads import DAY_S, LEAST_CONSUMERS, PHILLY, Day, philly_days, seeded_days
 from bench.patent_tables import (
     LEAST_BLOCKING,
@@ -25,9 +20,9 @@ from bench.patent_tables import (
 from bench.patent_waits import goals, planned_days, wait_rows, waits_of_day
 from models.scheduling.performance import Performance
 from models.scheduling.slice_plan import Supply, plan
+from tests.traces import TRACES, needs_traces
 
-TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
-needs_traces = pytest.mark.skipif(not (TRACES / PHILLY).is_file(), reason=f"no {PHILLY} in {TRACES}")
+on_traces = needs_traces(PHILLY)
 
 
 def a_day() -> Planned:
@@ -119,13 +114,7 @@ def test_slices_spare_small_consumers_of_a_seeded_load() -> None:
     assert {row["met"] for row in goals(wait_rows(planned, suppliers=1, seed=1))} == {"yes"}
 
 
-def test_without_traces_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench", "--traces", str(tmp_path), "--load", "philly"])
-    with pytest.raises(SystemExit, match="set RIGHTSIZER_TRACES"):
-        patent_waits.main()
-
-
-@needs_traces
+@on_traces
 def test_days_of_the_trace_are_whole_and_in_order() -> None:
     days = philly_days(TRACES)
     names = [day.name for day in days]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -28,11 +27,9 @@ from models.run_time.regression import (
     judge,
 )
 from models.run_time.strategy import TypeModel
+from tests.traces import TRACES, needs_traces
 
-TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[3] / "shared" / "traces"))
-needs_traces = pytest.mark.skipif(
-    not (TRACES / "memory").is_dir(), reason=f"no traces in {TRACES} (set RIGHTSIZER_TRACES)"
-)
+on_traces = needs_traces("memory/*")
 
 
 def flat(rows: Floats) -> Floats:
@@ -143,7 +140,7 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
         run_time_table.check_plots()
 
 
-@needs_traces
+@on_traces
 def test_the_types_of_the_traces_are_those_that_are_fit() -> None:
     types, unfit = read_types(TRACES)
     assert len({one.name for one in types}) == len(types) > 30
@@ -153,7 +150,7 @@ def test_the_types_of_the_traces_are_those_that_are_fit() -> None:
     assert any("picard_mergesamfiles (median" in name for name in unfit)
 
 
-@needs_traces
+@on_traces
 def test_on_a_real_tool_the_boosted_trees_are_ahead_of_the_forest() -> None:
     [one] = [one for one in read_types(TRACES)[0] if one.name == "eager: preseq"]
     result = judge(one.jobs, (XGBOOST, FOREST))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -19,8 +18,7 @@ from accounting.dumps.heading import SACCT_COMMAND, missing, read_heading
 from accounting.dumps.read import read_dump
 from accounting.errors import DumpError
 from tests.accounting.dumps.table import COLUMNS, SETTINGS, job, numbered, read, step, text, together
-
-TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[4] / "shared" / "traces"))
+from tests.traces import TRACES, needs_traces
 
 
 def test_a_job_and_its_step_are_read_in_every_column(tmp_path: Path) -> None:
@@ -355,7 +353,7 @@ def test_numbers_of_slurmdbd_that_became_decimal_are_no_steps(tmp_path: Path) ->
     assert read(tmp_path, line).jobs["job_id"].to_pylist() == [7]
 
 
-@pytest.mark.skipif(not (TRACES / "slurm").is_dir(), reason=f"no traces in {TRACES} (set RIGHTSIZER_TRACES)")
+@needs_traces("slurm/*")
 class TestPublicTables:
     """Tables of real sites come in whole."""
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from unittest import mock
 
 import numpy
@@ -29,8 +27,8 @@ from models.simulation.rounds import ROUNDS
 from models.simulation.workload import poisson_arrivals, workload
 from tests.models.simulation.loads import Job, even_cluster, jobs_strategy, load_of, most_held, nodes_strategy
 from tests.models.simulation.naive_easy import naive_easy
+from tests.traces import TRACES, needs_traces
 
-TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[4] / "shared" / "traces"))
 POLICIES = {
     f"{ordering}, {start}, {placement}": Policy(
         ordering=ORDERINGS[ordering], start=start, placement=PLACEMENTS[placement]
@@ -352,7 +350,7 @@ def test_bad_loads_are_refused_with_a_reason() -> None:
     assert Policy(ordering=FIFO, placement=WHOLE).start == "strict"
 
 
-@pytest.mark.skipif(not (TRACES / "queue").is_dir(), reason=f"no traces in {TRACES} (set RIGHTSIZER_TRACES)")
+@needs_traces("queue/philly_first_half.csv.gz")
 def test_easy_agrees_with_the_plain_one_on_a_public_trace() -> None:
     """Philly's arrivals, run times and GPUs on one pool; limits are made up: the trace has none."""
     table = pandas.read_csv(TRACES / "queue" / "philly_first_half.csv.gz", nrows=3000)

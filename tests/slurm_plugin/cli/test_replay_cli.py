@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 from datetime import datetime
 from pathlib import Path
@@ -21,9 +20,9 @@ from tests.conftest import Site
 from tests.models.simulation.test_scenario import SCENARIO
 from tests.slurm_plugin.conftest import Run, assert_one_line
 from tests.stores import write_attempts, write_steps
+from tests.traces import TRACES, needs_traces
 
-TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().parents[4] / "shared" / "traces"))
-DUMP = TRACES / "slurm" / "mit_supercloud_slurmdbd.csv.gz"
+DUMP = "slurm/mit_supercloud_slurmdbd.csv.gz"
 SMALL = ("--nodes", "1x16:16000")
 JSON = ("--format", "json")
 
@@ -252,10 +251,10 @@ def test_the_benchmark_counts_every_step(site: Site) -> None:
     ]
 
 
-@pytest.mark.skipif(not DUMP.exists(), reason=f"no traces in {TRACES} (set RIGHTSIZER_TRACES)")
+@needs_traces(DUMP)
 @pytest.mark.usefixtures("site")
 def test_a_real_cluster_that_measured_nothing_is_promised_nothing(run: Run) -> None:
-    assert run("ingest", "--from-file", str(DUMP), "--zone", "UTC").code == 0
+    assert run("ingest", "--from-file", str(TRACES / DUMP), "--zone", "UTC").code == 0
     ran = run("replay", "--nodes", "700x48:386000", *JSON)
     assert ran.code == 1
     assert re.search(
