@@ -16,7 +16,7 @@ from accounting.records import Key
 from accounting.slurm.windows import Fetched, Source, through_windows
 from accounting.store.audit import read_recoveries_of
 from accounting.store.records import read_decisions
-from accounting.store.schema import attempts, portions
+from accounting.store.schema import attempts, rows_among
 
 # A window may hold a whole campaign: of so many attempts at once tokens and decisions are held beside Slurm's rows.
 ATTEMPTS_AT_ONCE = 2_000
@@ -92,9 +92,6 @@ def compare(
 def stored_comments(connection: Connection, job_ids: list[int]) -> Iterator[tuple[Key, str]]:
     """Yield the admin comments of the stored attempts of jobs, by attempt."""
     of = attempts.c
-    for chunk in portions(job_ids):
-        query = select(of.cluster, of.job_id, of.submit_s, of.start_s, of.admin_comment).where(
-            of.job_id.in_(chunk)
-        )
-        for row in connection.execute(query):
-            yield (row.cluster, row.job_id, row.submit_s, row.start_s), row.admin_comment
+    query = select(of.cluster, of.job_id, of.submit_s, of.start_s, of.admin_comment)
+    for row in rows_among(connection, query, of.job_id, job_ids):
+        yield (row.cluster, row.job_id, row.submit_s, row.start_s), row.admin_comment

@@ -13,7 +13,7 @@ from accounting.journal.recoveries import Recovered
 from accounting.store import schema
 from accounting.store.counts import Counts
 from accounting.store.records import write_rows
-from accounting.store.schema import portions
+from accounting.store.schema import rows_among
 
 
 class ReadLink(NamedTuple):
@@ -96,8 +96,7 @@ def write_recoveries(connection: Connection, recoveries: Iterable[Recovered]) ->
 def read_recoveries_of(connection: Connection, job_ids: Sequence[int]) -> dict[int, list[Recovered]]:
     """Return what became of the failed runs of jobs, the oldest first, by job id."""
     table, found = schema.recoveries, dict[int, list[Recovered]]()
-    for chunk in portions(job_ids):
-        query = select(table).where(table.c.job_id.in_(chunk))
-        for row in connection.execute(query.order_by(table.c.time_s)).mappings():
-            found.setdefault(int(row["job_id"]), []).append(Recovered(**row))
+    query = select(table).order_by(table.c.time_s)
+    for row in rows_among(connection, query, table.c.job_id, job_ids):
+        found.setdefault(int(row.job_id), []).append(Recovered(**row._asdict()))
     return found

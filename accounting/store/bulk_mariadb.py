@@ -42,7 +42,7 @@ def upsert(connection: Connection, table: Table, rows: pa.Table) -> Counts:
 def _statement(table: Table) -> tuple[str, str]:
     """Return what stands before and after the rows of an INSERT; it writes no row that is there as it is."""
     names = list(table.columns.keys())
-    key = [column.name for column in table.primary_key.columns]
+    key = table.primary_key.columns.keys()
     changed = [name for name in names if name not in key] or key[:1]
     changes = ", ".join(f"`{name}` = VALUES(`{name}`)" for name in changed)
     columns = ", ".join(f"`{name}`" for name in names)

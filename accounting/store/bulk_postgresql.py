@@ -47,7 +47,7 @@ def upsert(connection: Connection, table: Table, rows: pa.Table) -> Counts:
 
 
 def _some_are_there(cursor: Cursor[Any], table: Table, rows: pa.Table) -> bool:
-    key = _key(table)
+    key = table.primary_key.columns.keys()
     some = np.unique(np.linspace(0, rows.num_rows - 1, PROBES).astype(np.int64))
     probes = rows.select(key).take(pa.array(some)).to_pylist()
     row = f"({', '.join(['%s'] * len(key))})"
@@ -77,7 +77,7 @@ def _copy(cursor: Cursor[Any], name: str, rows: pa.Table) -> None:
 
 def _merge(cursor: Cursor[Any], table: Table, rows: pa.Table) -> Counts:
     """COPY into a table of this transaction, then add what is new and overwrite what differs."""
-    key = _key(table)
+    key = table.primary_key.columns.keys()
     kept = _last_of_each(rows, key)
     cursor.execute(f'CREATE TEMPORARY TABLE {_STAGING} (LIKE "{table.name}") ON COMMIT DROP'.encode())
     _copy(cursor, _STAGING, kept)
@@ -111,10 +111,6 @@ def _last_of_each(rows: pa.Table, key: list[str]) -> pa.Table:
     if last.num_rows == rows.num_rows:
         return rows
     return rows.take(pa.array(np.sort(last[f"{_ORDINAL}_max"].to_numpy())))
-
-
-def _key(table: Table) -> list[str]:
-    return [column.name for column in table.primary_key.columns]
 
 
 def _quoted(names: list[str], before: str = "") -> str:

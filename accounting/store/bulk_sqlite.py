@@ -59,7 +59,7 @@ def _constant(values: pa.ChunkedArray) -> str | None:
 def _statement(table: Table, constants: dict[str, str]) -> str:
     """Return an INSERT with a place for every column that is not constant; a row that is there as it is stays."""
     names = list(table.columns.keys())
-    key = [column.name for column in table.primary_key.columns]
+    key = table.primary_key.columns.keys()
     others = [name for name in names if name not in key]
     places = ", ".join(constants.get(name, "?") for name in names)
     insert = f'INSERT INTO "{table.name}" ({_quoted(names)}) VALUES ({places}) ON CONFLICT ({_quoted(key)})'  # noqa: S608

@@ -13,7 +13,7 @@ from accounting.decisions.decision import Decision
 from accounting.decisions.originals import CARRIED_WORD, TOKEN_WORD, VIA_WORD, named_decisions
 from accounting.frames import JOBS, STEPS, Records
 from accounting.records import Key
-from accounting.store.schema import attempts, portions, steps
+from accounting.store.schema import attempts, portions, rows_among, steps
 
 LATEST_S = 2.0**40  # beyond all that jobs have
 
@@ -52,17 +52,11 @@ def jobs_with_other_steps(connection: Connection, records: Records) -> list[int]
             strict=True,
         )
     )
-    found = set[int]()
-    for chunk in portions(keys["job_id"].to_pylist()):
-        query = select(own.cluster, own.job_id, own.submit_s, own.attempt_start_s, own.step_id).where(
-            own.cluster.in_(pc.unique(keys["cluster"]).to_pylist()), own.job_id.in_(chunk)
-        )
-        found.update(
-            key[1]
-            for key in map(tuple, connection.execute(query))
-            if key not in told and key[:4] in attempts_told
-        )
-    return sorted(found)
+    query = select(own.cluster, own.job_id, own.submit_s, own.attempt_start_s, own.step_id).where(
+        own.cluster.in_(pc.unique(keys["cluster"]).to_pylist())
+    )
+    stored = map(tuple, rows_among(connection, query, own.job_id, keys["job_id"].to_pylist()))
+    return sorted({key[1] for key in stored if key not in told and key[:4] in attempts_told})
 
 
 def jobs_naming(connection: Connection, decisions: Sequence[Decision]) -> list[int]:

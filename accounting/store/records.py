@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import ColumnElement, Connection, Engine, Table, case, delete, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Engine, Table, case, delete, func, select
 
 from accounting.decisions.decision import REFUSED, Decision, decode_decision, encode_decision, refused
 from accounting.decisions.originals import Refusal
@@ -22,7 +22,7 @@ from accounting.store.batches import ROWS_A_BATCH, arrow_schema, read_batches
 from accounting.store.bulk import upsert
 from accounting.store.columns import from_rows
 from accounting.store.quarantine import MOST_CHARS, digest_of
-from accounting.store.schema import portions
+from accounting.store.schema import portions, rows_among
 
 WEEK_S, MOST_LATEST = 7 * 86400, 2_000
 
@@ -40,18 +40,6 @@ def write_rows(connection: Connection, table: Table, rows: Iterable[Row]) -> Cou
     columns = tuple(table.primary_key.columns)
     by_key = {tuple(row[column.name] for column in columns): row for row in rows}
     return upsert(connection, table, from_rows(table, by_key.values()))
-
-
-def _present(
-    connection: Connection, table: Table, keys: Sequence[tuple[Any, ...]]
-) -> Iterator[tuple[Any, Row]]:
-    columns = tuple(table.primary_key.columns)
-    for chunk in portions(keys):
-        wanted = (
-            columns[0].in_([key[0] for key in chunk]) if len(columns) == 1 else tuple_(*columns).in_(chunk)
-        )
-        for found in connection.execute(select(table).where(wanted)).mappings():
-            yield tuple(found[column.name] for column in columns), dict(found)
 
 
 def write_gpu_use(connection: Connection, uses: Iterable[GpuUse]) -> Counts:
@@ -96,7 +84,8 @@ def write_refusals(connection: Connection, refusals: Sequence[Refusal]) -> Count
 def write_quarantine(connection: Connection, lines: Iterable[Quarantined], seen_s: int) -> Counts:
     """Keep lines that were not taken, each once, with the time it was first seen."""
     rows = {digest_of(item): item for item in lines}
-    known = {key[0] for key, _ in _present(connection, schema.quarantine, [(digest,) for digest in rows])}
+    digest = schema.quarantine.c.digest
+    known = {row.digest for row in rows_among(connection, select(digest), digest, list(rows))}
     fresh = (
         {
             "digest": digest,
@@ -214,24 +203,18 @@ def _packed(batch: pa.Table) -> pa.Table:
 
 def known_attempts(connection: Connection, job_ids: Sequence[int]) -> set[Key]:
     """Return what is stored of the given jobs, as cluster, job id, submit and start time (unix seconds)."""
-    table, found = schema.attempts.c, set[Key]()
-    for chunk in portions(job_ids):
-        query = select(table.cluster, table.job_id, table.submit_s, table.start_s).where(
-            table.job_id.in_(chunk)
-        )
-        found.update(
-            (one.cluster, one.job_id, one.submit_s, one.start_s) for one in connection.execute(query)
-        )
-    return found
+    table = schema.attempts.c
+    query = select(table.cluster, table.job_id, table.submit_s, table.start_s)
+    found = rows_among(connection, query, table.job_id, job_ids)
+    return {(one.cluster, one.job_id, one.submit_s, one.start_s) for one in found}
 
 
 def stored_attempts(connection: Connection, job_ids: Sequence[int]) -> dict[Key, Attempt]:
     """Return the stored attempts of the given jobs, by cluster, job id, submit and start time (unix seconds)."""
     table, found = schema.attempts, dict[Key, Attempt]()
-    for chunk in portions(job_ids):
-        for row in connection.execute(select(table).where(table.c.job_id.in_(chunk))).mappings():
-            attempt = attempt_of(dict(row))
-            found[attempt.row.key] = attempt
+    for row in rows_among(connection, select(table), table.c.job_id, job_ids):
+        attempt = attempt_of(row._asdict())
+        found[attempt.row.key] = attempt
     return found
 
 
@@ -245,31 +228,24 @@ def read_decision(engine: Engine, decision_id: str) -> Decision | None:
 
 def read_decisions(connection: Connection, decision_ids: Sequence[str]) -> dict[str, Decision]:
     """Return the decisions that are stored under the given ids, by id."""
-    table, found = schema.decisions, dict[str, Decision]()
-    for chunk in portions(decision_ids):
-        for row in connection.execute(select(table.c.document).where(table.c.id.in_(chunk))):
-            decision = decode_decision(str(row.document).encode())
-            if decision is not None:
-                found[decision.id] = decision
-    return found
+    table = schema.decisions.c
+    rows = rows_among(connection, select(table.document), table.id, decision_ids)
+    found = (decode_decision(str(row.document).encode()) for row in rows)
+    return {one.id: one for one in found if one is not None}
 
 
 def read_input_mib(connection: Connection, decision_ids: Sequence[str]) -> dict[str, float | None]:
     """Return the size of the input that stored decisions saw, in MiB, by id; None where they saw none."""
-    table, found = schema.decisions.c, dict[str, float | None]()
-    for chunk in portions(decision_ids):
-        query = select(table.id, table.input_mib).where(table.id.in_(chunk))
-        found.update((row.id, row.input_mib) for row in connection.execute(query))
-    return found
+    table = schema.decisions.c
+    found = rows_among(connection, select(table.id, table.input_mib), table.id, decision_ids)
+    return {row.id: row.input_mib for row in found}
 
 
 def read_gpu_use(connection: Connection, job_ids: Sequence[int]) -> dict[int, list[GpuUse]]:
     """Return the GPU use of the given jobs, by job id."""
     table, found = schema.gpu_use, dict[int, list[GpuUse]]()
-    for chunk in portions(job_ids):
-        query = select(table).where(table.c.job_id.in_(chunk))
-        for row in connection.execute(query).mappings():
-            found.setdefault(int(row["job_id"]), []).append(GpuUse(**row))
+    for row in rows_among(connection, select(table), table.c.job_id, job_ids):
+        found.setdefault(int(row.job_id), []).append(GpuUse(**row._asdict()))
     return found
 
 
@@ -285,10 +261,9 @@ class Ran(NamedTuple):
 def read_runs(connection: Connection, job_ids: Sequence[int]) -> dict[int, list[Ran]]:
     """Return the attempts that ran under the given job ids."""
     table, found = schema.attempts.c, dict[int, list[Ran]]()
-    for chunk in portions(job_ids):
-        query = select(table.job_id, table.cluster, table.user, table.start_s, table.end_s)
-        for job_id, *run in connection.execute(query.where(table.job_id.in_(chunk))):
-            found.setdefault(int(job_id), []).append(Ran(*run))
+    query = select(table.job_id, table.cluster, table.user, table.start_s, table.end_s)
+    for row in rows_among(connection, query, table.job_id, job_ids):
+        found.setdefault(int(row.job_id), []).append(Ran(row.cluster, row.user, row.start_s, row.end_s))
     return found
 
 

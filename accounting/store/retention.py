@@ -114,7 +114,7 @@ def _prune_decisions(engine: Engine, before_s: int, pruned: Pruned, progress: Ca
 
 
 def _prune_some(engine: Engine, table: Table, is_old: ColumnElement[bool]) -> int:
-    key = [column.name for column in table.primary_key.columns]
+    key = table.primary_key.columns.keys()
     with writing(engine) as connection:
         query = select(*table.primary_key.columns).where(is_old).limit(ROWS_AT_ONCE)
         return _delete(connection, table, key, connection.execute(query).all())

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    Row,
+    Select,
+    String,
+    Table,
+)
 from sqlalchemy import Text as ShortText
 from sqlalchemy.dialects.mysql import LONGTEXT
 
@@ -246,3 +259,11 @@ def portions(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
     """Yield keys in their order, each once, as many at a time as a query may name: no row is read twice."""
     once = list(dict.fromkeys(keys))
     return (once[begin : begin + KEYS_A_QUERY] for begin in range(0, len(once), KEYS_A_QUERY))
+
+
+def rows_among(
+    connection: Connection, query: Select[Any], column: ColumnElement[Key], keys: Sequence[Key]
+) -> Iterator[Row[Any]]:
+    """Yield the rows of a query whose column has one of these keys, by as many queries as it takes."""
+    for chunk in portions(keys):
+        yield from connection.execute(query.where(column.in_(chunk)))
