@@ -20,8 +20,8 @@ from slurm_plugin.cli.output import (
     progress_bar,
 )
 from slurm_plugin.cli.spans import span_option
+from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.file import load_config
-from slurm_plugin.config.secret_urls import store_url
 from slurm_plugin.config.settings import Config
 
 if TYPE_CHECKING:
@@ -86,12 +86,11 @@ def read_all(
     from accounting.audit.jobs import compare_jobs
     from accounting.audit.journal import journalled_from_s
     from accounting.ingest.ingesting import source_of
-    from accounting.store.database import open_store
     from accounting.store.records import earliest_end_s
     from slurm_plugin.cli.ingest.settings import settings_of
 
-    engine, now_s = open_store(store_url(config)), int(time.time())
-    try:
+    now_s = int(time.time())
+    with opened_store(config) as engine:
         # A host that ingests alone has no journal, and jobs to compare all the same.
         try:
             refuse_closed(folder)
@@ -111,8 +110,6 @@ def read_all(
                 journalled_from_s(folder),
                 progress,
             )
-    finally:
-        engine.dispose()
     return chains, jobs
 
 

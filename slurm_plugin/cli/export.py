@@ -10,8 +10,8 @@ import click
 from slurm_plugin.cli.given_options import refuse_given
 from slurm_plugin.cli.output import config_option, note, progress_bar
 from slurm_plugin.cli.report.options import SELECTING, selection_options
+from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.file import load_config
-from slurm_plugin.config.secret_urls import store_url
 
 if TYPE_CHECKING:
     from accounting.report.selection import Selection
@@ -51,7 +51,6 @@ def export(
       rightsizer export --to gpu-jobs.csv --partition gpu --since 2026-01-01
       rightsizer export --to attempts.parquet --pseudonymise /etc/rightsizer/pseudonym.key
     """
-    from accounting.store.database import open_store
     from accounting.store.export import export as export_table
     from accounting.store.export import refuse_target
     from slurm_plugin.cli.ingest.settings import pseudonyms_of
@@ -62,13 +61,9 @@ def export(
     conditions = selection.conditions()
     refuse_target(file, force=force)
     pseudonyms = None if key_file is None else pseudonyms_of(key_file)
-    engine = open_store(store_url(config))
-    try:
-        with progress_bar(f"writing {file.name}") as progress:
-            change = (lambda table: table) if pseudonyms is None else pseudonyms.table
-            rows = export_table(
-                engine, what, file, force=force, conditions=conditions, change=change, progress=progress
-            )
-    finally:
-        engine.dispose()
+    with opened_store(config) as engine, progress_bar(f"writing {file.name}") as progress:
+        change = (lambda table: table) if pseudonyms is None else pseudonyms.table
+        rows = export_table(
+            engine, what, file, force=force, conditions=conditions, change=change, progress=progress
+        )
     note(f"{rows:,} rows of {what} in {file}")

@@ -1,8 +1,9 @@
-"""The attempts of the configured store, for the commands that learn from them or judge by them."""
+"""The configured store, and its attempts, for the commands that read them, learn from them or judge by them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from slurm_plugin.config.secret_urls import store_url
@@ -10,6 +11,8 @@ from slurm_plugin.config.settings import Config
 from slurm_plugin.freed_memory import give_back_memory
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from accounting.records import Attempt
     from models.past.columns import PastColumns
 
@@ -21,29 +24,33 @@ def check_store(config: Config) -> None:
     open_store(store_url(config)).dispose()
 
 
-def stored_attempts(config: Config) -> Iterator[Attempt]:
-    """Yield all attempts of the configured store in the order of their submission, as they are read."""
+@contextmanager
+def opened_store(config: Config) -> Iterator[Engine]:
+    """Hand out the configured store, which is closed after the `with`; StoreError where it cannot be used."""
     from accounting.store.database import open_store
-    from accounting.store.records import all_attempts
 
     engine = open_store(store_url(config))
     try:
-        yield from all_attempts(engine)
+        yield engine
     finally:
         engine.dispose()
+
+
+def stored_attempts(config: Config) -> Iterator[Attempt]:
+    """Yield all attempts of the configured store in the order of their submission, as they are read."""
+    from accounting.store.records import all_attempts
+
+    with opened_store(config) as engine:
+        yield from all_attempts(engine)
 
 
 def stored_past(config: Config) -> PastColumns:
     """Return all attempts of the configured store in columns."""
-    from accounting.store.database import open_store
     from accounting.store.records import read_attempt_columns
     from models.past.columns import COLUMNS, columns_of
 
-    engine = open_store(store_url(config))
-    try:
+    with opened_store(config) as engine:
         past = columns_of(read_attempt_columns(engine, COLUMNS))
-    finally:
-        engine.dispose()
     # Freed and kept, what reading took would come on top of what learning takes.
     give_back_memory()
     return past

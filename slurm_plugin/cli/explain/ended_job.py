@@ -17,7 +17,7 @@ from accounting.request import Dimension
 from accounting.states import is_failed_node
 from slurm_plugin.cli.explain.job_id import JobId
 from slurm_plugin.cli.output import note, print_rows
-from slurm_plugin.config.secret_urls import store_url
+from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.settings import Config
 from slurm_plugin.slurm.local_cluster import local_cluster
 
@@ -41,16 +41,14 @@ class Ended(msgspec.Struct, frozen=True):
     energy: Energy
 
 
-def read_ended(config: Config, job_id: JobId, cluster: str = "") -> list[Ended]:
+def read_ended(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
     """Return the attempts of a job that the store knows, of a cluster; '' means this machine's, or the only one.
 
     StoreError where there is no store, or where nobody says which of several clusters' jobs is meant.
     """
-    from accounting.store.database import open_store
     from accounting.store.records import read_decision, read_gpu_use
 
-    engine = open_store(store_url(config))
-    try:
+    with opened_store(config) as engine:
         attempts = _of_one_cluster(_stored(engine, job_id, cluster), job_id, config)
         with engine.connect() as connection:
             metered = read_gpu_use(connection, sorted({one.row.job_id for one in attempts}))
@@ -58,19 +56,12 @@ def read_ended(config: Config, job_id: JobId, cluster: str = "") -> list[Ended]:
             ended_of(one, read_decision(engine, one.decision_id), metered.get(one.row.job_id, []), config)
             for one in attempts
         ]
-    finally:
-        engine.dispose()
 
 
 def clusters_with(config: Config, job_id: JobId) -> list[str]:
     """Return the clusters that the store knows such a job of; StoreError where there is no store."""
-    from accounting.store.database import open_store
-
-    engine = open_store(store_url(config))
-    try:
+    with opened_store(config) as engine:
         return sorted({one.row.cluster for one in _stored(engine, job_id)})
-    finally:
-        engine.dispose()
 
 
 def _stored(engine: Engine, job_id: JobId, cluster: str = "") -> list[Attempt]:

@@ -15,7 +15,7 @@ from accounting.errors import SeriesError
 from slurm_plugin.cli.output import note
 from slurm_plugin.cli.simulation.replay_past import one_cluster
 from slurm_plugin.cli.spans import DAY_S
-from slurm_plugin.config.secret_urls import store_url
+from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.settings import Config
 
 if TYPE_CHECKING:
@@ -68,21 +68,17 @@ def from_store(
     import pyarrow as pa
 
     from accounting.ingest.ingesting import SACCT
-    from accounting.store.database import open_store
     from accounting.store.records import read_attempt_columns, submissions, windows_read
     from models.forecast.demand import COLUMNS, demand_of
     from slurm_plugin.cli.forecast.open_jobs import open_jobs
 
-    engine = open_store(store_url(config))
-    try:
+    with opened_store(config) as engine:
         with engine.connect() as connection:
             submitted, read_until_s = submissions(connection), windows_read(connection, SACCT)
         if submitted:
             cluster = one_cluster(submitted, selection.cluster)
             selection = msgspec.structs.replace(selection, cluster=cluster)
         attempts = read_attempt_columns(engine, COLUMNS, selection.conditions())
-    finally:
-        engine.dispose()
     if submitted and not attempts.num_rows:
         raise SeriesError("the store holds no attempt of this selection; choose others, or a longer time")
     found = open_jobs(config, selection, step_s, read_until_s)

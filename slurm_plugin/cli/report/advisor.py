@@ -9,8 +9,8 @@ import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.cli.report.options import selection_options
+from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.file import load_config
-from slurm_plugin.config.secret_urls import store_url
 
 if TYPE_CHECKING:
     from accounting.report.selection import Selection
@@ -38,19 +38,15 @@ def advisor(config_file: str | None, only_effect: bool, output_format: str, sele
     """
     from accounting.report.advisor import START_HEADING, Effect, effects, start_rows
     from accounting.report.advisor_reading import read_blocks, read_foreseen
-    from accounting.store.database import open_store
     from models.simulation.results import bounded_slowdowns
 
     config = load_config(config_file)
-    engine = open_store(store_url(config))
-    try:
+    with opened_store(config) as engine:
         starts = [] if only_effect else start_rows(read_foreseen(engine, selection))
         with_effect = only_effect or output_format == "table"
         blocks = (
             read_blocks(engine, selection, config.advisor.block_s, bounded_slowdowns) if with_effect else None
         )
-    finally:
-        engine.dispose()
     has_none = not starts and blocks is not None and not blocks.acted
     if not only_effect:
         print_rows(starts, output_format, "expected starts against what came", START_HEADING)

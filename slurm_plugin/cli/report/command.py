@@ -20,8 +20,8 @@ from slurm_plugin.cli.report.recoveries import recoveries
 from slurm_plugin.cli.report.slowdown import slowdown
 from slurm_plugin.cli.report.slowed import slowed_by_model
 from slurm_plugin.cli.report.tables import brief_use, brief_waste
+from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.file import load_config
-from slurm_plugin.config.secret_urls import store_url
 from slurm_plugin.config.settings import Config
 
 if TYPE_CHECKING:
@@ -172,19 +172,17 @@ def _found(config: Config, selection: Selection, by: str, *, energy: bool) -> It
     """Hand out the selected attempts of the configured store; None where there are none."""
     from accounting.report.reading import gather, read_percentiles
     from accounting.report.usage import view_families, view_first
-    from accounting.store.database import open_store
     from models.past.families import family_name
     from slurm_plugin.config.energy import energy_site
 
     site = energy_site(config.energy) if energy else None
-    engine = open_store(store_url(config))
+    with opened_store(config) as engine:
 
-    def spreads(wanted: Sequence[str], shares: Sequence[float]) -> Percentiles:
-        keys, family_of = ("user", family_name) if by == "family" else (by, None)
-        with progress_bar("percentiles") as progress:
-            return read_percentiles(engine, selection, (keys,), family_of, wanted, shares, progress)
+        def spreads(wanted: Sequence[str], shares: Sequence[float]) -> Percentiles:
+            keys, family_of = ("user", family_name) if by == "family" else (by, None)
+            with progress_bar("percentiles") as progress:
+                return read_percentiles(engine, selection, (keys,), family_of, wanted, shares, progress)
 
-    try:
         keys = ("account", "user") if by == "account" else ("user",)
         with progress_bar("adding up") as progress:
             groups = gather(engine, selection, keys, family_name, site, progress)
@@ -196,8 +194,6 @@ def _found(config: Config, selection: Selection, by: str, *, energy: bool) -> It
             note(f"{groups.folded:,} small families are counted together as «(all others)» of their users")
         rule = _right_size(config)
         yield _Found(view_families(groups, rule) if by == "family" else view_first(groups, rule, by), spreads)
-    finally:
-        engine.dispose()
 
 
 def _right_size(config: Config) -> RightSize:

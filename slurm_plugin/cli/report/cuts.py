@@ -9,8 +9,8 @@ import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.cli.report.options import selection_options
+from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.file import load_config
-from slurm_plugin.config.secret_urls import store_url
 
 if TYPE_CHECKING:
     from accounting.report.selection import Selection
@@ -46,13 +46,9 @@ def cuts(
       rightsizer report cuts --by user --partition gpu
     """
     from accounting.report.cuts import CutRow, cut_rows, read_cuts
-    from accounting.store.database import open_store
 
-    engine = open_store(store_url(load_config(config_file)))
-    try:
+    with opened_store(load_config(config_file)) as engine:
         rows = cut_rows(read_cuts(engine, selection, by))
-    finally:
-        engine.dispose()
     if output_format == "table":
         shown = [
             {_heading(name): value for name, value in msgspec.structs.asdict(row).items()} for row in rows

@@ -13,8 +13,8 @@ from slurm_plugin.cli.given_options import refuse_given
 from slurm_plugin.cli.output import cell, config_option, format_option, note, print_rows
 from slurm_plugin.cli.report.advised import advised_jobs, advised_margin
 from slurm_plugin.cli.report.options import NONE_CHOSEN, selection_options
+from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.file import load_config
-from slurm_plugin.config.secret_urls import store_url
 from slurm_plugin.config.settings import Config
 
 if TYPE_CHECKING:
@@ -73,7 +73,6 @@ def gpu_parts(
       rightsizer report gpu-parts --gpu-mem-gib 32 --shards 4 --slower 0.5
     """
     from accounting.report.gpu_jobs import read_on_one_gpu
-    from accounting.store.database import open_store
     from models.gpus.parted_families import PartedFamily, parted_families
     from models.gpus.parts import mig_instances
     from models.gpus.parts import shards as shards_of
@@ -83,12 +82,9 @@ def gpu_parts(
         refuse_given("instances", why="are of MIG, and --shards is instead of it; give one of them")
     config = load_config(config_file)
     parts = shards_of(gpu_mem_gib, shards) if shards else mig_instances(gpu_mem_gib, int(instances))
-    engine = open_store(store_url(config))
-    try:
+    with opened_store(config) as engine:
         runs = read_on_one_gpu(engine, selection, family_name)
         rows, span_h = parted_families(runs, parts, _rule(config, slower))
-    finally:
-        engine.dispose()
     shown = [msgspec.structs.asdict(row) for row in rows[:top]]
     if output_format == "table":
         print_rows([_brief(row) for row in shown], output_format)

@@ -9,8 +9,8 @@ import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.cli.report.options import selection_options
+from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.file import load_config
-from slurm_plugin.config.secret_urls import store_url
 
 if TYPE_CHECKING:
     from accounting.report.selection import Selection
@@ -34,17 +34,13 @@ def idle_gpus(config_file: str | None, top: int, output_format: str, selection: 
       rightsizer report idle-gpus --since 2026-01-01 --partition gpu
     """
     from accounting.report.gpu_jobs import read_given
-    from accounting.store.database import open_store
     from slurm_plugin.advisor.idle_gpus import IdleGpus, beside_a_gpu, usual_among
     from slurm_plugin.advisor.idle_gpus import idle_gpus as idle_of
     from slurm_plugin.slurm.backends import open_queue
 
     config = load_config(config_file)
-    engine = open_store(store_url(config))
-    try:
+    with opened_store(config) as engine:
         given = read_given(engine, selection)
-    finally:
-        engine.dispose()
     snapshot = open_queue(config.advisor.queue).read()
     rows = idle_of(snapshot, usual_among(given))
     print_rows(

@@ -9,8 +9,8 @@ import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
 from slurm_plugin.cli.report.options import NONE_CHOSEN, selection_options
+from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.file import load_config
-from slurm_plugin.config.secret_urls import store_url
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -32,14 +32,9 @@ def quality(config_file: str | None, only_advice: bool, output_format: str, sele
     Example:
       rightsizer report quality --since 2026-01-01
     """
-    from accounting.store.database import open_store
-
-    engine = open_store(store_url(load_config(config_file)))
-    try:
+    with opened_store(load_config(config_file)) as engine:
         if not show_quality(engine, selection, output_format, only_advice=only_advice):
             note(NONE_CHOSEN)
-    finally:
-        engine.dispose()
 
 
 def show_quality(

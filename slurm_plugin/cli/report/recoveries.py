@@ -10,8 +10,8 @@ import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.cli.report.options import TIME, by_option, unix_s
+from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.file import load_config
-from slurm_plugin.config.secret_urls import store_url
 
 
 @click.command("recoveries")
@@ -32,15 +32,10 @@ def recoveries(
       rightsizer report recoveries --by account --since 2026-01-01
     """
     from accounting.report.recoveries import Credit, hours_owed
-    from accounting.store.database import open_store
 
     since_s = 0 if since is None else unix_s(since, "--since")
-    engine = open_store(store_url(load_config(config_file)))
-    try:
-        with engine.connect() as connection:
-            rows = hours_owed(connection, by, since_s)
-    finally:
-        engine.dispose()
+    with opened_store(load_config(config_file)) as engine, engine.connect() as connection:
+        rows = hours_owed(connection, by, since_s)
     print_rows([msgspec.structs.asdict(row) for row in rows], output_format, columns=Credit.__struct_fields__)
     if not rows:
         note(

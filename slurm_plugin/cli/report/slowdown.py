@@ -10,8 +10,8 @@ import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.cli.report.options import selection_options
+from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.file import load_config
-from slurm_plugin.config.secret_urls import store_url
 
 if TYPE_CHECKING:
     from accounting.report.selection import Selection
@@ -37,14 +37,10 @@ def slowdown(config_file: str | None, top: int, output_format: str, selection: S
       rightsizer report slowdown --user ann --top 5
     """
     from accounting.report.slowdown import SlowdownRow, read_runs, slowdown_rows
-    from accounting.store.database import open_store
     from models.past.families import family_name
 
-    engine = open_store(store_url(load_config(config_file)))
-    try:
+    with opened_store(load_config(config_file)) as engine:
         rows = slowdown_rows(read_runs(engine, selection, family_name))
-    finally:
-        engine.dispose()
     shown = [msgspec.structs.asdict(row) for row in rows[:top]]
     if output_format == "table":
         print_rows([{_heading(name): value for name, value in row.items()} for row in shown], output_format)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from accounting.errors import RightsizerError
 from slurm_plugin.cli.report.options import unix_s
 from slurm_plugin.cli.spans import DAY_S
-from slurm_plugin.config.secret_urls import store_url
+from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.settings import Config
 
 if TYPE_CHECKING:
@@ -33,12 +33,10 @@ class Window(NamedTuple):
 
 def read_past(config: Config, window: Window) -> Past:
     """Return the window of the configured store as a load; RightsizerError where it holds none."""
-    from accounting.store.database import open_store
     from accounting.store.records import read_direct_jobs, submissions, submitted_between
     from models.simulation.past import past_of
 
-    engine = open_store(store_url(config))
-    try:
+    with opened_store(config) as engine:
         with engine.connect() as connection:
             submitted = submissions(connection)
             cluster = one_cluster(submitted, window.cluster)
@@ -46,8 +44,6 @@ def read_past(config: Config, window: Window) -> Past:
             direct = read_direct_jobs(connection, cluster, since_s)
         attempts = submitted_between(engine, cluster, since_s - window.history_s, until_s, window.partition)
         return past_of(attempts, since_s, until_s, left_alone(direct))
-    finally:
-        engine.dispose()
 
 
 def one_cluster(submitted: Collection[str], wanted: str | None) -> str:
