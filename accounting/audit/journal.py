@@ -44,8 +44,8 @@ def audit_chain(
     files: Sequence[Path],
     key: bytes,
     connection: Connection | None,
-    read: Sequence[ReadChain] = (),
-    hide: Pseudonyms | None = None,
+    read: Sequence[ReadChain],
+    hide: Pseudonyms | None,
 ) -> ChainReport:
     """Check a chain, and where there is a store that it is in agreement with that; StoreError where one cannot be read.
 

@@ -27,7 +27,7 @@ class Block(msgspec.Struct, frozen=True):
     cut_off: str = ""
 
 
-def read_blocks(file: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+def read_blocks(file: Path, block_bytes: int) -> Iterator[Block]:
     """Yield the lines of a file, packed with gzip or not; the last one may be cut off.
 
     Bytes that are no UTF-8 become backslash escapes. Raises DumpError where it is no text.

@@ -175,11 +175,7 @@ def room_and_risk(
 
 
 def with_growth(
-    inner: Estimator,
-    dimension: Learned,
-    growth: GrowthModel,
-    offset: float,
-    apart: frozenset[str] = frozenset(),
+    inner: Estimator, dimension: Learned, growth: GrowthModel, offset: float, apart: frozenset[str]
 ) -> Estimator:
     """Lower the upper bound of a settled family to what the calibrated growth model expects at most."""
 

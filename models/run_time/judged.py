@@ -20,9 +20,7 @@ class TypeScore(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def score_types(
-    attempts: Iterable[Attempt],
-    type_of: TypeOf,
-    told: Callable[[float], None] = lambda _: None,
+    attempts: Iterable[Attempt], type_of: TypeOf, told: Callable[[float], None]
 ) -> tuple[TypeScore, ...]:
     """Judge every type of job, those with most jobs first. `told` hears of the share (0..1) that is done."""
     types = jobs_by_type(attempts, type_of)

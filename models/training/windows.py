@@ -130,7 +130,7 @@ class Uses:
     above_median: Floats
 
 
-def uses_in(logs: Floats, tells: Flags, beyond: Flags | None = None) -> Uses:
+def uses_in(logs: Floats, tells: Flags, beyond: Flags | None) -> Uses:
     """Return what windows say of a dimension: logarithms of need, -inf where it is not known or not to count.
 
     A job that does not tell its whole need counts only where it shows more than all before it. One that went `beyond`

@@ -58,7 +58,7 @@ def size_again(
     decision_id: str,
     now_s: float,
     *,
-    cpus_stay: bool = False,
+    cpus_stay: bool,
 ) -> Again | str:
     """Return the change of one waiting record, or why it is left as it is.
 

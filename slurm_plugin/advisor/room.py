@@ -220,7 +220,7 @@ def holdings(
     index: Mapping[str, int],
     free: list[Amounts],
     run_time: Callable[[QueuedJob], RunTime],
-    apart: Sequence[ReservedNodes] = (),
+    apart: Sequence[ReservedNodes],
 ) -> list[Holding]:
     """Return the jobs that hold nodes, as of `held_parts`, and until when they are likely to."""
     ranks = Ranks(snapshot)

@@ -130,7 +130,7 @@ def write_slurm_files(plan: ClusterPlan) -> None:
 
 
 def write_rightsizer_files(
-    layout: Layout, mode: Mode | None, *, hook: bool, clients: bool = False, slurm_user: str = ""
+    layout: Layout, mode: Mode | None, *, hook: bool, clients: bool, slurm_user: str
 ) -> None:
     """Write our own configuration (kept from an earlier `up`, but for its mode), the hook, and the jobs' programs.
 
@@ -227,7 +227,7 @@ def rewrite_mode(layout: Layout, mode: Mode) -> None:
     write_file(layout.rightsizer_toml, changed if count else f"{line}\n{text}", 0o644)
 
 
-def write_hook(layout: Layout, *, copy: bool = False) -> None:
+def write_hook(layout: Layout, *, copy: bool) -> None:
     """Link the project's hook, or copy it, into the folder where slurmctld looks, and write what it reads there."""
     source = lua_folder()
     config = parse_config(layout.rightsizer_toml.read_text(encoding="utf-8"), str(layout.rightsizer_toml))
