@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from accounting.decisions.by_clients import ClientDecision
 from accounting.decisions.decision import Decision
 from accounting.decisions.token import format_token
 from accounting.frames import JOBS, STEPS, Records, attempts_in
@@ -150,16 +149,9 @@ def records_of(attempts: Iterable[tuple[JobRow, Sequence[Step]]]) -> Records:
     return Records(pa.Table.from_pylist(jobs, JOBS), pa.Table.from_pylist(steps, STEPS))
 
 
-def label_attempt(
-    row: JobRow,
-    steps: Sequence[Step],
-    gpu_use: Sequence[GpuUse] = (),
-    by_client: ClientDecision | None = None,
-) -> Attempt:
+def label_attempt(row: JobRow, steps: Sequence[Step], gpu_use: Sequence[GpuUse] = ()) -> Attempt:
     """What `label` concludes from one record."""
-    [attempt] = attempts_in(
-        label(records_of([(row, steps)]), {row.job_id: gpu_use}, {0: by_client} if by_client else {})
-    )
+    [attempt] = attempts_in(label(records_of([(row, steps)]), {row.job_id: gpu_use}))
     return attempt
 
 

@@ -38,14 +38,14 @@ HOSTILE = (
 )
 
 
-def use(node: str, samples: int = 1, mean_pct: float | None = None, source: str = "nvml") -> Row:
+def use(node: str, samples: int = 1, mean_pct: float | None = None) -> Row:
     return {
         "cluster": "",
         "job_id": 1,
         "node": node,
         "gpu": 0,
         "instance": -1,
-        "source": source,
+        "source": "nvml",
         "first_s": 0,
         "last_s": 9,
         "samples": samples,

@@ -49,11 +49,9 @@ def chain(
     return demand_chain(dimension, growth, margin, enough, BOUND)
 
 
-def settled(mem_mib: float = 500.0, count: int = SETTLED_JOBS) -> list[PastJob]:
+def settled(count: int = SETTLED_JOBS) -> list[PastJob]:
     """Jobs of a family that surprised nobody for long, but spreads."""
-    return [
-        job(mem_mib=mem_mib * share) for share in (1.0, *(0.5 + n / (2 * count) for n in range(count - 1)))
-    ]
+    return [job(mem_mib=500.0 * share) for share in (1.0, *(0.5 + n / (2 * count) for n in range(count - 1)))]
 
 
 @given(

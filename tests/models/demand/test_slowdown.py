@@ -87,11 +87,11 @@ def test_jobs_that_were_all_cut_do_not_lead_further_down() -> None:
     assert sum(granted[1:]) / 20 >= 9
 
 
-def predictor(most_slowdown: float, *, busy: float = 8.0, wall_s: int = 3600) -> Predictor:
+def predictor(most_slowdown: float) -> Predictor:
     history = History(50)
     for number in range(50):
-        ran = attempt(job_id=number, submit_s=1000 * number, elapsed_s=wall_s)
-        history.join(request_of(ran), job(busy, wall_s=wall_s, job_id=number, given=64))
+        ran = attempt(job_id=number, submit_s=1000 * number, elapsed_s=3600)
+        history.join(request_of(ran), job(8.0, wall_s=3600, job_id=number, given=64))
     return Predictor("m", history, {}, ChainSettings(most_slowdown=most_slowdown))
 
 

@@ -11,11 +11,11 @@ T0 = 1_699_920_000  # a midnight, UTC
 HOUR_S = 3600
 
 
-def panel(values: npt.ArrayLike, step_s: int = HOUR_S) -> Panel:
+def panel(values: npt.ArrayLike) -> Panel:
     """A panel of one series (a list of values), or of several (steps × series)."""
     columns = np.array(values, np.float64)
     columns = columns.reshape(len(columns), -1)
-    return Panel(tuple(f"s{number}" for number in range(columns.shape[1])), columns, T0, step_s)
+    return Panel(tuple(f"s{number}" for number in range(columns.shape[1])), columns, T0, HOUR_S)
 
 
 def drawn(steps: int, series: int = 2, seed: int = 0, season: int = 24) -> Panel:

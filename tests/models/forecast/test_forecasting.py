@@ -23,9 +23,9 @@ QUICK = tuple(
 TASK = Task(horizon=6, season=8)
 
 
-def trial(errors: list[float], horizon: int = 1, origins: int = 60) -> Backtest:
+def trial(errors: list[float], origins: int = 60) -> Backtest:
     """A backtest of one series, where each method errs by so much at every origin and lead, in turn up and down."""
-    came = np.full((origins, horizon, 1), 100.0)
+    came = np.full((origins, 1, 1), 100.0)
     sign = np.where(np.arange(origins) % 2, 1.0, -1.0)[:, None, None]
     forecasts = np.stack([came + sign * error for error in errors])
     return Backtest(tuple(f"m{number}" for number in range(len(errors))), np.arange(origins), forecasts, came)
@@ -39,10 +39,10 @@ def test_who_errs_least_is_chosen_and_the_floor_of_equals() -> None:
     assert choose(trial([0.0, 1.0]), 60).ratios[1].tolist() == [[np.inf]]
 
 
-def drawn_errors(spreads: list[float], seed: int, horizon: int = 1, series: int = 200) -> Backtest:
+def drawn_errors(spreads: list[float], seed: int, horizon: int = 1) -> Backtest:
     """A backtest of many series, where the errors of each method are drawn, all for themselves, with that spread."""
     draw, origins = np.random.default_rng(seed), 200
-    came = np.full((origins, horizon, series), 100.0)
+    came = np.full((origins, horizon, 200), 100.0)
     forecasts = np.stack([came + spread * draw.normal(size=came.shape) for spread in spreads])
     return Backtest(
         tuple(f"m{number}" for number in range(len(spreads))), np.arange(origins), forecasts, came

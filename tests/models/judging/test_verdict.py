@@ -43,8 +43,8 @@ def test_more_failures_are_never_more_likely(jobs: int, share: float) -> None:
     assert all(0 <= more <= less + 1e-9 for less, more in pairwise(chances))
 
 
-def tally(resized: int, failed: int, jobs: int = 1000, granted: float = 50.0) -> Tally:
-    return Tally(jobs=jobs, resized=resized, failed=failed, requested=100.0, granted=granted)
+def tally(resized: int, failed: int) -> Tally:
+    return Tally(jobs=1000, resized=resized, failed=failed, requested=100.0, granted=50.0)
 
 
 @given(st.integers(0, 900), st.integers(0, 900), st.integers(0, 900), st.floats(0.001, 0.1))

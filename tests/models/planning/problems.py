@@ -61,7 +61,7 @@ pools = st.sampled_from([frozenset([0]), frozenset([1]), frozenset([0, 1]), froz
 
 
 @st.composite
-def pending_jobs(draw: st.DrawFn, most: int = 14, *, kept: bool = True) -> tuple[Pending, ...]:
+def pending_jobs(draw: st.DrawFn, *, kept: bool = True) -> tuple[Pending, ...]:
     """Draw records that wait, of few priorities, shares, accounts and tiers."""
     return tuple(
         job(
@@ -85,7 +85,7 @@ def pending_jobs(draw: st.DrawFn, most: int = 14, *, kept: bool = True) -> tuple
             nice=draw(st.sampled_from([0, 0, 0, 1, 5, -5])),
             dues=draw(dues),
         )
-        for number in range(draw(st.integers(1, most)))
+        for number in range(draw(st.integers(1, 14)))
     )
 
 

@@ -55,8 +55,8 @@ def interval(calibration: Calibration, ahead_s: float = AHEAD_S) -> tuple[float,
     return float(low_s[0]), float(high_s[0])
 
 
-def spread(number: int, by: float, seed: int = 1, middle: float = 1.0) -> list[float]:
-    draw = numpy.random.default_rng(seed)
+def spread(number: int, by: float, middle: float = 1.0) -> list[float]:
+    draw = numpy.random.default_rng(1)
     found: list[float] = (middle * AHEAD_S * numpy.exp(by * draw.standard_normal(number))).tolist()
     return found
 

@@ -163,12 +163,12 @@ def test_more_than_may_be_simulated_again_is_taken_for_certain(monkeypatch: pyte
         assert len(started) <= 5
 
 
-def held(job_id: int, ran_s: float, left_s: float, cpus: int = 4) -> Holding:
+def held(job_id: int, ran_s: float, left_s: float) -> Holding:
     return Holding(
         job_id=job_id,
         account=0,
         user=0,
-        parts=((0, (cpus * 1000, cpus, 0)),),
+        parts=((0, (4000, 4, 0)),),
         ran_s=ran_s,
         limit_left_s=left_s,
         likely_left_s=left_s,

@@ -37,14 +37,14 @@ def load(seed: int = 1, jobs: int = 40) -> Workload:
 
 
 def advised(
-    jobs: Workload, bounds: Bounds = BOUNDS, *, forecast: bool = False, perfect: bool = False
+    jobs: Workload, *, forecast: bool = False, perfect: bool = False
 ) -> tuple[Results, list[tuple[float, Plan]]]:
     """Return what becomes of a load, and all plans with their moments."""
     plans: list[tuple[float, Plan]] = []
     advice = PlannedAdvice(
         asked_of(jobs, jobs.user.tolist(), CLUSTER),
         CLUSTER,
-        bounds,
+        BOUNDS,
         Perfect(jobs.run_s) if perfect else Learned(),
         forecast_s=900.0 if forecast else 0.0,
         period_s=900.0,
@@ -116,8 +116,8 @@ def test_what_would_be_without_us_is_what_easy_does_also_with_jobs_of_several_no
     )
 
 
-def advice_on(jobs: list[Asked], bounds: Bounds = BOUNDS) -> PlannedAdvice:
-    return PlannedAdvice(jobs, CLUSTER, bounds, Learned())
+def advice_on(jobs: list[Asked]) -> PlannedAdvice:
+    return PlannedAdvice(jobs, CLUSTER, BOUNDS, Learned())
 
 
 def asked(number: int, *, cpus: int = 4, limit_s: float = 600.0, user: int = 0) -> Asked:

@@ -33,11 +33,11 @@ from models.run_time.search import averaged, best_ways, mae_s, wmape
 RESOURCES = ("cores", "gpu_pct", "mem_mib", "gpu_mem_mib", "read_mib", "written_mib")
 
 
-def made(count: int = 80, seed: int = 1, noise: float = 0.03) -> Jobs:
+def made(count: int = 80, seed: int = 1) -> Jobs:
     """Jobs that read at 50 MiB a second on each core; memory varies and says nothing, no GPU was metered."""
     draw = numpy.random.default_rng(seed)
     cores, read_mib = draw.uniform(1, 8, count), draw.lognormal(8, 1, count)
-    run_s = read_mib / 50 / cores * draw.lognormal(0, noise, count)
+    run_s = read_mib / 50 / cores * draw.lognormal(0, 0.03, count)
     absent = numpy.full(count, math.nan)
     memory, written = draw.uniform(100, 900, count), numpy.full(count, 7.0)
     amounts = numpy.column_stack([cores, absent, memory, absent, read_mib, written])

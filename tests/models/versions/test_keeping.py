@@ -50,8 +50,8 @@ def known(count: int, **changes: object) -> Known:
     return msgspec.structs.replace(bare, **changes)
 
 
-def reasons(of: Known, keep: Keep = KEEP) -> list[str]:
-    return list(why_kept(of, keep, NOW_S).values())
+def reasons(of: Known) -> list[str]:
+    return list(why_kept(of, KEEP, NOW_S).values())
 
 
 def test_the_current_one_and_the_newest_others_stay() -> None:

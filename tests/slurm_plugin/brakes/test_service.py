@@ -41,13 +41,13 @@ def why(site: Site, job: Submission = FIT) -> str:
     return token.reason
 
 
-def end_jobs(site: Site, trial: Trial, numbers: range, job: Submission = FIT) -> None:
+def end_jobs(site: Site, trial: Trial, numbers: range) -> None:
     """Jobs that are told of as ended: all alike but for the trial, so that nothing else changes an answer."""
     now_s = time.time()
     ended = [
         Finished(
             told_s=now_s,
-            request=job_request(job),
+            request=job_request(FIT),
             job=PastJob(
                 end_s=int(now_s) - 100,
                 num_tasks=1,
@@ -61,7 +61,7 @@ def end_jobs(site: Site, trial: Trial, numbers: range, job: Submission = FIT) ->
                 wall_s=100,
                 gpus=None,
                 gpu_source="",
-                script=job_request(job).script_signature,
+                script=job_request(FIT).script_signature,
                 job_id=number,
             ),
             trial=trial,

@@ -31,12 +31,12 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(mixed()))
 
 
-def foresee(site: Site, came_after_s: int, jobs: int = 40) -> None:
+def foresee(site: Site, came_after_s: int) -> None:
     """Put into the store that jobs were foreseen in two hours, each by a plan of its own, and came so much later."""
     told_s = int(NOW_S) - 10 * 86_400
     engine = open_store(site.config.store.url, create=True)
     cycles, ended = [], []
-    for number in range(1001, 1001 + jobs):
+    for number in range(1001, 1041):
         at_s = told_s + 60 * (number - 1000)
         foreseen_s = float(at_s + AHEAD_S)
         one = AdvisedJob(job_id=number, submit_s=at_s - 5.0, before=0, after=1, start_s=foreseen_s)

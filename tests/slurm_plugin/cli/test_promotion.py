@@ -71,7 +71,7 @@ def gates(run: Run) -> dict[str, tuple[str, str]]:
 
 
 @contextmanager
-def load(site: Site, clients: int = 4) -> Iterator[list[tuple[float, str]]]:
+def load(site: Site) -> Iterator[list[tuple[float, str]]]:
     """Clients that ask without a pause; what they got is (moment, model), and '' for a request that failed."""
     answers: list[tuple[float, str]] = []
     done = threading.Event()
@@ -86,7 +86,7 @@ def load(site: Site, clients: int = 4) -> Iterator[list[tuple[float, str]]]:
                 answers.append((time.monotonic(), token.model if token else ""))
                 done.wait(0.005)
 
-    threads = [threading.Thread(target=ask_on, args=(number,)) for number in range(clients)]
+    threads = [threading.Thread(target=ask_on, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     try:

@@ -55,8 +55,8 @@ ASKED = ClientSubmission(
 ENFORCING = Config(mode="enforce")
 
 
-def line_of(job: ClientSubmission = ASKED, identity: str = "7", kind: str = "cli") -> bytes:
-    return encode_request(ClientRequest(v=VERSION, id=identity, kind=kind, job=job))
+def line_of(job: ClientSubmission = ASKED) -> bytes:
+    return encode_request(ClientRequest(v=VERSION, id="7", kind="cli", job=job))
 
 
 @pytest.mark.parametrize("frame", named("cli_requests"))

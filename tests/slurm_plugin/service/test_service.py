@@ -97,9 +97,9 @@ def test_predict_answers_as_the_service_does(site: Site, trained_model: TrainedM
     assert granted["GPUs"] == served.gpus_per_node
 
 
-def with_input(site: Site, mib: float, name: str = "a.bin") -> Submission:
+def with_input(site: Site, mib: float) -> Submission:
     """KNOWN, with a script that names a file of so many MiB below the site's roots."""
-    file = site.folder / name
+    file = site.folder / "a.bin"
     file.write_bytes(b"x" * round(mib * 2**20))
     script = f"#!/bin/sh\nsrun ./fit --in={file}\n"
     return msgspec.structs.replace(KNOWN, script=script, uid=os.getuid())

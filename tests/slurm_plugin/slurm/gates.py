@@ -21,8 +21,8 @@ def changes_of(wanted: Mapping[int, int], before: Mapping[int, int]) -> list[Fac
     ]
 
 
-def gate(queue: MemoryQueue, folder: Path, terms: WriteTerms = TERMS, *, apply: bool = True) -> Gateway:
-    return Gateway(queue, folder, terms, apply=apply, cluster="alpha", sleep=lambda _: None)
+def gate(queue: MemoryQueue, folder: Path, *, apply: bool = True) -> Gateway:
+    return Gateway(queue, folder, TERMS, apply=apply, cluster="alpha", sleep=lambda _: None)
 
 
 def problems(gateway: Gateway, changes: Sequence[FactorChange]) -> list[str]:
