@@ -99,7 +99,8 @@ def test_bounds_are_learned_as_bounds() -> None:
         return float(np.mean(need <= predict(fit_quantile(part), matrix.inputs)))
 
     left_out, as_bounds = covered(matrix.part(~matrix.bounded)), covered(matrix)
-    assert left_out < covered(values) <= as_bounds
+    # All that were cut off lie at one limit: whether the trees end at it or a hair above is chance.
+    assert left_out + 0.01 < covered(values) <= as_bounds + 0.001
     assert as_bounds == pytest.approx(QUANTILE, abs=0.05)
 
 

@@ -106,6 +106,7 @@ def test_weighted_offsets_and_bounds_are_those_of_their_definition(
 
 
 USERS, JOBS_EACH = 60, 40
+NEAR = ("stays just inside", "falls")
 
 
 def honest_jobs() -> list[Attempt]:
@@ -123,7 +124,7 @@ def honest_jobs() -> list[Attempt]:
 
 
 def hostile_jobs(kind: str, honest: int) -> list[Attempt]:
-    """A tenth of all jobs, of one user: a need that jumps, that creeps up, or that is nothing beside what it was."""
+    """A tenth of all jobs, of one user: a need that jumps, creeps up, is nothing beside what it was, or less odd."""
     draw, count = random.Random(4), honest // 9
     jobs = []
     for number in range(count):
@@ -132,13 +133,17 @@ def hostile_jobs(kind: str, honest: int) -> list[Attempt]:
             mem_mib = 100 * (1 + turn * 0.02) * (30 if turn % 10 == 9 else draw.uniform(0.8, 1))
         elif kind == "blends in":
             mem_mib = 300 * draw.lognormvariate(0, 0.1)
+        elif kind == "stays just inside":
+            mem_mib = 300 * (1.3 if draw.random() < 0.15 else draw.uniform(0.9, 1))
+        elif kind == "falls":
+            mem_mib = 400 * 0.985 ** (number % 24) * draw.uniform(0.98, 1.02)
         elif kind == "creeps":
             mem_mib = 100 * 1.15 ** (turn % 30)
         else:
             mem_mib = 6000.0 if turn % 25 == 0 else 100.0
-        jobs.append(
-            one_job(900_000 + number, "mallory", 60 * honest * number // count, mem_mib, f"m{number % 4}")
-        )
+        # Who stays inside of what is far from all others must begin new families all the time to surprise.
+        name = f"m{number % 4}-{number // 24}" if kind in NEAR else f"m{number % 4}"
+        jobs.append(one_job(900_000 + number, "mallory", 60 * honest * number // count, mem_mib, name))
     return jobs
 
 
@@ -167,7 +172,7 @@ def predicted(attempts: list[Attempt], asked_by: list[Attempt]) -> list[float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["jumps", "shrinks", "creeps", "blends in"])
+@pytest.mark.parametrize("kind", ["jumps", "shrinks", "creeps", "blends in", *NEAR])
 def test_a_hostile_user_moves_nobody_elses_prediction_by_more_than_a_twentieth(kind: str) -> None:
     honest = honest_jobs()
     everyone = honest[-USERS:]
