@@ -17,8 +17,8 @@ from models.training.matrix import Inputs, Matrix
 
 QUANTILE = 0.98
 ROUNDS = 150
-# Of few rows what one tree makes of them is half chance: one user's jobs more, and single predictions of others moved by
-# a tenth. So there each round fits many, which count by their mean (docs/decisions/0023).
+# Of few rows what one tree makes of them is half chance: one user's jobs more, and single predictions of others moved
+# by a tenth. So there each round fits many, which count by their mean (docs/decisions/0023).
 TREES_A_ROUND, MANY_ROWS = 16, 100_000
 # After each of so many rounds bounds are raised to what the trees say by then (docs/decisions/0024).
 RAISED_AFTER = range(20, ROUNDS, 10)

@@ -302,7 +302,9 @@ def test_a_driver_that_is_not_installed_is_told_with_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     extra = url.partition(":")[0]
-    with pytest.raises(StoreError, match=rf"needs a driver .*{module}.*slurm-rightsizer\[{extra}\]"):
+    with pytest.raises(
+        StoreError, match=rf"needs a driver .*{module}.*pip install -c constraints.txt .\.\[{extra}\]"
+    ):
         open_store(url)
 
 
