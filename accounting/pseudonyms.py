@@ -65,6 +65,11 @@ class Pseudonyms:
             "document": self.document,
         }
 
+    @property
+    def mark(self) -> str:
+        """What tells these from another key's, and nothing of the key."""
+        return self._name("key", "mark")
+
     def user(self, name: str) -> str:
         """Return a user's pseudonym; '' stays."""
         return self.columns["user"](name)

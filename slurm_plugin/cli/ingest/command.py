@@ -129,6 +129,7 @@ def ingest(
       rightsizer ingest --prune 730
     """
     from accounting.dumps.jobs import DumpSettings
+    from accounting.ingest.key_marks import hold_to_key
     from accounting.store.database import open_store
     from slurm_plugin.cli.ingest.feeding import tidy_feed
     from slurm_plugin.cli.ingest.settings import closed_folders, doubt, settings_anew, settings_of
@@ -155,6 +156,7 @@ def ingest(
             forget(engine, config, now_s, keep_days or config.store.keep_days, output_format)
         else:
             settings = settings_of(config, key_file)
+            hold_to_key(engine, settings.pseudonyms, now_s)
             if dumps is None and not settings.slurmdbd_url and (hidden := hidden_jobs()):
                 note(hidden)
             for closed in () if dumps is not None or again else closed_folders(settings):

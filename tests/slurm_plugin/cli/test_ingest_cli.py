@@ -158,6 +158,37 @@ def test_pseudonyms_come_before_the_store(configured: bool, run: Run, site: Site
     assert counts(again.out)["attempts"] == {"what": "attempts", "new": 0, "changed": 0, "same": 1}
 
 
+def test_no_name_comes_back_among_pseudonyms_and_no_other_key_s_stand_beside_them(
+    run: Run, site: Site
+) -> None:
+    keys = [site.folder / name for name in ("first.key", "second.key")]
+    for key in keys:
+        assert run("config", "pseudonym-key", str(key)).code == 0
+    site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", recent()).command})
+    assert run("ingest", "--pseudonymise", str(keys[0])).code == 0
+    before = stored(site)
+    dump = site.folder / "dump.psv"
+    dump.write_text("User|JobID|Submit|Start|End|State\nann|7|1700000000|1700000001|1700000002|COMPLETED\n")
+    for options, why in (
+        ((), "no key was given, so that names would come back: give the key"),
+        (("--from-file", str(dump), "--zone", "UTC"), "no key was given"),
+        (("--pseudonymise", str(keys[1])), "another key was given: give the key that it was filled with"),
+    ):
+        ran = run("ingest", *options)
+        assert ran.code == 1
+        assert f"this store holds pseudonyms, and {why}" in ran.err
+    assert stored(site) == before
+    assert run("ingest", "--pseudonymise", str(keys[0])).code == 0
+
+
+def test_a_store_that_had_names_before_its_first_pseudonym_takes_both(run: Run, site: Site) -> None:
+    key = site.folder / "pseudonym.key"
+    assert run("config", "pseudonym-key", str(key)).code == 0
+    site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", recent()).command})
+    for options in ((), ("--pseudonymise", str(key)), ()):
+        assert run("ingest", *options).code == 0
+
+
 def test_the_labels_quality_follows_where_it_is_wanted(run: Run, site: Site) -> None:
     site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", recent()).command})
     ran = run("ingest", "--report")
