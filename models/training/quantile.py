@@ -18,8 +18,9 @@ from models.training.matrix import Inputs, Matrix
 QUANTILE = 0.98
 ROUNDS = 150
 # Of few rows what one tree makes of them is half chance: one user's jobs more, and single predictions of others moved
-# by a tenth. So there each round fits many, which count by their mean (docs/decisions/0023).
-TREES_A_ROUND, MANY_ROWS = 16, 100_000
+# by a tenth. So a round fits more, which count by their mean: as many as see this many rows together
+# (docs/decisions/0023).
+ROWS_A_ROUND, MOST_TREES = 320_000, 16
 # After each of so many rounds bounds are raised to what the trees say by then (docs/decisions/0024).
 RAISED_AFTER = range(20, ROUNDS, 10)
 # On fewer rows threads wait for each other, on a busy machine for minutes.
@@ -61,16 +62,21 @@ def fit_quantile(matrix: Matrix, weights: Floats | None = None) -> xgboost.Boost
 
 
 def settings_of(matrix: Matrix) -> dict[str, object]:
-    """Return SETTINGS, and for few rows how many trees make a round.
+    """Return SETTINGS, and how many trees make a round.
 
     For rows with bounds also where the trees begin: at the quantile of those that are none. XGBoost would begin at the
     quantile of all targets. Where that is a limit at which many jobs were cut off, no row lies above it, all pull
     alike, and no split is ever made.
     """
-    settings = {**SETTINGS, "num_parallel_tree": TREES_A_ROUND if len(matrix) < MANY_ROWS else 1}
+    settings = {**SETTINGS, "num_parallel_tree": trees_for(len(matrix))}
     if matrix.bounded.any() and not matrix.bounded.all():
         settings["base_score"] = float(np.quantile(matrix.targets[~matrix.bounded], QUANTILE))
     return settings
+
+
+def trees_for(rows: int) -> int:
+    """Return how many trees a round fits on so many rows."""
+    return min(MOST_TREES, max(1, ROWS_A_ROUND // max(1, rows)))
 
 
 def threads_for(rows: int) -> int:

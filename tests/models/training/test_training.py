@@ -27,7 +27,7 @@ from models.training import training
 from models.training.calibration import CALIBRATED, offsets_of
 from models.training.growth_rows import build_matrices
 from models.training.matrix import Matrix, need_of
-from models.training.quantile import QUANTILE, fit_quantile, predict, raised
+from models.training.quantile import QUANTILE, fit_quantile, predict, raised, trees_for
 from tests.builders import attempt, past
 from tests.stores import write_attempts
 
@@ -89,6 +89,11 @@ def test_the_trees_come_to_the_quantile() -> None:
     quantile = 2 * inputs[:, 0] + 0.3 * NormalDist().inv_cdf(QUANTILE)
     assert np.mean(np.abs(expected - quantile)) < 0.15
     assert np.mean(need <= expected) == pytest.approx(QUANTILE, abs=0.015)
+
+
+@pytest.mark.parametrize(("rows", "trees"), [(0, 16), (20_000, 16), (80_000, 4), (320_001, 1), (10**7, 1)])
+def test_the_fewer_the_rows_the_more_trees_make_a_round(rows: int, trees: int) -> None:
+    assert trees_for(rows) == trees
 
 
 def test_bounds_are_learned_as_bounds() -> None:
