@@ -24,6 +24,7 @@ from accounting.store.records import (
     read_gpu_use,
     read_input_mib,
     read_runs,
+    stored_attempts,
 )
 from bench import site_rows
 from tests import servers
@@ -47,6 +48,7 @@ READERS: dict[str, Callable[[Connection], object]] = {
     ),
     "recoveries": lambda connection: read_recoveries_of(connection, [1, 2]),
     "runs": lambda connection: read_runs(connection, [1, 2]),
+    "stored": lambda connection: stored_attempts(connection, [1, 2]),
     "use of GPUs": lambda connection: read_gpu_use(connection, [1, 2]),
 }
 
