@@ -61,7 +61,7 @@ JOBS = pa.schema(
 # `job` is the row of its attempt in the jobs of the same Records, counted from 0; steps are in the order of their jobs.
 # Times are unix seconds; null is not recorded. `mem_max_task_mib` is the peak of the largest task (MaxRSS),
 # `mem_total_mib` the sum over all tasks. `gpu_util_pct` is of the busiest task; GPU memory, what was read and written,
-# and energy are sums over all tasks.
+# and energy are sums over all tasks. `alloc_*` is the step's share of its job (AllocTRES), on all its nodes.
 STEPS = pa.schema(
     [
         ("job", pa.int64()),
@@ -80,6 +80,8 @@ STEPS = pa.schema(
         ("read_mib", pa.float64()),
         ("written_mib", pa.float64()),
         ("energy_j", pa.float64()),
+        ("alloc_cpus", pa.int64()),
+        ("alloc_mem_mib", pa.int64()),
     ]
 )
 
@@ -123,6 +125,8 @@ ATTEMPTS = pa.schema(
         ("gather", pa.string()),
         ("record_digest", pa.int64()),
         ("input_mib", pa.float64()),
+        ("step_cpus", pa.int64()),
+        ("step_mem_mib", pa.int64()),
     ]
 )  # fmt: skip
 

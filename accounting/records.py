@@ -65,7 +65,8 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
     `peak_mem_mib` is the peak of the whole job in MiB, `peak_node_mib` the most that any of its nodes can have held.
     `cores` is the mean number of busy cores while it ran, `cores_per_task` the same for its busiest task. `gpus` were
     ever busy, over all nodes; `gpu_mem_mib` is the most that was used of any one of them. `read_mib` and `written_mib`
-    are of all tasks, `energy_j` is of all its nodes.
+    are of all tasks, `energy_j` is of all its nodes. `step_cpus` and `step_mem_mib` are the most that steps which asked
+    for a part of the job held at one time; None where none did.
     """
 
     outcome: Outcome
@@ -86,6 +87,8 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
     io_quality: Quality = "absent"
     energy_j: float | None = None
     energy_quality: Quality = "absent"
+    step_cpus: int | None = None
+    step_mem_mib: int | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,6 +48,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     read_mib: float | None = None
     written_mib: float | None = None
     energy_j: float | None = None
+    alloc_cpus: int | None = None
+    alloc_mem_mib: int | None = None
 
 
 _ROW = JobRow(

@@ -66,7 +66,7 @@ class Times:
 def read_jobs(rows: Rows, settings: DumpSettings, cluster: str) -> pa.Table:
     """Return all lines of a block as jobs (JOBS), and mark those that are wrong; mind those of jobs only."""
     fields = Fields(rows, settings.zone)
-    requested, granted = (_resources(fields, settings, thing) for thing in ("req_tres", "alloc_tres"))
+    requested, granted = (resources_in(fields, settings, thing) for thing in ("req_tres", "alloc_tres"))
     req_cpus = pc.coalesce(requested.cpus, fields.number("req_cpus"))
     alloc_cpus = pc.coalesce(granted.cpus, fields.number("alloc_cpus"))
     nodes = pc.coalesce(fields.number("nodes"), granted.nodes)
@@ -121,7 +121,8 @@ def believable_j(energy_j: pa.Array, nodes: pa.Array, elapsed_s: pa.Array) -> pa
 _WORDS = ("account", "partition", "qos", "job_name", "comment", "admin_comment")
 
 
-def _resources(fields: Fields, settings: DumpSettings, thing: str) -> columns.TresAmounts:
+def resources_in(fields: Fields, settings: DumpSettings, thing: str) -> columns.TresAmounts:
+    """Return what a column of TRES lists names, `req_tres` or `alloc_tres`."""
     text = fields.resources(thing)
     gpus = dict.fromkeys(settings.gpu_tres, "gres/gpu")
     return columns.tres_amounts(over_distinct(text, lambda one: name_tres(one, _TRES | gpus)))

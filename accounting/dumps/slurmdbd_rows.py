@@ -100,6 +100,7 @@ def _step(step: RowMapping, job: RowMapping, names: Names) -> tuple[str, ...]:
         "End": str(last["time_end"]),
         "NNodes": str(step["nodes_alloc"]),
         "NTasks": str(step["task_cnt"]),
+        "AllocTRES": name_tres(_text(step["tres_alloc"]), names.tres),
         "MaxRSS": dict(pair.split("=") for pair in usage["tres_usage_in_max"].split(",") if pair).get(
             "mem", ""
         ),

@@ -15,6 +15,7 @@ from accounting.dumps.jobs import (
     MOST_NODES,
     DumpSettings,
     believable_j,
+    resources_in,
     told_elapsed_s,
 )
 from accounting.dumps.rows import Rows
@@ -31,6 +32,7 @@ def read_steps(rows: Rows, settings: DumpSettings, elapsed_s: pa.Array) -> pa.Ta
     in_max, in_tot, out_tot = (
         columns.usage(fields.resources(thing)) for thing in ("in_max", "in_tot", "out_tot")
     )
+    given = resources_in(fields, settings, "alloc_tres")
     nodes = pc.fill_null(fields.number("nodes"), 1)
     untold = pa.nulls(len(rows.lines), pa.int64())
     start_s, end_s = fitting(untold, fields.times("start"), fields.times("end"), told_elapsed_s(fields))
@@ -53,6 +55,8 @@ def read_steps(rows: Rows, settings: DumpSettings, elapsed_s: pa.Array) -> pa.Ta
         "energy_j": believable_j(
             pc.coalesce(fields.number("energy_raw").cast(pa.float64()), in_tot.energy_j), nodes, elapsed_s
         ),
+        "alloc_cpus": pc.coalesce(given.cpus, fields.number("alloc_cpus")),
+        "alloc_mem_mib": given.mem_mib,
     }
     steps = pa.table([made[field.name].cast(field.type) for field in frames.STEPS], frames.STEPS)
     _doubt(rows, steps, elapsed_s, settings.now_s)

@@ -76,6 +76,7 @@ def label(
         **_gpus(jobs, steps, gpu_use or {}),
         **_input_output(steps, elapsed_s, count, sampled_every_s),
         **_energy(jobs, steps, elapsed_s, count),
+        **_shared_out(jobs, steps, asked["num_tasks"]),
     }
     for name in ("memory_quality", "cores_quality", "io_quality"):
         use[name][~started] = "absent"  # nothing ran that could have been too short
@@ -293,6 +294,34 @@ def _energy(jobs: pa.Table, steps: Columns, elapsed_s: Ints, count: int) -> Colu
     }
 
 
+def _shared_out(jobs: pa.Table, steps: Columns, num_tasks: Ints) -> Columns:
+    """Return the CPUs and the memory that steps which asked for a part of their job held at one time; NaN for none.
+
+    An srun that says nothing gets all that its job has on the step's nodes (seen on 22.05 and 26.05). One that asked
+    has fewer CPUs a node, or more tasks than the job; or less memory a node, and not just what comes with its CPUs. A
+    step that lasted less than a second is left out: of such nobody can tell which ran at the same time.
+    """
+    of, nodes = steps["job"], np.maximum(steps["nodes"], 1)
+    job_nodes = np.maximum(ints(jobs["nodes"]), 1)
+    job_cpus, job_mib = floats(jobs["alloc_cpus"]), floats(jobs["alloc_mem_mib"])
+    cpus, mem_mib = steps["alloc_cpus"], steps["alloc_mem_mib"]
+    share = nodes / job_nodes[of]
+    lasted = steps["by_srun"] & ((steps["end_s"] > steps["start_s"]) | (steps["end_s"] == 0))
+    asked_cpus = (cpus < job_cpus[of] * share) | (steps["tasks"] > np.maximum(num_tasks, job_nodes)[of])
+    with_cpus_mib = job_mib[of] * cpus / job_cpus[of]
+    asked_mib = (mem_mib < job_mib[of] * share) & (np.abs(mem_mib - with_cpus_mib) > 1)
+
+    def at_once(amount: Floats, asked: Flags, most: Floats) -> Floats:
+        told = np.where(lasted & asked, amount, np.nan)
+        # Steps that overlap may hold more than there is.
+        return np.minimum(usage.peak_at_once(of, steps["start_s"], steps["end_s"], told, len(jobs)), most)
+
+    return {
+        "step_cpus": at_once(cpus, asked_cpus, job_cpus),
+        "step_mem_mib": at_once(mem_mib, asked_mib, job_mib),
+    }
+
+
 def _steps(steps: pa.Table, elapsed_s: Ints) -> Columns:
     """Return the steps' columns as arrays, and what is read off their names and states.
 
@@ -306,7 +335,7 @@ def _steps(steps: pa.Table, elapsed_s: Ints) -> Columns:
         name: floats(steps[name])
         for name in (
             "mem_max_task_mib", "mem_total_mib", "cpu_s", "cpu_max_task_s", "gpu_util_pct", "gpu_mem_mib",
-            "read_mib", "written_mib", "energy_j",
+            "read_mib", "written_mib", "energy_j", "alloc_cpus", "alloc_mem_mib",
         )
     }  # fmt: skip
     extern = pc.equal(steps["step_id"], "extern").to_numpy(zero_copy_only=False).astype(bool)

@@ -47,21 +47,21 @@ def step_node_mib(memory_mib: Floats, max_task_mib: Floats, tasks: Ints, nodes: 
     return np.where(nodes > 1, np.fmin(memory_mib, max_task_mib * tasks_a_node), memory_mib)
 
 
-def peak_at_once(job: Ints, start_s: Ints, end_s: Ints, amount_mib: Floats, jobs: int) -> Floats:
-    """Return the highest sum of peaks over steps that ran at the same time, in MiB; NaN where none was sampled.
+def peak_at_once(job: Ints, start_s: Ints, end_s: Ints, amount: Floats, jobs: int) -> Floats:
+    """Return the highest sum of amounts over steps that ran at the same time; NaN where none of them is known.
 
-    The job row carries no memory. Steps in sequence do not add up, concurrent ones do. Times are whole seconds: a step
-    that starts in the second in which another one ends follows it, and those that begin and end within one second are
-    taken to share it. Slurm knows no end (0) of a step that was cut off with its node: it counts until the job's end.
+    Amounts are MiB, or CPUs. Steps in sequence do not add up, concurrent ones do. Times are whole seconds: a step that
+    starts in the second in which another one ends follows it, and those that begin and end within one second are taken
+    to share it. Slurm knows no end (0) of a step that was cut off with its node: it counts until the job's end.
     """
-    known = ~np.isnan(amount_mib)
+    known = ~np.isnan(amount)
     job, start_s, end_s = job[known], start_s[known], end_s[known]
-    amount = np.rint(amount_mib[known] * BYTES_IN_MIB).astype(np.int64)
+    amount_b = np.rint(amount[known] * BYTES_IN_MIB).astype(np.int64)
     ended = end_s >= start_s
     # In half seconds: a step lasts one at least, and of what happens in the same one ends come first.
     owner = np.concatenate([job, job[ended]])
     moment = np.concatenate([2 * start_s, np.maximum(2 * end_s[ended], 2 * start_s[ended] + 1)])
-    change = np.concatenate([amount, -amount[ended]])
+    change = np.concatenate([amount_b, -amount_b[ended]])
     order = np.lexsort((change > 0, moment, owner))
     running = np.cumsum(change[order])
     owner = owner[order]

@@ -28,7 +28,7 @@ JOBS_AT_ONCE = 250
 START = FIGURES.index("Start")
 _RUN = (*map(FIGURES.index, KEY), START, END)
 # Raised whenever labels change: what is read again is labelled anew (and see ingest/label_marks.py).
-LABELS = "labels-8"
+LABELS = "labels-9"
 
 
 @dataclass(slots=True)

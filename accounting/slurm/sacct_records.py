@@ -177,6 +177,7 @@ def _jobs(table: pa.Table, groups: Sequence[Group], metering: Metering) -> pa.Ta
 
 def _steps(table: pa.Table, job: Ints) -> pa.Table:
     highest, total = columns.usage(table["TRESUsageInMax"]), columns.usage(table["TRESUsageInTot"])
+    given = columns.tres_amounts(table["AllocTRES"])
     values = {
         "job": job,
         "step_id": pc.replace_substring_regex(table["JobIDRaw"], r"^[^.]*\.", ""),
@@ -194,6 +195,8 @@ def _steps(table: pa.Table, job: Ints) -> pa.Table:
         "read_mib": total.moved_mib,
         "written_mib": columns.usage(table["TRESUsageOutTot"]).moved_mib,
         "energy_j": columns.whole(table["ConsumedEnergyRaw"]),
+        "alloc_cpus": given.cpus,
+        "alloc_mem_mib": given.mem_mib,
     }
     return table_of(values, STEPS)
 

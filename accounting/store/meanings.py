@@ -84,6 +84,8 @@ ATTEMPTS: Mapping[str, Meaning] = {
     "gather": Meaning("", "the plugins that measured it, such as jobacct_gather/cgroup cgroup/v2"),
     "record_digest": Meaning("", "a digest of the record as it was read; null where it is to be read again"),
     "input_mib": Meaning("MiB", _INPUT),
+    "step_cpus": Meaning("CPUs", "the most that steps which asked for a part of the job held at one time"),
+    "step_mem_mib": Meaning("MiB", "the most that steps which asked for a part of the job held at one time"),
 }
 
 STEPS: Mapping[str, Meaning] = {
@@ -105,6 +107,8 @@ STEPS: Mapping[str, Meaning] = {
     "read_mib": Meaning("MiB", "what all its tasks read"),
     "written_mib": Meaning("MiB", "what all its tasks wrote"),
     "energy_j": Meaning("J", "the energy that Slurm recorded for it"),
+    "alloc_cpus": Meaning("CPUs", "AllocTRES of the step: the part of the job's CPUs that it held"),
+    "alloc_mem_mib": Meaning("MiB", "AllocTRES of the step: the part of the job's memory that it held"),
 }
 
 GPU_USE: Mapping[str, Meaning] = {

@@ -88,6 +88,8 @@ attempts = Table(
     # Of the record as it was read: one that is read again is known by it.
     Column("record_digest", BigInteger),
     Column("input_mib", Double),
+    Column("step_cpus", Integer),
+    Column("step_mem_mib", BigInteger),
     # One job's attempts; a span of time, and all that it takes to know its records again.
     Index("ix_attempts_job_id", "job_id"),
     Index("ix_attempts_known", "end_s", "cluster", "record_digest"),
@@ -116,6 +118,8 @@ steps = Table(
     Column("read_mib", Double),
     Column("written_mib", Double),
     Column("energy_j", Double),
+    Column("alloc_cpus", Integer),
+    Column("alloc_mem_mib", BigInteger),
     **_EXACT,
 )
 

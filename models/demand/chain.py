@@ -7,6 +7,7 @@
     threads  → cores alone: one, for a family that was seen to keep one core busy and no more (threads.py)
     margin   → plus the site's margin
     whole    → cores alone: the whole number below, where it is exceeded by hardly anything; more than what was too few
+    shared   → cores and memory: not below what the jobs' own steps held at one time (shared_out.py)
     slowed   → cores alone: twice as many as slowed the family's jobs, whose cores are busy by turns, or, now and then,
                as they have, to learn whether they do (slowed.py)
     evidence → nothing at all, where fewer jobs were seen than the site wants, or where jobs were killed for memory and
@@ -26,6 +27,7 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.features import asked_of, features
+from models.demand.shared_out import shared_out
 from models.demand.slowed import Doubt, doubt_of_memory, unslowed_cpus
 from models.demand.tail import rise_log, risk_of
 from models.demand.threads import runs_one_thread, without_excess
@@ -38,7 +40,7 @@ from models.past.kills import Kills
 # From here on a trained model knows a family better than its own tail does.
 SETTLED_JOBS, SETTLED_STREAK = 20, 8
 
-Stage = Literal["history", "tail", "growth", "threads", "margin", "whole", "slowed"]
+Stage = Literal["history", "tail", "growth", "threads", "margin", "whole", "shared", "slowed"]
 GrowthModel = Callable[[Sequence[float]], float]
 # Why nothing is said of memory, though enough jobs tell of it; '' where it is.
 Untold = Kills | Doubt
@@ -110,6 +112,7 @@ def demand_stages(
     threads = with_threads(grown) if dimension == "cores" else grown
     widened = with_margin(threads, margin)
     whole = with_whole(widened) if dimension == "cores" else widened
+    shared = with_shared_out(whole, dimension)
     return {
         "history": history,
         "tail": tail,
@@ -117,7 +120,8 @@ def demand_stages(
         "threads": threads,
         "margin": widened,
         "whole": whole,
-        "slowed": with_slowed(whole, most_slowdown) if dimension == "cores" else whole,
+        "shared": shared,
+        "slowed": with_slowed(shared, most_slowdown) if dimension == "cores" else shared,
     }
 
 
@@ -222,6 +226,19 @@ def with_whole(inner: Estimator) -> Estimator:
             return base
         upper = without_excess(base.upper, past, sight.evidence.jobs)
         return msgspec.structs.replace(base, upper=max(upper, too_few(sight.evidence.jobs)))
+
+    return estimate
+
+
+def with_shared_out(inner: Estimator, dimension: Learned) -> Estimator:
+    """Raise the upper bound to what steps of the family's jobs shared out among them (shared_out.py)."""
+
+    def estimate(sight: Sight) -> Estimate | None:
+        base = inner(sight)
+        if base is None:
+            return None
+        held = shared_out(sight.evidence, dimension)
+        return base if held <= base.upper else msgspec.structs.replace(base, upper=held)
 
     return estimate
 

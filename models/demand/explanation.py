@@ -47,6 +47,7 @@ StepName = Literal[
     "whole",
     "too few",
     "stopped",
+    "shared",
     "slowed",
     "compared",
     "slowdown",
@@ -64,8 +65,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     Of streak and spread the lower counts, and the next run where it is above that; growth, threads and whole are there
     where they lower the bound, `too few` where it is raised since a job ran out of time with fewer, all of them busy,
-    `stopped` since one failed or waited with fewer, `slowed` since jobs with fewer ran longer, `compared` to learn
-    whether they do; slowdown where the site bears that less is granted.
+    `stopped` since one failed or waited with fewer, `shared` since steps held so much at one time, `slowed` since jobs
+    with fewer ran longer, `compared` to learn whether they do; slowdown where the site bears that less is granted.
     `upper` is None where there is no bound: nothing was asked for.
     """
 
@@ -218,7 +219,9 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
         stopped = told["whole"] == enough_to_go_on(sight.evidence.jobs)
         name = "whole" if told["whole"] < told["margin"] else "stopped" if stopped else "too few"
         steps.append(Step(name=name, upper=told["whole"], counts=True))
-    if told["slowed"] > told["whole"]:
+    if told["shared"] > told["whole"]:
+        steps.append(Step(name="shared", upper=told["shared"], counts=True))
+    if told["slowed"] > told["shared"]:
         slows = slowing_in(sight.evidence, settings.most_slowdown)
         name = "slowed" if told["slowed"] == 2 * slows else "compared"
         steps.append(Step(name=name, upper=told["slowed"], counts=True))

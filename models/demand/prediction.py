@@ -18,6 +18,7 @@ from models.demand.chain import (
     is_asked_about,
     untold_of,
 )
+from models.demand.shared_out import shared_out
 from models.demand.slowdown import cpus_in_time, fewest_cpus
 from models.demand.slowed import unslowed_cpus
 from models.demand.too_few import enough_to_go_on
@@ -131,8 +132,9 @@ class Predictor:
         in_time = cpus_in_time(cores.upper, wall.upper, limit_s)
         jobs = sight.evidence.jobs
         fewest = fewest_cpus(jobs, cores.upper, bears, in_time)
-        # Who cannot go on with fewer is not slowed by them.
-        return max(fewest, unslowed_cpus(sight.evidence, fewest, bears), enough_to_go_on(jobs))
+        # A job that cannot go on with fewer is not slowed by them.
+        cannot = max(enough_to_go_on(jobs), shared_out(sight.evidence, "cores"))
+        return max(fewest, unslowed_cpus(sight.evidence, fewest, bears), cannot)
 
     def sees_limit(self, request: JobRequest) -> bool:
         """Whether what is predicted of a job may depend on its time limit."""

@@ -71,6 +71,8 @@ def past_job(attempt: Attempt) -> PastJob:
         gpu_short=use.gpu_quality in ("short", "censored"),
         input_mib=attempt.input_mib,
         given_mem_mib=attempt.row.alloc_mem_mib,
+        step_cpus=use.step_cpus,
+        step_mem_mib=use.step_mem_mib,
     )
 
 

@@ -29,7 +29,7 @@ COLUMNS = (
     "cluster", "job_id", "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus",
     "limit_s", "user", "account", "partition", "qos", "job_name", "script_signature", "outcome", "peak_mem_mib",
     "memory_quality", "nodes", "cores_per_task", "wall_s", "wall_quality", "gpus", "gpu_source", "alloc_cpus",
-    "alloc_gpus", "alloc_mem_mib", "gpu_mem_mib", "gpu_quality", "input_mib",
+    "alloc_gpus", "alloc_mem_mib", "gpu_mem_mib", "gpu_quality", "input_mib", "step_cpus", "step_mem_mib",
 )  # fmt: skip
 
 KINDS = ("families", "cohorts", "limits")
@@ -86,6 +86,8 @@ class PastColumns:
     qos: Texts
     job_name: Texts
     input_mib: Floats
+    step_cpus: Floats
+    step_mem_mib: Floats
     script: Texts
     families: tuple[Kind, ...]
     cohorts: tuple[Kind, ...]
@@ -201,6 +203,8 @@ def columns_of(table: pa.Table) -> PastColumns:
         qos=texts_of(table["qos"]),
         job_name=job_name,
         input_mib=_finite(table["input_mib"]),
+        step_cpus=floats(table["step_cpus"]),
+        step_mem_mib=floats(table["step_mem_mib"]),
         script=script,
         families=_families(user, job_name, script),
         cohorts=(Kind(user.codes, [("user", word) for word in user.words]),),

@@ -29,7 +29,8 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     `wall_at_least` that it was ended at its time limit. `job_id` is Slurm's number of the job, 0 where it is not known.
     `given_*` is what it ran with, after any cut of ours. `gpu_mem_mib` is the most it used of any one GPU, and
     `gpu_short` says that its GPUs were looked at too seldom, too briefly or on too few nodes to show more than bounds.
-    `input_mib` is the size of the files that its script named as input.
+    `input_mib` is the size of the files that its script named as input. `step_*` is what steps of it that asked for a
+    part of the job held at one time.
     """
 
     end_s: int
@@ -54,6 +55,8 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     gpu_short: bool = False
     input_mib: Amount | None = None
     given_mem_mib: Whole | None = None
+    step_cpus: Whole | None = None
+    step_mem_mib: Whole | None = None
 
 
 def use_of(job: PastJob, dimension: Learned) -> float | None:

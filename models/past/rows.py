@@ -87,6 +87,8 @@ def _past_jobs(past: PastColumns, rows: Ints) -> Iterator[PastJob]:
         "gpu_mem_mib": each(past.gpu_mem_mib),
         "gpu_short": each(past.gpu_short),
         "input_mib": each(past.input_mib),
+        "step_cpus": whole(past.step_cpus),
+        "step_mem_mib": whole(past.step_mem_mib),
     }
     return (
         PastJob(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)

@@ -33,6 +33,7 @@ STEPS: dict[StepName, str] = {
     "whole": "hardly more than a whole number: the prediction",
     "too few": "a job that was left fewer kept all of them busy until its time was over: the prediction",
     "stopped": "a job that was left fewer failed, or waited until its time was over: the prediction",
+    "shared": "steps that they started themselves held so much at one time: the prediction",
     "slowed": "with half as many they kept fewer busy, and ran longer: the prediction",
     "compared": "now and then with twice as many, to learn whether the others run longer: the prediction",
     "slowdown": "with which they run longer by no more than the site bears: what is granted",

@@ -1,4 +1,4 @@
-"""What scripts keep, on a real Slurm: what their steps share out, and what somebody works in."""
+"""What jobs keep, on a real Slurm: what their steps share out, seen in the script or not, and what one works in."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +12,17 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 CPUS, CPU_MIB, HELD_MIB = 8, 1000, 400
 # Four CPUs are left: with one, it would have all the memory that is.
 STEPS = f"export OMP_NUM_THREADS=4\nsrun -n 1 -c 1 python3 -c 'held = b\"1\" * ({HELD_MIB} << 20)'\n"
+# Four steps side by side, out of the sight of whoever reads the script.
+STEP_MIB = 300
+FARM = f"for n in 1 2 3 4; do sr''un -n1 -c1 --mem={STEP_MIB} sleep 3 & done; wait\n"
+TASKS = "sr''un -n 4 sleep 2\n"
 SCRIPTS = {
     "steps": STEPS,
     "session": "jupyter() { true; }\njupyter lab --no-browser\n",
     "pilot": "hq() { true; }\nhq worker start --manager slurm\n",
     "work": "true\n",
+    "farm": FARM,
+    "tasks": TASKS,
 }
 
 
@@ -46,3 +52,22 @@ def test_sessions_and_pilots_have_all_that_they_ask_for(site: Site, name: str, k
     run = run_of(site, name, f"--mem={CPUS * CPU_MIB}")
     assert run.state == "COMPLETED"
     assert ((run.cpus, run.mem_mib) == (CPUS, CPUS * CPU_MIB)) is kept
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("farm", (4, 4 * STEP_MIB)), ("tasks", (CPUS, HELD_MIB))],
+    ids=["side_by_side", "more_tasks_than_the_job"],
+)
+def test_steps_that_no_script_shows_keep_what_they_asked_for_once_it_was_seen(
+    site: Site, name: str, kept: tuple[int, int]
+) -> None:
+    asked = (f"-c{CPUS}", f"--mem={CPUS * CPU_MIB}")
+    cut = run_of(site, name, asked[1])
+    assert (cut.cpus, cut.mem_mib) < kept
+    site.shell.wait_ended(site.submit(name, SCRIPTS[name], "--comment=rightsize=off", asked=asked))
+    site.shell.run("rightsizer", "ingest")
+    site.wait_for(lambda: site.token_of(name, SCRIPTS[name], asked).granted.get("cpus", CPUS) == kept[0])
+    run = run_of(site, name, asked[1])
+    assert (run.state, run.cpus) == ("COMPLETED", kept[0])
+    assert kept[1] <= run.mem_mib < CPUS * CPU_MIB

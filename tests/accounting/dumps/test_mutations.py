@@ -133,6 +133,7 @@ def _requested(listed: str, cpus: int | None, nodes: int | None) -> int | None:
 
 def expected_step(fields: dict[str, str]) -> dict[str, Any]:
     """Return what each column of a step means on its own."""
+    granted = parse_tres(fields["AllocTRES"])
     in_max, in_tot, out_tot = (
         parse_usage(fields[name]) for name in ("TRESUsageInMax", "TRESUsageInTot", "TRESUsageOutTot")
     )
@@ -151,6 +152,8 @@ def expected_step(fields: dict[str, str]) -> dict[str, Any]:
         "gpu_mem_mib": in_tot.gpu_mem_mib,
         "read_mib": in_tot.moved_mib,
         "written_mib": out_tot.moved_mib,
+        "alloc_cpus": _either(granted.cpus, whole(fields["AllocCPUS"])),
+        "alloc_mem_mib": granted.mem_mib,
     }
 
 

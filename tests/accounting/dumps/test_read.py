@@ -39,6 +39,7 @@ def test_a_job_and_its_step_are_read_in_every_column(tmp_path: Path) -> None:
             "job": 0, "step_id": "0", "state": "COMPLETED", "start_s": 1700000061, "end_s": 1700000159, "tasks": 4,
             "nodes": 2, "mem_max_task_mib": 100.0, "mem_total_mib": 400.0, "cpu_s": 399.5, "cpu_max_task_s": 110.0,
             "gpu_util_pct": 87.0, "gpu_mem_mib": 2048.0, "read_mib": 4.0, "written_mib": 2.0, "energy_j": 4000.0,
+            "alloc_cpus": 8, "alloc_mem_mib": 16384,
         }
     ]  # fmt: skip
 

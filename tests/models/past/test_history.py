@@ -230,13 +230,13 @@ def test_what_was_seen_is_bounded_and_what_was_forgotten_is_seen_the_same_again(
         assert sum(len(past.seen) for past in vars(history)["_pasts"].values()) <= 10
 
 
-def test_a_past_job_that_was_stored_before_given_memory_was_known_has_none() -> None:
-    stored = msgspec.json.decode(msgspec.json.encode(job(given_mem_mib=7)))
+def test_a_past_job_that_was_stored_before_shares_of_steps_were_known_has_none() -> None:
+    stored = msgspec.json.decode(msgspec.json.encode(job(step_mem_mib=7)))
     assert stored[-1] == 7
     old = msgspec.json.decode(msgspec.json.encode(stored[:-1]), type=PastJob)
-    assert old == job(given_mem_mib=None)
+    assert old == job(step_mem_mib=None)
     # And what is newer than this is read as far as it is known.
-    assert msgspec.json.decode(msgspec.json.encode([*stored, "more"]), type=PastJob) == job(given_mem_mib=7)
+    assert msgspec.json.decode(msgspec.json.encode([*stored, "more"]), type=PastJob) == job(step_mem_mib=7)
 
 
 @pytest.mark.parametrize(("asked_cpus", "cpus_per_task"), [(8, 4), (1, 1), (None, None)])

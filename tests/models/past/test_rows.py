@@ -25,6 +25,7 @@ ATTEMPTS = [
     told(1, user="zoe", job_name="", req_gpus=2, gpus=1),
     told(2, user="ann", job_name="fit_α.sh", state="OUT_OF_MEMORY", token=False),
     msgspec.structs.replace(told(3), asked_cpus=None, asked_mem_mib=None, asked_gpus=None, input_mib=12.5),
+    msgspec.structs.replace(told(9), use=msgspec.structs.replace(told(9).use, step_cpus=3, step_mem_mib=400)),
     msgspec.structs.replace(told(4), asked_cpus=7, num_tasks=3, script_signature=""),
     msgspec.structs.replace(told(5), row=msgspec.structs.replace(told(5).row, limit_s=None, start_s=0)),
     *(

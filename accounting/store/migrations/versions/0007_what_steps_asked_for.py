@@ -1,0 +1,32 @@
+"""What each step held of its job, and what the steps of an attempt that asked for parts of it held at one time."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0007"
+down_revision = "0006"
+branch_labels = None
+depends_on = None
+
+ADDED = {"attempts": ("step_cpus", "step_mem_mib"), "steps": ("alloc_cpus", "alloc_mem_mib")}
+
+
+def upgrade() -> None:
+    for table, (cpus, mem_mib) in ADDED.items():
+        # MariaDB keeps each change as soon as it is made: one that was cut off goes on where it stopped.
+        for name, kind in ((cpus, sa.Integer()), (mem_mib, sa.BigInteger())):
+            if name not in _columns(table):
+                op.add_column(table, sa.Column(name, kind))
+
+
+def downgrade() -> None:
+    for table, names in ADDED.items():
+        for name in names:
+            if name in _columns(table):
+                op.drop_column(table, name)
+
+
+def _columns(table: str) -> set[str]:
+    return {str(column["name"]) for column in sa.inspect(op.get_bind()).get_columns(table)}

@@ -1,0 +1,80 @@
+"""What steps that asked for a part of their job held at one time; as 22.05 and 26.05 show such steps."""
+
+from typing import Any
+
+import pytest
+
+from accounting.decisions.token import format_token
+from tests.builders import Step, decision, job_row, label_attempt, request, srun
+
+CPUS, MEM_MIB = 8, 4000
+
+
+def part(
+    number: int, cpus: int, mem_mib: int = MEM_MIB, *, start_s: int = 0, end_s: int = 9, **told: Any
+) -> Step:
+    return srun(number, start_s, end_s, 1, alloc_cpus=cpus, alloc_mem_mib=mem_mib, **told)
+
+
+def held(*steps: Step, num_tasks: int = 1, **changes: Any) -> tuple[int | None, int | None]:
+    token = format_token(decision(request=request(num_tasks=num_tasks, cpus_per_task=CPUS // num_tasks)))
+    amounts = {"alloc_cpus": CPUS, "alloc_mem_mib": MEM_MIB, "admin_comment": token}
+    use = label_attempt(job_row(**{**amounts, **changes}), steps).use
+    return use.step_cpus, use.step_mem_mib
+
+
+@pytest.mark.parametrize(
+    ("steps", "cpus"),
+    [
+        ([], None),
+        ([part(0, CPUS)], None),
+        ([part(0, CPUS), part(1, CPUS, start_s=9, end_s=20)], None),
+        ([part(number, 1) for number in range(6)], 6),
+        ([part(0, 3), part(1, 2, start_s=9, end_s=20)], 3),
+        ([part(0, CPUS, tasks=8)], CPUS),
+        ([part(0, CPUS, tasks=8)] * 2, CPUS),
+        ([part(number, 1, end_s=0) for number in range(6)], None),
+    ],
+    ids=[
+        "no_step",
+        "all",
+        "one_after_the_other",
+        "at_once",
+        "in_turn",
+        "more_tasks",
+        "overlapping",
+        "in_no_time",
+    ],
+)
+def test_cpus_that_steps_asked_for(steps: list[Step], cpus: int | None) -> None:
+    assert held(*steps)[0] == cpus
+
+
+def test_a_step_of_as_many_tasks_as_its_job_asked_for_nothing_else() -> None:
+    assert held(part(0, CPUS, tasks=4), num_tasks=4)[0] is None
+    assert held(part(0, CPUS, tasks=4), admin_comment="")[0] is None, "nobody knows what the job asked for"
+    assert held(part(0, CPUS, tasks=2, nodes=2), nodes=2)[0] is None, "a task on each node"
+
+
+def test_a_step_on_one_of_two_nodes_has_all_that_the_job_has_there() -> None:
+    assert held(part(0, CPUS // 2, MEM_MIB // 2), nodes=2) == (None, None)
+    assert held(part(0, 1, 100), nodes=2) == (1, 100)
+
+
+@pytest.mark.parametrize(
+    ("steps", "mem_mib"),
+    [
+        ([part(0, CPUS, 200), part(1, CPUS, 300)], 500),
+        ([part(0, CPUS, 200), part(1, CPUS, 300, start_s=9, end_s=20)], 300),
+        ([part(number, 1, MEM_MIB // CPUS) for number in range(8)], None),
+        ([part(0, 1)], None),
+    ],
+    ids=["at_once", "in_turn", "as_comes_with_their_cpus", "all"],
+)
+def test_memory_that_steps_asked_for(steps: list[Step], mem_mib: int | None) -> None:
+    assert held(*steps)[1] == mem_mib
+
+
+def test_of_a_step_whose_part_nobody_told_nothing_is_known() -> None:
+    assert held(srun(0, 0, 9, 1)) == (None, None)
+    assert held(part(0, 1, 100), alloc_cpus=None, alloc_mem_mib=None) == (None, None)
