@@ -9,7 +9,7 @@ or a workflow engine starts inside the job are known by what accounting told of 
 from __future__ import annotations
 
 from models.past.evidence import Evidence
-from models.past.jobs import Learned, PastJob
+from models.past.jobs import Learned
 
 
 def shared_out(evidence: Evidence, dimension: Learned) -> float:
@@ -18,10 +18,8 @@ def shared_out(evidence: Evidence, dimension: Learned) -> float:
     Those count too that are remembered beside the recent jobs: where all of those were cut to what a single step asks
     for, it has all of its job, and no longer shows that it asked.
     """
-    return max((_held_by_steps(job, dimension) for job in evidence.compared), default=0.0)
-
-
-def _held_by_steps(job: PastJob, dimension: Learned) -> float:
     if dimension == "cores":
-        return (job.step_cpus or 0) / job.num_tasks
-    return float(job.step_mem_mib or 0) if dimension == "memory" else 0.0
+        return max([job.step_cpus / job.num_tasks for job in evidence.compared if job.step_cpus], default=0.0)
+    if dimension == "memory":
+        return max([float(job.step_mem_mib) for job in evidence.compared if job.step_mem_mib], default=0.0)
+    return 0.0

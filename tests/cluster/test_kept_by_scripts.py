@@ -15,7 +15,7 @@ STEPS = f"export OMP_NUM_THREADS=4\nsrun -n 1 -c 1 python3 -c 'held = b\"1\" * (
 # Four steps side by side, out of the sight of whoever reads the script.
 STEP_MIB = 300
 FARM = f"for n in 1 2 3 4; do sr''un -n1 -c1 --mem={STEP_MIB} sleep 3 & done; wait\n"
-TASKS = "sr''un -n 4 sleep 2\n"
+TASKS = "sr''un -n 4 -c 2 sleep 2\n"
 SCRIPTS = {
     "steps": STEPS,
     "session": "jupyter() { true; }\njupyter lab --no-browser\n",
