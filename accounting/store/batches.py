@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import BigInteger, Double, Engine, Integer, Select, func, select
 from sqlalchemy.types import TypeEngine
 
@@ -33,6 +34,7 @@ def read_batches(
 ) -> Iterator[pa.Table]:
     """Yield a query's rows in tables of at most `rows`, as they come from the database.
 
+    A figure that is not finite, which no program of ours writes, is null: it is not known.
     StoreError where the store holds a value that does not fit its column's type, which no program of ours writes.
     """
     schema = arrow_schema(query)
@@ -40,13 +42,18 @@ def read_batches(
         for part in connection.execute(query).partitions():
             columns = zip(*part, strict=True)
             try:
-                arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+                arrays = [_array(column, field.type) for column, field in zip(columns, schema, strict=True)]
             except (pa.ArrowException, OverflowError, UnicodeError) as error:
                 raise StoreError(
                     f"the store holds a value that does not fit its column: {error}; "
                     "ingest that time again, or mend the row"
                 ) from None
             yield pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _array(values: tuple[object, ...], kind: pa.DataType) -> pa.Array:
+    array = pa.array(values, kind)
+    return pc.if_else(pc.is_finite(array), array, None) if kind == pa.float64() else array
 
 
 def count_rows(engine: Engine, query: Select[tuple[object, ...]]) -> int:

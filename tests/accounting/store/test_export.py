@@ -215,6 +215,17 @@ def test_a_value_that_no_program_of_ours_wrote_is_one_line(store: Engine, tmp_pa
     assert not (tmp_path / "out.parquet").exists()
 
 
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_a_figure_without_end_is_not_known(store: Engine, tmp_path: Path) -> None:
+    fill(store, [measured(1), measured(2)])
+    with store.begin() as connection:
+        connection.execute(text("UPDATE attempts SET peak_mem_mib = 9e999, cores = -9e999 WHERE job_id = 1"))
+    export(store, "attempts", tmp_path / "out.parquet")
+    rows = {row["job_id"]: row for row in pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist()}
+    assert (rows[1]["peak_mem_mib"], rows[1]["cores"]) == (None, None)
+    assert rows[2]["peak_mem_mib"] is not None
+
+
 @pytest.mark.slow
 def test_memory_stays_bounded(tmp_path: Path) -> None:
     """150,000 rows of 2 KB are 300 MB; reading and writing them takes a fraction of that."""
