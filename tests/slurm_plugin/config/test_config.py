@@ -90,7 +90,7 @@ def test_a_value_of_the_wrong_type_names_its_key(text: str, key: str) -> None:
         ("hook.deadline_ms", ["0", "-1", "1001"], ["1", "1000"]),
         ("models.min_evidence", ["0", "-3"], ["1"]),
         ("models.recent_jobs", ["0"], ["1"]),
-        ("policy.memory_margin", ["-0.1", "nan", "inf"], ["0", "2.5"]),
+        ("policy.memory_margin", ["-0.1", "nan", "inf", "15"], ["0", "2.5"]),
         ("policy.cores_margin", ["-0.1", "nan", "-inf"], ["0.0"]),
         ("policy.memory_floor_mib", ["0", "-128"], ["1"]),
         ("policy.memory_step_mib", ["0"], ["1"]),
@@ -194,7 +194,7 @@ def test_the_path_given_wins_over_the_environment(tmp_path: Path, monkeypatch: p
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
 
 
-@given(TEXT, TEXT, st.integers(1, 1000), st.floats(0, 99), st.floats(0, 1), st.none() | st.integers(0, 10**6))
+@given(TEXT, TEXT, st.integers(1, 1000), st.floats(0, 4), st.floats(0, 1), st.none() | st.integers(0, 10**6))
 def test_what_is_rendered_is_read_back(
     socket: str, url: str, deadline_ms: int, margin: float, saving: float, share: int | None
 ) -> None:
