@@ -1,1 +1,1 @@
-"""Which waiting job had better come first: orders tried by simulating them, within the site's bounds. Pure."""
+"""The order in which waiting jobs had better start: orders are tried by simulation, within the site's bounds. Pure."""

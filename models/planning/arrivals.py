@@ -1,8 +1,8 @@
-"""What may be submitted soon, drawn from what was submitted before: samples of arrivals for a plan. Pure and seeded.
+"""Sample what may be submitted soon from what was submitted before, for a plan. Pure and seeded.
 
-Hour by hour: what comes in an hour of the horizon is what came in the same hour of one of the last days, drawn by lot;
-the same day of the week has the greater chance. So bursts stay bursts, and quiet nights quiet. Where less than a day of
-the past is known, the last hours stand for all. Decides nothing.
+Each hour of the horizon gets the submissions of the same hour on one of the last days, drawn at random; days of the
+same weekday are more likely to be drawn. So bursts stay bursts, and quiet nights stay quiet. If less than a day of
+the past is known, one of the known hours is drawn instead. Decides nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from models.scheduling.room import Amounts, Floats
 
 HOUR_S, DAY_S, WEEK_DAYS = 3600.0, 86_400.0, 7
 LOOKED_BACK_DAYS = 28
-# How far a plan is told of what comes: hundreds of arrivals of a whole day hide what waits now (docs/decisions/0038).
+# How far ahead a plan sees arrivals: the hundreds of arrivals of a whole day would hide what waits now
+# (docs/decisions/0038).
 FORESEEN_S = 2 * HOUR_S
-# How many times as likely the same day of the week is drawn as another day.
+# The same day of the week is drawn this many times as often as another day.
 SAME_DAY = 3.0
-# So many arrivals of a sample are enough for any plan: it looks at hundreds of starts.
+# The most arrivals of a sample. They suffice for any plan, which looks at hundreds of starts.
 MOST_COMING = 2_000
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job that was submitted: when (seconds, any clock), and the rest as of Coming."""
+    """A job that was submitted: when (seconds, on any clock); the other fields are as in Coming."""
 
     at_s: float
     account: int
@@ -51,11 +52,11 @@ def drawn_arrivals(
     seed: int,
     priority: Callable[[float], int],
 ) -> tuple[tuple[Coming, ...], ...]:
-    """Return samples of what comes within a horizon, each in the order of its arrival; none where nothing is known.
+    """Return samples of the arrivals within a horizon, each in order of arrival; no samples if no past is known.
 
-    `times_s` are those of submission, in their order and on the clock of `now_s`; what lies at `now_s` or later is not
-    looked at. `past` tells what was submitted from one place in that order up to another. `priority` is Slurm's own of
-    a job that comes then.
+    `times_s` are the times of submission, sorted and on the clock of `now_s`; those at `now_s` or later are ignored.
+    `past` returns the arrivals from one index in `times_s` up to another. `priority` returns the priority that Slurm
+    itself would give a job that arrives at a given time.
     """
     known = times_s[: bisect_left(times_s, now_s)]
     if not len(known):
@@ -87,7 +88,7 @@ def _sample(
 def _drawn_back_s(
     from_s: float, length_s: float, first_s: float, now_s: float, draw: numpy.random.Generator
 ) -> float:
-    """Return how far back (seconds) the hour lies that stands for one: whole days, or hours where no day is known."""
+    """Draw how far back (seconds) the hour lies that stands for this one: whole days, or hours if no day is known."""
     nearest = max(1, math.ceil((from_s + length_s - now_s) / DAY_S))
     days = [day for day in range(nearest, LOOKED_BACK_DAYS + 1) if from_s - day * DAY_S >= first_s]
     if days:

@@ -1,4 +1,4 @@
-"""What runs in a cell as a rollout begins: made once, as all rollouts of a cell begin alike. Pure."""
+"""What runs in a cell when a rollout begins. It is built once, as all rollouts of a cell begin alike. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from models.simulation.state import Running
 
 
 class Beginning(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs, by number from 0, its ends by the limits in their order, and those limits (seconds from now).
+    """What runs, by number from 0; its ends, sorted; and its limits (seconds from now).
 
-    `windows` know what may run into them; None: there are none, and everybody may use all machines.
+    `windows` knows what may run into them. None: there are no windows, and everybody may use all machines.
     """
 
     running: Mapping[int, Running]
@@ -32,7 +32,7 @@ def beginning_of(
     windows: Sequence[Window],
     only_for: Sequence[frozenset[int] | None],
 ) -> Beginning:
-    """Return how rollouts begin on machines of this capacity; `only_for` and `windows` as of a cell."""
+    """Return how rollouts begin on machines of this capacity; `only_for` and `windows` are as in Cell."""
     runs = {
         number: Running(0.0, held.parts, held.limit_left_s, held.limit_left_s)
         for number, held in enumerate(running)

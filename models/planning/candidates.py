@@ -1,7 +1,7 @@
-"""From a wished order to one that may be used: its factors, the order they really make, and what that brings. Pure.
+"""From a wished order to one that may be used: its factors, the order that they really make, and what it brings. Pure.
 
-No more are moved than may change at once; the rest stays in Slurm's own order. Who would start too late comes first,
-and it is looked at again; what is too late then, too, is refused.
+No more jobs are moved than may change at once; the rest stay in Slurm's own order. Jobs that would start too late are
+put first, and the order is tried again; if jobs are still too late then, the order is refused.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from models.planning.prospects import Ahead, Prospect, prospect_of, value_of
 from models.planning.within_bounds import arranged
 from models.scheduling.room import Floats
 
-# Who may not be moved starts no later than without us, but for what times are rounded to.
+# A job that may not be moved starts no later than without us, apart from rounding.
 KEPT_SLACK_S = 1.0
-# By how much sooner who is late comes first, at least; and how often before fewer are moved.
+# The least step (seconds) by which the turn of a late job is brought forward, and how often that is repeated before
+# fewer jobs are moved.
 LEAST_STEP_S, TURNS_OF_ALL = 600.0, 5
 NOT_CLOSELY = "not looked at closely"
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An order as it would come out: the factors of records, what it brings, and why it may not be used, or ''."""
+    """An order as it would come out: the factor of each record, what it brings, and why it may not be used, or ''."""
 
     order: str
     factors: dict[int, int]
@@ -36,7 +37,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Arranged(msgspec.Struct, frozen=True, kw_only=True):
-    """An order within the bounds, with the factors that make it; `refused` says which bound they cannot keep, or ''."""
+    """An order within the bounds and the factors that make it; `refused` names the bound that they break, or ''."""
 
     factors: dict[int, int]
     places: Floats
@@ -45,9 +46,9 @@ class Arranged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def glimpse(ahead: Ahead, name: str, wished: Floats) -> Candidate:
-    """Return an order as far as bounds let it be, rolled through the first future alone.
+    """Return an order as far as the bounds allow it, rolled through the first future only.
 
-    Neither delays nor factors are looked at yet, so that it may not be used.
+    Neither delays nor factors are checked yet, so the candidate may not be used.
     """
     wished = first_of(ahead, wished, ahead.bounds.most_changes)
     places: Floats = numpy.full(len(wished), math.inf)
@@ -61,10 +62,11 @@ def glimpse(ahead: Ahead, name: str, wished: Floats) -> Candidate:
 
 
 def settle(ahead: Ahead, seen: Candidate, wished: Floats, most_starts: int) -> tuple[Candidate, int]:
-    """Return an order that delays nobody beyond the bound in the mean of all futures, or why not; and starts simulated.
+    """Return an order that keeps the bound on delays, or is refused, and how many starts were simulated for it.
 
-    `seen` is what a glimpse saw of it. Who would start too late comes first sooner, and after some times fewer are
-    moved; until `most_starts` are spent or nobody is moved.
+    Delays are means over all futures. `seen` is what `glimpse` returned for this order. In each turn, jobs that would
+    start too late come first from an earlier moment on; after some turns, fewer jobs are moved as well. It ends when
+    `most_starts` are spent or no job is moved any more.
     """
     urgent, sooner_s = set(ahead.urgent), dict[int, float]()
     spent, moved, step_s = 0, ahead.bounds.most_changes, max(LEAST_STEP_S, ahead.bounds.most_delay_s)
@@ -94,7 +96,7 @@ def _candidate(name: str, found: Arranged, prospect: Prospect, refused: str) -> 
 
 
 def arrange(ahead: Ahead, wished: Floats, urgent: set[int]) -> Arranged:
-    """Return what bounds and factors leave of wished keys."""
+    """Return what bounds and factors leave of the wished keys."""
     pending, bounds = ahead.problem.pending, ahead.bounds
     places: Floats = numpy.full(len(pending), math.inf)
     factors: dict[int, int] = {}
@@ -107,7 +109,8 @@ def arrange(ahead: Ahead, wished: Floats, urgent: set[int]) -> Arranged:
         places[result] = numpy.arange(len(members))
         if result == order:
             continue
-        # Cut to the bound, factors make another order, which has to keep the bounds, too, and to be one.
+        # Factors that were cut to the bound make another order, which has to differ from Slurm's own and keep the
+        # bounds, too.
         if result == members or arranged(pending, members, places, urgent, bounds.most_inversion) != result:
             refused = _out_of_reach(order, factors, bounds.most_factor)
     changes = sum(factor != pending[number].factor for number, factor in factors.items())
@@ -123,9 +126,9 @@ def _out_of_reach(order: list[int], factors: dict[int, int], most_factor: int) -
 
 
 def first_of(ahead: Ahead, wished: Floats, most: int) -> Floats:
-    """Return wished keys of which only the first `most` are left; the rest stays in Slurm's order of places.
+    """Keep the wished keys of only the first `most` records; the rest stay in Slurm's order of places.
 
-    Who is at a limit, and could not start now, is of the last.
+    Records that a limit keeps from starting now are kept last.
     """
     keys: Floats = numpy.full(len(wished), math.inf)
     order = numpy.lexsort((ahead.places, wished, ahead.at_limits))[:most]
@@ -134,7 +137,10 @@ def first_of(ahead: Ahead, wished: Floats, most: int) -> Floats:
 
 
 def too_late(ahead: Ahead, prospect: Prospect) -> list[int]:
-    """Return who starts later than it may, in the mean of futures; who is late in Slurm's own order may stay so."""
+    """Return the records that start later than they may, in the mean of the futures.
+
+    A record that is as late in Slurm's own order may stay so.
+    """
     base_s = numpy.mean([outlook.first_s for outlook in ahead.base[: len(prospect.first_s)]], axis=0)
     kept = numpy.array([bool(job.kept) for job in ahead.problem.pending])
     allowed_s = numpy.where(kept, base_s + KEPT_SLACK_S, numpy.maximum(base_s, ahead.latest_s))
@@ -144,7 +150,7 @@ def too_late(ahead: Ahead, prospect: Prospect) -> list[int]:
 
 
 def _before_kept(ahead: Ahead, late: list[int]) -> set[int]:
-    """Return all before those who are late and may not be moved, which then stay in Slurm's order."""
+    """Return the late records that may not be moved and all before them; these then stay in Slurm's order."""
     found: set[int] = set()
     fixed = {number for number in late if ahead.problem.pending[number].kept}
     for cell in ahead.cells:

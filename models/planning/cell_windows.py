@@ -1,7 +1,7 @@
-"""When a cell's machines are down or reserved, beside what runs on them. Pure.
+"""When a cell's machines are down or reserved, next to what runs on them. Pure.
 
-What runs where a machine is to be down or reserved before its limit holds its part until then, as nothing better can be
-told of it: Slurm would not have started it there had it known.
+A job may run on a machine that is to be down or reserved before the job's limit. Slurm would not have started it
+there, had it known. No better estimate is known, so the job is taken to hold its part until the window begins.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from models.scheduling.room import Amounts, Ints, Parts, amounts_of
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job that runs in a cell: its parts, how much longer at most and likely (seconds), and whose it is.
+    """A job that runs in a cell: its parts, how much longer at most and likely (seconds), and its user.
 
-    It has run for `ran_s`, and `yields` and counts for limits as a Holding does.
+    It has run for `ran_s` (seconds). `yields` and `dues` are as in Holding.
     """
 
     parts: Parts
@@ -36,7 +36,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def windows_beside(
     windows: Sequence[Window], place: dict[int, int], capacity: Ints, running: list[Held]
 ) -> tuple[tuple[Window, ...], list[Held]]:
-    """Return windows that nowhere overlap, nor with what may still run then; and what runs beside them."""
+    """Return windows that overlap neither each other nor what may still run then, and what runs next to them."""
     if not windows:
         return (), running
     of_machine: dict[int, list[tuple[float, float, Amounts]]] = {}
@@ -67,7 +67,7 @@ def windows_beside(
 
 
 def _apart(machine: int, spans: Sequence[tuple[float, float, Amounts]], capacity: Amounts) -> list[Window]:
-    """Return the windows of one machine one behind the other, each at most all it has."""
+    """Return the windows of one machine, one after the other; each takes at most all that the machine has."""
     times = sorted({from_s for from_s, _, _ in spans} | {to_s for _, to_s, _ in spans})
     found = []
     for from_s, to_s in pairwise(times):
@@ -79,7 +79,7 @@ def _apart(machine: int, spans: Sequence[tuple[float, float, Amounts]], capacity
 
 
 def lasting(capacity: Ints, windows: Sequence[Window]) -> Ints:
-    """Return what machines have that does not go for ever."""
+    """Return what machines have, less what windows take for ever."""
     left = capacity.copy()
     for window in windows:
         if math.isinf(window.to_s):

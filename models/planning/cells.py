@@ -1,8 +1,8 @@
-"""A problem cut into cells: machines that some pools share, and all that wants them. Pure.
+"""A problem cut into cells: machines linked by shared pools, with all jobs that want them. Pure.
 
-What waits for one cell never waits for another, so that each is rolled forward, and ordered, by itself. Within a cell
-pools may overlap: jobs are told apart in groups that may use the same machines, by the engine's own «who may use which
-node». A machine on which more runs than it has is full.
+What waits for one cell never waits for another, so each cell is rolled forward, and ordered, by itself. Within a cell
+pools may overlap: jobs are grouped by the machines that they may use, as in the engine's own rule of who may use
+which node. A machine on which more runs than it has counts as full.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ SHORTEST_S = 1e-6
 
 
 class Need(msgspec.Struct, frozen=True, gc=False):
-    """What a task of a record needs on each of its nodes, how often, which group it is of, and its limit (seconds).
+    """What a task of a record needs on each of its nodes, how many tasks there are, their group and limit (seconds).
 
-    `share` is the largest share of any resource of all the cell's machines that a task takes. It may preempt what
-    yields to its `tier`, and `yields` itself once it runs. Each counts for limits by its `dues`.
+    `share` is the largest share of any resource of all the cell's machines that a task takes. The task may preempt
+    what yields to its `tier`, and `yields` itself once it runs. Each task counts for limits by its `dues`.
     """
 
     demand: Amounts
@@ -56,13 +56,13 @@ class Lined(NamedTuple):
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Machines, windows, what runs, and which records wait, in Slurm's own order.
 
-    `capacity` is resources × machines, `free` what of it nothing runs on.
-    `only_for` has the groups that may use each machine; empty: every group all. `groups` has the group of some pools.
-    `stuck` are records that no machine here can ever hold, or that cannot start now; `active` the others, `queue` has
-    them in columns. `in_line` are the active ones and, of the stuck, who keeps its place though it is not out: machines
-    are known only so well, and Slurm may start it. `preempts` says that some that wait, or come, may preempt some.
-    `bounds` is as of a Problem. `limits` are those that bind anybody who waits, here or in other cells, and what is
-    `elsewhere` counts for them; jobs here count for some of them (`counts_for`). `clock` is as of a Problem.
+    `capacity` is resources × machines, `free` the part of it on which nothing runs. `only_for` has the groups that
+    may use each machine; empty: every group may use all. `groups` maps pools to their group. `stuck` are the records
+    that no machine here can ever hold, or that cannot start now; `active` are the others, and `queue` has these in
+    columns. `in_line` are the active records and those stuck ones that keep their place and are not `out`: what we
+    know of machines is not certain, and Slurm may start them. `preempts` says that some job that waits, or comes, may
+    preempt another. `limits` are those that bind any waiting job, here or in other cells; jobs here count for
+    `counts_for`, and what runs `elsewhere` counts, too. `bounds` and `clock` are as in Problem.
     """
 
     capacity: Ints
@@ -87,12 +87,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> Amounts:
-        """What all machines have; of bounds nothing."""
+        """What all machines have together; 0 for bounds."""
         return total_of(self.capacity, self.bounds)
 
 
 def slurm_order(pending: Sequence[Pending]) -> list[int]:
-    """Return the records in the order in which Slurm without our factors looks at them."""
+    """Return the records in the order in which Slurm would consider them without our factors."""
     return sorted(
         range(len(pending)), key=lambda at: (-pending[at].tier, -pending[at].priority, pending[at].job_id)
     )
@@ -123,7 +123,7 @@ def cells_of(problem: Problem) -> list[Cell]:
 
 
 def _limits(problem: Problem) -> dict[str, int]:
-    """Return the limits that bind anybody who waits, or comes."""
+    """Return the limits that bind any job that waits, or comes."""
     waiting = (one.dues for one in problem.pending)
     coming = (one.dues for sample in problem.coming for one in sample)
     names = {due.limit for dues in chain(waiting, coming) for due in dues if due.binds}
@@ -131,7 +131,7 @@ def _limits(problem: Problem) -> dict[str, int]:
 
 
 def _elsewhere(problem: Problem, machines: Container[int], limits: Limits) -> tuple[Elsewhere, ...]:
-    """Return what counts for limits and runs on no machine for which anybody waits."""
+    """Return what counts for limits but runs on no machine for which any job waits."""
     if not limits:
         return ()
     others = [
@@ -143,20 +143,20 @@ def _elsewhere(problem: Problem, machines: Container[int], limits: Limits) -> tu
 
 
 def total_of(capacity: Ints, bounds: int) -> Amounts:
-    """Return what machines (resources × machines) have in all; of the last `bounds` rows nothing."""
+    """Return what machines (resources × machines) have in all; 0 for the last `bounds` rows."""
     resources = amounts_of(capacity[: len(capacity) - bounds].sum(axis=1))
     return (*resources, *([0] * bounds))
 
 
 def ledger_of(cells: Sequence[Cell]) -> Ledger:
-    """Return how much is in use now of the limits of cells that share some, or of all."""
+    """Return how much is in use now of the limits of cells that share some, or of all cells."""
     running = ((held.dues, held.ran_s) for cell in cells for held in cell.running)
     elsewhere = ((one.dues, one.ran_s) for one in cells[0].elsewhere)
     return Ledger(cells[0].limits, chain(running, elsewhere), cells[0].clock)
 
 
 def at_limits(cells: Sequence[Cell], records: int) -> Mask:
-    """Return which of the records could not start now whatever is free."""
+    """Return which of the records could not start now, however much is free."""
     found: Mask = numpy.zeros(records, dtype=numpy.bool_)
     ledger = ledger_of(cells)
     for cell in (cell for cell in cells if cell.counts_for):
@@ -165,7 +165,7 @@ def at_limits(cells: Sequence[Cell], records: int) -> Mask:
 
 
 def home_of(cells: Sequence[Cell], pools: frozenset[int]) -> tuple[int, int] | None:
-    """Return the cell and the group of some pools; None: no machine is for them, or nothing waits for one."""
+    """Return the cell and the group of some pools; None: they have no machine, or nothing waits for one."""
     for number, cell in enumerate(cells):
         if pools in cell.groups:
             return number, cell.groups[pools]
@@ -173,7 +173,7 @@ def home_of(cells: Sequence[Cell], pools: frozenset[int]) -> tuple[int, int] | N
 
 
 def _components(problem: Problem) -> dict[int, int]:
-    """Return what stands for the pools that are reached from each, by machines or by jobs."""
+    """Return, for each pool, the representative of all pools that are linked to it by machines or by jobs."""
     parent: dict[int, int] = {}
 
     def root(pool: int) -> int:
@@ -270,7 +270,7 @@ def _may_preempt(problem: Problem, members: Sequence[int], running: Sequence[Hel
 
 
 def _free(capacity: Ints, running: Sequence[Held]) -> Ints:
-    """Return what is not held by what runs."""
+    """Return what is not held by running jobs."""
     free = capacity.copy()
     parts = [part for held in running for part in held.parts]
     if parts:
@@ -299,7 +299,7 @@ def _groups(pools: Iterable[frozenset[int]]) -> dict[frozenset[int], int]:
 def _running(
     holdings: Sequence[Holding], place: dict[int, int], capacity: Ints, limits: Limits
 ) -> list[Held]:
-    """Return what runs here, no machine above what it has."""
+    """Return what runs here, cut so that no machine holds more than it has."""
     left: list[list[int]] = capacity.T.tolist()
     found = []
     for holding in holdings:

@@ -1,4 +1,4 @@
-"""What no plan can be made of: refused as an error, or told as the reason why nothing is changed. Pure."""
+"""What no plan can be made of: refused with an error, or returned as the reason why nothing is changed. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_COMING = 100_000
 
 
 def check(problem: Problem) -> None:
-    """Refuse values that mean nothing; ModelError says which record it is."""
+    """Refuse values that make no sense; ModelError names the record."""
     for number, machine in enumerate(problem.machines):
         if min(machine.amounts) < 0:
             raise ModelError(f"machine {number} has {machine.amounts}; give amounts of at least 0")
@@ -43,7 +43,7 @@ def _check_resources(problem: Problem) -> None:
 
 
 def nothing_to_plan(problem: Problem, cells: Sequence[Cell]) -> str:
-    """Return why there is nothing to plan, '' if there is."""
+    """Return why there is nothing to plan, or '' if there is something."""
     if not problem.pending:
         return "nothing waits"
     if not problem.machines:

@@ -1,9 +1,9 @@
 """From an order to SiteFactors, with as few changes as possible. Pure.
 
-Effective priorities are Slurm's plus the factor. What stands right as it is with its factor in force stays: a longest
-subsequence of the wished order whose priorities fall by at least one for each place, so that what is between finds
-room. The others are spread evenly between their neighbours. Records that Slurm tells apart by their ids alone (equal
-priorities) and that are wished in that order count as one place.
+The effective priority is Slurm's own plus the factor. Records that are right with the factor in force keep it: a
+longest subsequence of the wished order whose priorities fall by at least one per place, so that the records between
+find room. Those are spread evenly between their neighbours. Records of equal priority, which Slurm orders by id
+alone, count as one place if that order is wished.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from models.planning.problem import Pending
 
-# Between two records whose priorities are ours to choose freely; what comes later fits between.
+# The step between two records whose priorities we may choose freely; later records fit in between.
 GAP = 16
 LEAST, MOST = 1, (1 << 32) - 2
 
@@ -31,10 +31,10 @@ class _Slot(NamedTuple):
 
 
 def factors_of(pending: Sequence[Pending], order: Sequence[int], most_factor: int) -> dict[int, int]:
-    """Return the factor of each record of the order, by its number; those that are kept have the one in force.
+    """Return the factor of each record of the order, by its number; records that are kept have the factor in force.
 
-    Of a tier each; Slurm looks at tiers one after the other. A factor beyond the bound is cut to it, so that the order
-    that results is to be looked at again (`order_of`).
+    Each tier is computed by itself, as Slurm goes through the tiers one after the other. A factor beyond the bound is
+    cut to it, so the caller has to check the order that results (`order_of`).
     """
     found: dict[int, int] = {}
     tiers: dict[int, list[int]] = {}
@@ -52,7 +52,7 @@ def factors_of(pending: Sequence[Pending], order: Sequence[int], most_factor: in
 
 
 def order_of(pending: Sequence[Pending], members: Sequence[int], factors: dict[int, int]) -> list[int]:
-    """Return the order in which Slurm looks at records with these factors."""
+    """Return the order in which Slurm considers records that have these factors."""
     return sorted(
         members,
         key=lambda at: (-pending[at].tier, -effective(pending[at], factors.get(at, 0)), pending[at].job_id),
@@ -79,14 +79,14 @@ def _slots(pending: Sequence[Pending], order: Sequence[int]) -> list[_Slot]:
 
 
 def _stay(slots: Sequence[_Slot]) -> list[int]:
-    """Return the positions that keep their priority: all that are fixed, and the most of the others."""
+    """Return the positions that keep their priority: all that are fixed, and as many of the others as possible."""
     kept: list[int] = []
     begin = 0
     fixed = [at for at, slot in enumerate(slots) if slot.fixed]
     for end in [*fixed, len(slots)]:
         high = slots[begin - 1].priority + slots[begin - 1].place if begin else math.inf
         low = slots[end].priority + slots[end].place if end < len(slots) else -math.inf
-        # The last ones of all may sink no lower than the least priority.
+        # The last records of all may sink no lower than the least priority.
         low = max(low, LEAST + slots[-1].place)
         kept += _longest([(at, slots[at].priority + slots[at].place) for at in range(begin, end)], low, high)
         if end < len(slots):
@@ -96,7 +96,7 @@ def _stay(slots: Sequence[_Slot]) -> list[int]:
 
 
 def _longest(values: Sequence[tuple[int, int]], low: float, high: float) -> list[int]:
-    """Return the positions of a longest subsequence that never rises, between two bounds."""
+    """Return the positions of a longest subsequence that never rises and stays between two bounds."""
     tails: list[int] = []
     ends: list[int] = []
     before: dict[int, int] = {}
@@ -119,7 +119,7 @@ def _longest(values: Sequence[tuple[int, int]], low: float, high: float) -> list
 
 
 def _spread(slots: Sequence[_Slot], kept: Sequence[int]) -> list[int]:
-    """Return the priority of each slot: its own where it is kept, else evenly between those that are."""
+    """Return the priority of each slot: its own if it is kept, else spread evenly between those that are."""
     found = [slot.priority for slot in slots]
     bounds = [-1, *kept, len(slots)]
     for first, last in pairwise(bounds):
@@ -134,7 +134,7 @@ def _spread(slots: Sequence[_Slot], kept: Sequence[int]) -> list[int]:
 
 
 def _ends(slots: Sequence[_Slot], first: int, last: int, steps: int) -> tuple[int, int]:
-    """Return the priorities between which slots are spread; where one side is open, GAP a step. Both never are."""
+    """Return the priorities between which slots are spread; on an open side, GAP a step. One side is never open."""
     if first >= 0 and last < len(slots):
         return slots[first].priority, slots[last].priority
     if first >= 0:

@@ -1,8 +1,8 @@
-"""A cell rolled forward from now in a given order: when what waits would start. Pure; the same input, the same starts.
+"""A cell rolled forward from now in a given order: when what waits would start. Pure; equal input gives equal starts.
 
-It is the simulator's own queue, state and round of EASY (models/simulation) from a beginning in which jobs run already.
-Slurm sees the users' limits; when what runs really ends is given. At most DEPTH tasks are looked at, as bf_max_job_test
-has Slurm do, and of an array AT_ONCE at a time. Decides nothing: orders are others'.
+It uses the simulator's own queue, state and round of EASY (models/simulation), but begins with jobs that already run.
+Slurm's decisions see the users' time limits; the real ends are given. At most DEPTH tasks are considered, like
+Slurm's bf_max_job_test, and at most AT_ONCE tasks of an array at a time. Decides nothing: callers choose the order.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from models.simulation.state import Running, State
 
 DEPTH = 500
 AT_ONCE = 32
-# The places of who comes before all others.
+# The first of the places that come before all others.
 FIRST = -1e9
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A record that comes `at_s` (seconds from now) to a place (less is first), and runs so long."""
+    """A record that comes at `at_s` (seconds from now) to a place (less is first), and runs for `run_s`."""
 
     number: int
     need: Need
@@ -41,9 +41,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Until(msgspec.Struct, frozen=True, kw_only=True):
-    """When a rollout ends: at `until_s`; or from `enough_s` on, once all that `must` have started did; or by work done.
+    """When a rollout ends: at `until_s`; from `enough_s` on, once all of `must` started; or after `most_starts`.
 
-    `most_starts` bounds the work; one that ends by it has seen less than the horizon.
+    `most_starts` bounds the work; a rollout that ends by it has seen less than the horizon.
     """
 
     until_s: float = math.inf
@@ -53,7 +53,7 @@ class Until(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rolled(msgspec.Struct, frozen=True, kw_only=True):
-    """The starts of tasks in their order: of which record (its number), when (seconds) and where; how far it looked."""
+    """The starts of tasks, in order: of which record (its number), when (seconds) and where; and how far it looked."""
 
     numbers: tuple[int, ...]
     starts_s: tuple[float, ...]
@@ -62,10 +62,11 @@ class Rolled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Course(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell that is to be rolled forward: what may start, and how far.
+    """A cell that is to be rolled forward: what may start, and how far to look.
 
-    `ends_s` are those of what runs, in the cell's order. From `first_from_s` on (seconds) a record comes first, among
-    such in the order of `entries`. What happens is seen at multiples of `grid_s` (seconds; 0: at once).
+    `ends_s` are the ends of what runs, in the cell's order. From its time in `first_from_s` on (seconds), a record
+    comes first; several such stay in the order of `entries`. Events are seen at multiples of `grid_s` (seconds; 0: at
+    once).
     """
 
     cell: Cell
@@ -77,7 +78,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rollout:
-    """The loop of one cell; `roll_all` (side_by_side.py) is what others call. `next_s` is when it has to look again."""
+    """The loop of one cell; others call `roll_all` (side_by_side.py). `next_s` is when it has to look again."""
 
     def __init__(self, course: Course, ledger: Ledger, elsewhere: Sequence[Elsewhere]) -> None:
         cell, entries, first_from_s = course.cell, course.entries, course.first_from_s
@@ -94,15 +95,15 @@ class Rollout:
         self.now_s = 0.0
         ends_s = numpy.minimum(course.ends_s, beginning.limits_s)
         in_order = numpy.argsort(ends_s, kind="stable")
-        # Sorted, which is a heap.
+        # A sorted list is a heap.
         self.ends = list(zip(ends_s[in_order].tolist(), in_order.tolist(), strict=True))
         self.next_task = len(beginning.running)
-        # Of each task that waits or started, its record.
+        # The record of each task that waits.
         self.record_of: dict[int, int] = {}
         self.entries = {entry.number: entry for entry in entries}
         self.places = {entry.number: entry.place for entry in entries}
         self.left = {entry.number: entry.need.tasks for entry in entries}
-        # Of how many tasks of a record the round knows.
+        # How many tasks of a record are in the queue.
         self.let_in: dict[int, int] = {}
         self.ahead = sorted((entry.place, entry.number) for entry in entries if entry.at_s <= 0)
         self.arrivals = sorted((-entry.at_s, entry.number) for entry in entries if entry.at_s > 0)
@@ -115,14 +116,15 @@ class Rollout:
         self.awaited = set(course.until.must)
         self.yielding = yielding_of(cell) if cell.preempts else None
         self.ledger = ledger
-        # What each task that runs counts for limits, and since when those that started here do; what runs elsewhere in
-        # the order of its ends (the next one last), and the records that wait for a limit.
+        # What each running task counts for limits, and when those that started here began; what runs elsewhere,
+        # latest end first (so the next end is popped from the back); and the records that wait for a limit.
         self.dues = {task: held.dues for task, held in enumerate(cell.running) if held.dues}
         self.begun_s: dict[int, float] = {}
         self.held = cell.running
         self.elsewhere = [*reversed(elsewhere)]
         self.parked = Parked(ledger)
-        # Those with whom it shares limits, itself too, and whether what ended there may let somebody here start.
+        # The rollouts with which this one shares limits, itself included; and whether an end in one of them may let a
+        # job start here.
         self.peers: Sequence[Rollout] = (self,)
         self.woken = False
         self.next_s = self.seen_s = 0.0
@@ -141,12 +143,12 @@ class Rollout:
 
     @property
     def foremost(self) -> float:
-        """The first place of who might start."""
+        """The first place of any job that might start."""
         own = float(self.state.queue.keys[0]) if len(self.state.queue) else math.inf
         return min(own, self.ahead[0][0]) if self.ahead else own
 
     def look(self) -> None:
-        """Start what may start now, unless it is over, and find out when something happens next."""
+        """Start what may start now, unless the rollout is over, and find when something happens next."""
         self.woken = False
         until = self.until
         if not self.over and self.now_s <= until.until_s:
@@ -154,14 +156,14 @@ class Rollout:
             self.next_s = self._next_s()
             worked = len(self.starts_s) >= until.most_starts
             self.seen_s = self.now_s if worked else min(self.next_s, until.until_s)
-            # Who waits for a limit that others use may be let go on when what they run ends.
+            # A record that waits for a limit which other cells also use may be released when their jobs end.
             idle = self.next_s == math.inf and bool(self.parked) and len(self.peers) > 1
             enough = self.next_s > min(until.until_s, math.inf if self.awaited else until.enough_s)
             self.over = worked or (not idle and (enough or self.next_s == math.inf))
         else:
             self.over = True
         if self.over:
-            # What ends here may still let others elsewhere start.
+            # What ends here may still let jobs in other cells start.
             self.next_s = self._on_grid_s(self._end_s()) if len(self.peers) > 1 else math.inf
 
     def _end_s(self) -> float:
@@ -187,7 +189,7 @@ class Rollout:
         )
 
     def pass_to(self, now_s: float) -> None:
-        """Let happen what does until a moment."""
+        """Apply everything that happens up to a moment."""
         self.now_s = now_s
         self.ledger.pass_to(now_s)
         while self.ends and self.ends[0][0] <= now_s:
@@ -222,7 +224,7 @@ class Rollout:
             peer.wake(dues, AT_ONCE)
 
     def wake(self, dues: Dues, most: int) -> None:
-        """Let the first of those that wait for these limits be looked at again."""
+        """Release the first of the records that wait for these limits, to be considered again."""
         for due in dues if self.parked else ():
             self._release(due.limit, most)
 
@@ -232,7 +234,7 @@ class Rollout:
             self.woken = True
 
     def _promote(self) -> None:
-        """Let those come first whose time for that is now, in Slurm's own order among each other."""
+        """Move the records whose time to come first has come to the front, in Slurm's own order among each other."""
         while self.promotions and -self.promotions[-1][0] <= self.now_s:
             _, turn, number = self.promotions.pop()
             if not self.left[number]:
@@ -243,7 +245,7 @@ class Rollout:
             heapq.heappush(self.ahead, (self.places[number], number))
 
     def _take_out(self, number: int) -> None:
-        """Take the tasks of a record that wait out of the queue."""
+        """Take the waiting tasks of a record out of the queue."""
         queue, state = self.state.queue, self.state
         positions = [
             at for at, task in enumerate(queue.ints[NUMBER].tolist()) if self.record_of[task] == number
@@ -255,14 +257,14 @@ class Rollout:
         self.let_in[number] = 0
 
     def _rounds(self) -> None:
-        """Start what may start now, letting in more where some of what was looked at started."""
+        """Start what may start now; let more tasks in if some of those considered started."""
         state = self.state
         while True:
             self._let_in()
             if not state.waiting or not (state.released or state.stale or state.arrived):
                 return
             before = len(self.starts_s)
-            # What comes first preempts before anything may pass it.
+            # The first job preempts before any other may pass it.
             while self.yielding and (start_first(state, self.now_s) or self._preempts(self.yielding)):
                 pass
             easy(state, self.now_s)
@@ -273,7 +275,7 @@ class Rollout:
                 state.queue.remove(0)
                 state.stale = True
             elif len(state.queue) and state.promise is None:
-                # It never fits beside windows that come again and again; nothing else may wait for it.
+                # It never fits next to windows that keep coming; no other job may wait because of it.
                 self._drop_first()
             elif len(self.starts_s) == before or not self.ahead:
                 return
@@ -295,7 +297,7 @@ class Rollout:
         self.parked.add(due, self.places[number], number)
 
     def _passed_over(self, task: int) -> bool:
-        """Whether a task that waits is at a limit; then it waits for that."""
+        """Whether a waiting task is at a limit; if so, its record now waits for that limit."""
         number = self.record_of[task]
         due = self.ledger.barring(self.entries[number].need.dues)
         if due is None:
@@ -314,7 +316,7 @@ class Rollout:
         self.state.enqueue(
             Waiting(
                 number=first,
-                # Its place in the order stands for when it came.
+                # Its place in the order stands for its time of submission.
                 submit_s=place,
                 user=need.group,
                 demand=need.demand,
@@ -350,9 +352,9 @@ class Rollout:
             heapq.heappush(self.ahead, (self.places[number], number))
 
     def _preempts(self, yielding: Yielding) -> bool:
-        """End what Slurm would so that the first that waits can start; whether that is anything.
+        """End what Slurm would end so that the first waiting task can start; return whether anything was ended.
 
-        Who is preempted is looked at no more: queued again, his age begins anew, behind all that waits now.
+        Preempted jobs are not considered again: requeued, their age starts anew, behind all that waits now.
         """
         state = self.state
         if not len(state.queue):
@@ -372,7 +374,7 @@ class Rollout:
 
 
 def yielding_of(cell: Cell) -> Yielding:
-    """Return what of what runs as a rollout begins may be preempted."""
+    """Return which running jobs may be preempted when a rollout begins."""
     found = Yielding(*cell.capacity.shape)
     for task, held in enumerate(cell.running):
         found.started(task, held.yields, held.parts, -held.ran_s, 0.0)

@@ -1,7 +1,8 @@
-"""What may come: run times drawn between likely and upper, arrivals of a forecast; and the queue rolled through them.
+"""What may come: run times drawn between likely and upper, and arrivals of a forecast; the queue rolled through them.
 
-A run time is log-normal: `likely_s` is its median, `upper_s` is taken for its 95 % quantile, and its limit ends it. Of
-what runs no upper bound is known: its limit is taken for one, and a factor at most. Decides no order. Pure.
+A run time is log-normal: `likely_s` is its median, `upper_s` its 95 % quantile, and its limit ends it. No upper bound
+is known for running jobs: the limit is taken for one, but at most `most_left` times the likely rest. Decides no
+order. Pure.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from models.planning.problem import Coming, Pending, Problem
 from models.planning.side_by_side import roll_all
 from models.scheduling.room import Amounts, Floats
 
-# Of a long queue what happens is seen every so often, as Slurm's backfill does by default (bf_interval): a plan sees
-# further ahead for the same work.
+# Rollouts of long queues see events only this often, as Slurm's backfill does by default (bf_interval), so that a
+# plan sees further ahead for the same work.
 LONG_TASKS, GRID_S = 1_000, 30.0
 # The standard normal's 95 % quantile.
 UPPER_DEVIATIONS = 1.6449
@@ -30,10 +31,11 @@ SHORTEST_S = 1.0
 
 
 class Doubt(NamedTuple):
-    """How wrong run times may be: which share of that is alike for all jobs of a user, and of what runs, at most.
+    """How wrong run times may be.
 
-    The second is by which factor it may run on longer than likely. What is drawn for each job by itself averages out
-    over a queue; what is guessed wrong of a user's next job is wrong of all of them.
+    `alike` is the share of the variance that is common to all jobs of a user. `most_left` is the largest factor by
+    which what is left of a running job may exceed the likely rest. Errors drawn for each job by itself average out
+    over a queue; an error in the guess of a user's next job is common to all of them.
     """
 
     alike: float
@@ -42,13 +44,13 @@ class Doubt(NamedTuple):
 
 # Each job by itself: how plans compare orders.
 BY_ITSELF = Doubt(alike=0.0, most_left=math.e)
-# For intervals. What is left of a run is spread about as widely as an exponential: its 95 % quantile is that many times
-# its median, or more where some runs are far longer than others.
+# For intervals. What is left of a run spreads about as widely as an exponential, whose 95 % quantile is 4.3 times its
+# median, or more widely where some runs are far longer than others (docs/decisions/0048).
 IN_ALL = Doubt(alike=0.5, most_left=math.exp(1.9))
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job that a forecast expects: when it comes (seconds), and how many of those that wait are before it."""
+    """A job that a forecast expects: when it comes (seconds), and how many of the waiting records are before it."""
 
     number: int
     cell: int
@@ -59,9 +61,9 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Future(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that may come: the run of each waiting record, the ends of what runs in each cell, arrivals.
+    """One possible future: the run time of each waiting record, the ends of what runs in each cell, and arrivals.
 
-    What happens is seen at multiples of `grid_s`, 0: at once.
+    Events are seen at multiples of `grid_s` (seconds), 0: at once.
     """
 
     run_s: Floats
@@ -79,7 +81,7 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def likely_future(problem: Problem, cells: Sequence[Cell], coming: tuple[Coming, ...] = ()) -> Future:
-    """Return the future in which all runs as long as is likely."""
+    """Return the future in which everything runs as long as is likely."""
     run_s = numpy.array([max(SHORTEST_S, job.likely_s) for job in problem.pending])
     ends_s = tuple(numpy.array([held.likely_left_s for held in cell.running]) for cell in cells)
     arrivals = arrivals_of(problem, cells, coming)
@@ -110,20 +112,20 @@ def drawn_future(
 
 
 def _common(problem: Problem, draw: numpy.random.Generator) -> dict[int, float]:
-    """Return by how many deviations the jobs of each user are off."""
+    """Return how far off the jobs of each user are together (standard deviations)."""
     users = sorted({job.user for job in problem.pending} | {held.user for held in problem.running})
     return dict(zip(users, draw.standard_normal(len(users)).tolist(), strict=True))
 
 
 def grid_of(problem: Problem) -> float:
-    """Return how often a rollout of a queue looks (seconds), 0: whenever something happens."""
+    """Return the grid on which a rollout of a queue sees events (seconds); 0: whenever something happens."""
     return GRID_S if sum(job.tasks for job in problem.pending) > LONG_TASKS else 0.0
 
 
 def _drawn(
     median_s: Floats, upper_s: Floats, draw: numpy.random.Generator, alike: Floats, share: float
 ) -> Floats:
-    """Return drawn times; `alike` is what each is off by with others (deviations), `share` how much that counts."""
+    """Return drawn times; `alike` is each job's common error (deviations), `share` its share of the variance."""
     off = math.sqrt(share) * alike + math.sqrt(1 - share) * draw.standard_normal(len(median_s))
     spread = numpy.log(numpy.maximum(upper_s, median_s) / median_s) / UPPER_DEVIATIONS
     drawn: Floats = numpy.maximum(SHORTEST_S, median_s * numpy.exp(spread * off))
@@ -137,9 +139,9 @@ def look_ahead(
     untils: Sequence[Until],
     first_from_s: Floats | None = None,
 ) -> Outlook:
-    """Return what a future brings where what waits has these places (0: first); `untils` has one a cell.
+    """Return what a future brings if the waiting records have these places (0: first); one of `untils` per cell.
 
-    From `first_from_s` on a record comes first (seconds; infinite: never).
+    From its time in `first_from_s` on (seconds; infinite: never), a record comes first.
     """
     courses = []
     for number, (cell, until) in enumerate(zip(cells, untils, strict=True)):
@@ -165,7 +167,7 @@ def look_ahead(
 
 
 def _soon(cell: Cell, first_from_s: Floats | None, until: Until) -> dict[int, float]:
-    """Return who comes first from when on, of those whose moment is looked at."""
+    """Return which records come first and from when on, of those whose moment lies within the rollout."""
     if first_from_s is None:
         return {}
     turns_s = first_from_s[cell.queue.numbers]
@@ -176,11 +178,11 @@ def _soon(cell: Cell, first_from_s: Floats | None, until: Until) -> dict[int, fl
 def _entries(
     cell: Cell, places: Floats, future: Future, until: Until, turns_s: Mapping[int, float]
 ) -> list[Entry]:
-    """Return those that wait in a cell, as far behind as a rollout could come to look at."""
+    """Return the waiting entries of a cell, as far back as a rollout could come to consider."""
     active = cell.queue.numbers
     own, most = places[active], until.most_starts + DEPTH + len(future.arrivals)
     limited = cell.queue.limited
-    # Who is at a limit is passed over, so that however many of them there are, others are looked at.
+    # Records at a limit are passed over; however many of them there are, the others are still considered.
     if most < numpy.count_nonzero(~limited):
         last = numpy.partition(own[~limited], most)[most]
         active = active[(own <= last) | limited | numpy.isin(active, list(turns_s))]
@@ -193,7 +195,7 @@ def _entries(
 
 
 def _coming(cell: Cell, places: Floats, arrivals: Sequence[Arrival]) -> list[Entry]:
-    """Return the arrivals of a cell: behind as many of those that wait as Slurm's own priorities put them."""
+    """Return the arrivals of a cell, each behind as many waiting records as Slurm's own priorities put before it."""
     if not arrivals:
         return []
     in_order = numpy.sort(places[cell.queue.numbers]).tolist()
@@ -206,7 +208,7 @@ def _coming(cell: Cell, places: Floats, arrivals: Sequence[Arrival]) -> list[Ent
 
 
 def arrivals_of(problem: Problem, cells: Sequence[Cell], coming: Sequence[Coming]) -> tuple[Arrival, ...]:
-    """Return the jobs that a forecast expects where something waits, and that a machine there can hold."""
+    """Return the expected jobs of a forecast that come where something waits and a machine can hold them."""
     waiting = [sorted(_rank(problem.pending[number]) for number in cell.active) for cell in cells]
     homes: dict[tuple[frozenset[int], Amounts], tuple[int, int] | None] = {}
     found = []

@@ -1,4 +1,4 @@
-"""What is alike for all orders of a queue in one future, and what starts in an outlook on it. Pure."""
+"""What all orders of a queue share in one future, and the starts of an outlook on it. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from models.scheduling.room import Floats
 
 
 class Ground(msgspec.Struct, frozen=True, kw_only=True):
-    """What is alike for all orders in one future: one value a record, behind them one for each job that is to come.
+    """What all orders share in one future: one value for each record, followed by one for each job to come.
 
-    How many tasks, since when they wait, how long they likely run, by when Slurm gives them up, the share of all
-    machines, and until when each is looked at (-1: it does not count). It is the likely run in futures with drawn ones,
-    too: the slowdown of who waited for days and is drawn to run for seconds would outweigh all others (0038).
+    `tasks` is how many there are, `waited_s` how long they have waited, `run_s` how long they likely run,
+    `start_by_s` when Slurm gives them up, `share` their share of all machines, and `until_s` until when each is
+    looked at (-1: it does not count). `run_s` is the likely run time even in futures with drawn ones: the slowdown of
+    a job that has waited for days and is drawn to run for seconds would outweigh all others (0038).
     """
 
     tasks: Floats
@@ -31,9 +32,9 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def starts_of(ground: Ground, outlook: Outlook, rest_s: Floats, horizon_s: float) -> Starts:
-    """Return the starts of an outlook on a future, simulated as far as the queue as it is was, then estimated.
+    """Return the starts of an outlook on a future: simulated as far as the queue as it is was, estimated after that.
 
-    What does not start within the horizon counts as starting at its end; what a forecast expects counts from its
+    A task that does not start within the horizon counts as starting at its end. A job of the forecast counts from its
     arrival on.
     """
     until_s = ground.until_s
@@ -64,7 +65,7 @@ def starts_of(ground: Ground, outlook: Outlook, rest_s: Floats, horizon_s: float
 def grounds_of(
     problem: Problem, cells: Sequence[Cell], futures: Sequence[Future], base: Sequence[Outlook]
 ) -> list[Ground]:
-    """Return what is alike in each future; `base` has what starts in it where nothing is moved."""
+    """Return what is alike in each future; `base` has what starts in it if nothing is moved."""
     pending = problem.pending
     tasks = numpy.array([float(job.tasks) for job in pending])
     waited_s = numpy.array([job.waited_s for job in pending])

@@ -1,11 +1,11 @@
 """How far starts lie from where they were foreseen, learned from earlier plans, so that intervals hold. Pure.
 
-A rollout does not know that a later plan moves a job, who comes and goes first, or that all that it guessed of one
-user is wrong alike. What came of earlier plans tells how much that is. Each start that was foreseen and came has a
-score, log((start − now + a minute) / (foreseen − now + a minute)); by how far ahead the start was foreseen, an interval
-reaches from a low to a high quantile of them. The two levels are adapted side by side, so that what was promised holds
-whatever the site does: adaptive conformal inference (Gibbs, Candès, NeurIPS 2021), where nothing has to be
-exchangeable. While few starts are known, most of the rollout's own interval is left.
+A rollout does not know that a later plan moves a job, which jobs come later and go first, or that all its guesses for
+one user are off together. The outcomes of earlier plans tell how much that is. Each start that was foreseen and came
+has a score, log((start − now + a minute) / (foreseen − now + a minute)); an interval reaches from a low to a high
+quantile of the scores of starts that were foreseen as far ahead. The two levels are adapted independently, so that
+what was promised holds whatever the site does: adaptive conformal inference (Gibbs, Candès, NeurIPS 2021), which
+needs no exchangeability. While few starts are known, most of the rollout's own interval is kept.
 """
 
 from __future__ import annotations
@@ -26,29 +26,31 @@ Flags = npt.NDArray[numpy.bool_]
 
 DAY_S = 86_400.0
 LOOKED_BACK_S = 28 * DAY_S
-# What came so long ago counts half.
+# An outcome this old counts half.
 HALF_LIFE_S = 14 * DAY_S
-# How far ahead a start is foreseen: below ten minutes, an hour, six hours, and more.
+# How far ahead a start is foreseen (its lead): below ten minutes, an hour, six hours, and more.
 LEADS_S = (600.0, 3600.0, 21_600.0)
-# A minute more or less is the advisor's own period and Slurm's: a job that could start at once is not foreseen closer.
+# The advisor's own period, and Slurm's, is about a minute: even a job that could start at once is not foreseen more
+# closely.
 GRAIN_S = 60.0
-# Fewer starts than this tell nothing. So many, each from another plan, count as much as what they are blended with: of
-# all leads with the rollout's own interval, of one lead with those of all.
+# Fewer starts than this tell nothing. AS_MUCH starts, each from another plan, weigh as much as what they are blended
+# with: those of all leads as much as the rollout's own interval, those of one lead as much as those of all leads.
 LEAST_STARTS, AS_MUCH = 5, 10.0
-# By how much a level moves for one start, of its own lead and of others; and between which it stays.
+# How much a level moves for one start of its own lead, and which share of that for starts of other leads; the least
+# and the largest level.
 STEP, BESIDE = 0.02, 0.3
 LEAST_LEVEL, MOST_LEVEL = 0.02, 0.25
-# No end of an interval is further than a hundred times (or a hundredth) of what is foreseen, nor nearer than a quarter
-# of what the rollout says (in logarithms).
+# No end of an interval is further than a hundred times (or a hundredth) of what is foreseen, nor nearer than a
+# quarter of what the rollout says (in logarithms).
 MOST_LOG = math.log(100.0)
 LEAST_SHARE = 0.25
 
 
 class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
-    """Starts that were foreseen, a row each (unix seconds).
+    """Starts that were foreseen, one row each (unix seconds).
 
-    When it was told, which start was, within which interval (NaN: none was told), and when it came (NaN: the job waits
-    still, so that its start is censored).
+    `told_s` is when the forecast was made, `foreseen_s` the start that it named, `low_s` and `high_s` the interval
+    (NaN: none was given), `started_s` the real start (NaN: the job still waits, so its start is censored).
     """
 
     told_s: Floats
@@ -61,7 +63,7 @@ class Outcomes(msgspec.Struct, frozen=True, kw_only=True):
 class Reach(NamedTuple):
     """How far an interval reaches to both sides of a foreseen start, as logarithms of at least 0.
 
-    `trust` is how much of that counts beside the rollout's own, 0 to 1.
+    `trust` is the weight of that against the rollout's own interval, 0 to 1.
     """
 
     low_log: float
@@ -70,7 +72,7 @@ class Reach(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """What came of starts, a row each: the score, whether it came (else at least that), what it counts, and now."""
+    """Outcomes of starts, one row each: the score, whether it came (else at least that), its weight, and that aged."""
 
     log: Floats
     came: Flags
@@ -82,13 +84,13 @@ class Scores(NamedTuple):
         return Scores(self.log[which], self.came[which], self.counts[which], self.aged[which])
 
 
-# One for each lead, of the same trust; none: intervals stay as rollouts say.
+# One for each lead, all with the same trust; none: intervals stay as rollouts give them.
 Calibration = tuple[Reach, ...]
 UNCALIBRATED: Calibration = ()
 
 
 def learned(outcomes: Outcomes, now_s: float) -> Calibration:
-    """Return what earlier plans tell of intervals now; rows that make no sense, or lie ahead, count for nothing."""
+    """Return what earlier plans teach about intervals; rows that make no sense, or lie in the future, are ignored."""
     known = _sound(outcomes, now_s)
     if numpy.isfinite(known.started_s).sum() < LEAST_STARTS:
         return UNCALIBRATED
@@ -105,18 +107,18 @@ def learned(outcomes: Outcomes, now_s: float) -> Calibration:
 
 
 def is_settled(calibration: Calibration) -> bool:
-    """Return whether what was learned counts for more than what the rollout says."""
+    """Return whether what was learned weighs at least as much as the rollout's own interval."""
     return bool(calibration) and calibration[0].trust >= 0.5
 
 
 def leads_of(ahead_s: Floats) -> Ints:
-    """Return of each start how far ahead it is foreseen, as a place in LEADS_S."""
+    """Return the lead of each start, as a position in LEADS_S."""
     found: Ints = numpy.searchsorted(LEADS_S, ahead_s, side="right")
     return found
 
 
 def scores_of(outcomes: Outcomes, now_s: float) -> Floats:
-    """Return how much longer than foreseen each took so far, as logarithms; below 0: it came sooner."""
+    """Return how much longer than foreseen each start took so far, as logarithms; below 0: it came sooner."""
     until_s = numpy.where(numpy.isfinite(outcomes.started_s), outcomes.started_s, now_s)
     came_s = numpy.maximum(0.0, until_s - outcomes.told_s)
     ahead_s = numpy.maximum(0.0, outcomes.foreseen_s - outcomes.told_s)
@@ -127,10 +129,10 @@ def scores_of(outcomes: Outcomes, now_s: float) -> Floats:
 
 
 def _sound(outcomes: Outcomes, now_s: float) -> Outcomes:
-    """Return the rows that can be true, in the order in which they came."""
+    """Return the rows that can be true, in the order of their starts."""
     told_s = outcomes.told_s
     until_s = numpy.where(numpy.isnan(outcomes.started_s), now_s, outcomes.started_s)
-    # Slurm tells whole seconds. NaN is never true.
+    # Slurm reports whole seconds. NaN is never true.
     which = (
         (told_s >= now_s - LOOKED_BACK_S)
         & (told_s <= now_s)
@@ -143,7 +145,7 @@ def _sound(outcomes: Outcomes, now_s: float) -> Outcomes:
 
 
 def _weights(told_s: Floats, leads: Ints) -> Floats:
-    """Return what each start counts: those of one plan and lead as the root of their number, as they err alike."""
+    """Return the weight of each start: those of one plan and lead weigh the root of their number, as they err alike."""
     _, which, counts = numpy.unique(
         numpy.stack([told_s, leads]), axis=1, return_inverse=True, return_counts=True
     )
@@ -152,10 +154,10 @@ def _weights(told_s: Floats, leads: Ints) -> Floats:
 
 
 def _levels(known: Outcomes, leads: Ints, weights: Floats, now_s: float) -> list[list[float]]:
-    """Return at which share of starts intervals are to begin, and above which to end, by lead.
+    """Return, by lead, the shares of starts that intervals are to leave out below and above.
 
-    Each start that was missed to one side lowers that side's level, each that was not raises it a little. Who waits
-    beyond his interval is missed before he has started.
+    Each start missed on one side lowers that side's level; each that was not raises it a little. A job that waits
+    beyond its interval is missed before it has started.
     """
     levels = [[LOW, LOW] for _ in range(len(LEADS_S) + 1)]
     waits = numpy.isnan(known.started_s)
@@ -172,7 +174,7 @@ def _levels(known: Outcomes, leads: Ints, weights: Floats, now_s: float) -> list
 
 
 def _reach(scores: Scores, own: Flags, levels: Sequence[float]) -> Reach:
-    """Return the quantiles of a lead, as far as it has starts of its `own`, else of all."""
+    """Return the quantiles of a lead: from its `own` starts as far as there are enough, else from all."""
     low, high = _quantiles(scores, levels)
     if (own & scores.came).sum() >= LEAST_STARTS:
         share = _trust(scores.of(own))
@@ -182,13 +184,13 @@ def _reach(scores: Scores, own: Flags, levels: Sequence[float]) -> Reach:
 
 
 def _trust(scores: Scores) -> float:
-    """Return how much starts count beside what they are blended with."""
+    """Return the weight of starts against what they are blended with, 0 to 1."""
     starts = float(scores.counts[scores.came].sum())
     return starts / (starts + AS_MUCH)
 
 
 def _quantiles(scores: Scores, levels: Sequence[float]) -> tuple[float, float]:
-    """Return how far below and above 0 (at least 0) scores lie but for these shares of them (Kaplan, Meier 1958)."""
+    """Return how far below and above 0 (at least 0) all but these shares of the scores lie (Kaplan, Meier 1958)."""
     order = numpy.argsort(scores.log, kind="stable")
     at_risk = numpy.cumsum(scores.aged[order][::-1])[::-1]
     left = numpy.cumprod(1 - numpy.where(scores.came[order], scores.aged[order] / at_risk, 0.0))
@@ -203,7 +205,7 @@ def _quantiles(scores: Scores, levels: Sequence[float]) -> tuple[float, float]:
 def calibrated(
     calibration: Calibration, start_s: Floats, low_s: Floats, high_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Return intervals (seconds from now) as what came of earlier ones would have them; the start lies within.
+    """Return intervals (seconds from now), calibrated by the outcomes of earlier ones; the start lies within.
 
     What is beyond the horizon (infinite) stays there.
     """
@@ -222,7 +224,7 @@ def calibrated(
 
 
 def _blended(own: Floats, learned_log: Floats, trust: Floats) -> Floats:
-    """Return how far one end reaches (logarithms): the rollout's own and what was learned, within bounds."""
+    """Return how far one end reaches (logarithms): the rollout's own and the learned reach, blended within bounds."""
     own = numpy.minimum(own, MOST_LOG)
     found: Floats = numpy.maximum(LEAST_SHARE * own, (1 - trust) * own + trust * learned_log)
     return found

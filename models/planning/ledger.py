@@ -1,9 +1,9 @@
-"""What jobs have together of a limit of their account, QOS or array while they run: Slurm's limits at a time. Pure.
+"""What running jobs use together of limits of their account, QOS or array: Slurm's limits on use at a time. Pure.
 
-Who would go beyond one is passed over, and holds nobody up, until something that counts for it ends. A limit is known
-by its name, which stands for the same from plan to plan. Of some, a job counts less the longer it runs (GrpTRESRunMins:
-the time that it may still use); Slurm counts that anew from time to time. Of others, what it has run is used up when
-it ends (GrpTRESMins).
+A job that would exceed one is passed over, and holds nobody up, until something that counts for the limit ends. A
+limit is known by its name, which means the same from plan to plan. For some limits, a job counts less the longer it
+runs (GrpTRESRunMins: the time that it may still use); Slurm recounts those from time to time. For others, what a job
+has used so far stays used when it ends (GrpTRESMins).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import NamedTuple
 import msgspec
 
 Limits = Mapping[str, int]
-# What is not a whole number is as good as equal within this.
+# Amounts that are not whole numbers count as equal within this.
 _SLACK = 1e-3
 _SOON = 1e-6
 
 
 class Due(NamedTuple):
-    """So much a job counts for a limit from its start on, less by `falls` each second that it runs.
+    """How much a job counts for a limit from its start on, less `falls` for each second that it runs.
 
-    One that does not `bind` it may be exceeded by its start. It may start where `asks` are left; 0: the amount. Of what
-    it `spends` each second it gives nothing back when it ends.
+    The job may exceed a limit that does not `bind` it. It may start if `asks` are left; 0: `amount`. What it `spends`
+    each second is not given back when it ends.
     """
 
     limit: str
@@ -38,7 +38,7 @@ class Due(NamedTuple):
 
     @property
     def needs(self) -> int:
-        """How much has to be left for it to start."""
+        """How much has to be left for the job to start."""
         return self.asks or self.amount
 
 
@@ -46,7 +46,7 @@ Dues = tuple[Due, ...]
 
 
 class Elsewhere(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What runs where nothing is planned counts, too, as long as it likely does. It has run for `ran_s` (seconds)."""
+    """A job that runs where nothing is planned and counts while it likely runs. It has run for `ran_s` (seconds)."""
 
     dues: Dues
     left_s: float
@@ -54,28 +54,28 @@ class Elsewhere(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Clock(msgspec.Struct, frozen=True, kw_only=True):
-    """When Slurm counts anew what falls: at `at_s` (any one time, seconds), and each `every_s` before and after it.
+    """When Slurm recounts what falls: at `at_s` (any one such time, seconds) and each `every_s` before and after it.
 
-    0: all the time.
+    `every_s` 0: all the time.
     """
 
     at_s: float = 0.0
     every_s: float = 0.0
 
     def last_s(self, now_s: float) -> float:
-        """Return when it last did."""
+        """Return the last recount."""
         if not self.every_s:
             return now_s
         return self.at_s + math.floor((now_s - self.at_s) / self.every_s + _SOON) * self.every_s
 
     def next_s(self, from_s: float) -> float:
-        """Return when it next does, `from_s` or later."""
+        """Return the next recount, at `from_s` or later."""
         if not self.every_s or math.isinf(from_s):
             return from_s
         return self.at_s + math.ceil((from_s - self.at_s) / self.every_s - _SOON) * self.every_s
 
     def as_of(self, later_s: float) -> Clock:
-        """Return the same for who counts seconds from a moment that is so much later."""
+        """Return this clock for a caller whose zero is `later_s` later."""
         return Clock(at_s=self.at_s - later_s, every_s=self.every_s)
 
 
@@ -83,12 +83,12 @@ CONTINUOUS = Clock()
 
 
 class _Falling:
-    """How much is in use of a limit of what falls, as Slurm last counted it."""
+    """How much is in use of a limit that falls, as of Slurm's last recount."""
 
     def __init__(self, counted_s: float) -> None:
         self.used = 0.0
         self.counted_s = counted_s
-        # By how much it falls a second, and how much less the first time, as some began in between.
+        # How much it falls each second; and how much less at the next recount, as some jobs began since the last one.
         self.rate = self.late = 0.0
 
     def pass_to(self, counted_s: float) -> None:
@@ -103,12 +103,12 @@ class _Falling:
 
 
 class Ledger:
-    """How much of each limit is in use, at a moment: 0 at first."""
+    """How much of each limit is in use at a moment, which is 0 at first."""
 
     def __init__(
         self, most: Limits, in_use: Iterable[tuple[Dues, float]] = (), clock: Clock = CONTINUOUS
     ) -> None:
-        """Count what is in use: dues, and for how long they have been (seconds)."""
+        """Count what is in use: pairs of dues and how long they have been counting (seconds)."""
         self._most, self._clock = most, clock
         self._now_s, self._counted_s = 0.0, clock.last_s(0.0)
         self._used = defaultdict[str, float](float)
@@ -122,11 +122,11 @@ class Ledger:
             self._now_s, self._counted_s = now_s, self._clock.last_s(now_s)
 
     def take(self, dues: Dues, begun_s: float = 0.0) -> None:
-        """Count what starts, or did at a moment."""
+        """Count a job that starts now, or that began at `begun_s`."""
         self._add(dues, begun_s, 1, self._counted_s)
 
     def give(self, dues: Dues, begun_s: float = 0.0) -> None:
-        """Count no longer what has ended, and had begun at a moment."""
+        """Stop counting a job that began at `begun_s` and has ended."""
         self._add(dues, begun_s, -1, self._now_s)
 
     def _add(self, dues: Dues, begun_s: float, times: int, spent_s: float) -> None:
@@ -146,7 +146,7 @@ class Ledger:
         return found
 
     def barring(self, dues: Dues) -> Due | None:
-        """Return the first that lets no such job start now; None: all do. A limit that is not known does."""
+        """Return the first due that bars such a job from starting now; None: none does. Unknown limits bar nothing."""
         used, most = self._used, self._most
         for due in dues:
             if not due.binds or due.limit not in most:
@@ -159,11 +159,11 @@ class Ledger:
         return None
 
     def fits(self, limit: str, needs: int) -> bool:
-        """Whether so much is left now."""
+        """Whether that much of a limit is left now."""
         return self.in_use(limit) + needs <= self._most[limit] + _SLACK
 
     def fits_at_s(self, limit: str, needs: int) -> float:
-        """Return from when on so much is left if nothing starts or ends; infinite: that does not help."""
+        """Return from when on that much is left if nothing starts or ends; infinite: time alone does not help."""
         if limit not in self._falling or self.fits(limit, needs):
             return 0.0 if self.fits(limit, needs) else math.inf
         found = self._fallen(limit)
@@ -177,43 +177,43 @@ class Ledger:
         return self._fallen(limit).used if limit in self._falling else self._used[limit]
 
     def never(self, dues: Dues) -> bool:
-        """Whether a job is beyond a limit by itself."""
+        """Whether a job exceeds a limit all by itself."""
         most = self._most
         return any(due.binds and due.needs > most.get(due.limit, due.needs) for due in dues)
 
 
 class Parked:
-    """The records that wait for limits: by how much they need, those of one need by their places (less is first)."""
+    """The records that wait for limits: grouped by how much they need, each group ordered by place (less is first)."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """Nobody waits."""
+        """Begin with no record waiting."""
         self._ledger = ledger
         self._records: dict[str, dict[int, list[tuple[float, int]]]] = {}
-        # From when on the first of those that wait for a limit of what falls fits.
+        # For each limit that falls: when the first of its waiting records fits.
         self._falls_s: dict[str, float] = {}
 
     def __bool__(self) -> bool:
-        """Whether anybody waits."""
+        """Whether any record waits."""
         return bool(self._records)
 
     @property
     def next_s(self) -> float:
-        """When somebody fits though nothing ends (seconds); infinite: that does not come."""
+        """When a record first fits although nothing ends (seconds); infinite: never."""
         return min(self._falls_s.values(), default=math.inf)
 
     def add(self, due: Due, place: float, number: int) -> None:
-        """Have a record wait for what bars it."""
+        """Let a record wait for the due that bars it."""
         heapq.heappush(self._records.setdefault(due.limit, {}).setdefault(due.needs, []), (place, number))
         if due.falls:
             at_s = self._ledger.fits_at_s(due.limit, due.needs)
             self._falls_s[due.limit] = min(at_s, self._falls_s.get(due.limit, math.inf))
 
     def fallen(self, now_s: float) -> list[str]:
-        """Return the limits of which somebody may fit by now."""
+        """Return the limits whose waiting records may fit by now."""
         return [limit for limit, at_s in self._falls_s.items() if at_s <= now_s]
 
     def released(self, limit: str, most: int) -> list[tuple[float, int]]:
-        """Return, and let go, the first of those that fit now, at most so many: their places and numbers."""
+        """Remove and return the first records that fit now, at most `most`: their places and numbers."""
         waiting = self._records.get(limit)
         if waiting is None:
             return []
@@ -235,19 +235,19 @@ class Parked:
     def _look_again(self, limit: str, waiting: Collection[int]) -> None:
         del self._falls_s[limit]
         if waiting:
-            # Who fits already is let go when one of those that were starts, or ends.
+            # A record that already fits is released when one of those released now starts, or ends.
             least = min(waiting)
             fits = self._ledger.fits(limit, least)
             self._falls_s[limit] = math.inf if fits else self._ledger.fits_at_s(limit, least)
 
 
 def of_limits(dues: Dues, limits: Container[str]) -> Dues:
-    """Return what counts for some of these limits."""
+    """Return the dues that count for some of these limits."""
     return tuple(due for due in dues if due.limit in limits) if dues else ()
 
 
 def elsewhere_of(limits: Container[str], found: Iterable[Elsewhere]) -> tuple[Elsewhere, ...]:
-    """Return what runs elsewhere and counts for some of these limits, what ends first first."""
+    """Return what runs elsewhere and counts for some of these limits, the earliest end first."""
     counted = (
         msgspec.structs.replace(one, dues=dues) for one in found if (dues := of_limits(one.dues, limits))
     )
@@ -255,7 +255,7 @@ def elsewhere_of(limits: Container[str], found: Iterable[Elsewhere]) -> tuple[El
 
 
 def sharing(names: Sequence[Collection[str]]) -> list[list[int]]:
-    """Return the places of those that have some limit in common, directly or by others, together."""
+    """Group the positions of those that have a limit in common, directly or through others."""
     found: list[tuple[set[str], list[int]]] = []
     for place, own in enumerate(names):
         known, places = set(own), [place]

@@ -1,7 +1,7 @@
-"""How well a rollout serves what the site wants: one number an objective, less is better. Pure.
+"""How well a rollout serves what the site wants: one number for each objective, less is better. Pure.
 
-Each task of an array counts as a job. Energy is what machines draw while they do nothing: the work itself is assumed to
-draw the same in any order, and all machines alike when idle, so that it is the idle share, as for utilisation.
+Each task of an array counts as a job. Energy is what machines draw while idle. The work itself is assumed to draw the
+same in any order, and all idle machines to draw alike, so energy is measured by the idle share, like utilisation.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy
 from models.planning.problem import Objective
 from models.scheduling.room import Floats
 
-# A slowdown counts jobs shorter than this as if they ran this long (Feitelson's bound).
+# For slowdowns, jobs shorter than this count as if they ran this long (Feitelson's bound).
 SHORT_S = 10.0
 
 
 class Starts(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that start: seconds from now, `weight` (how many), the `share` of all machines, how far was looked."""
+    """Tasks that start: seconds from now, `weight` (how many), their `share` of all machines, how far was looked."""
 
     waited_s: Floats
     start_s: Floats
@@ -31,7 +31,7 @@ class Starts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def at_once(starts: Starts) -> Starts:
-    """Return the same tasks as if all started now, or as they come."""
+    """Return the same tasks as if all started now, or when they arrive."""
     return msgspec.structs.replace(starts, start_s=numpy.maximum(0.0, -starts.waited_s))
 
 
@@ -43,12 +43,12 @@ def mean_slowdown(starts: Starts) -> float:
 
 
 def mean_wait(starts: Starts) -> float:
-    """Return the mean wait, from submission (seconds)."""
+    """Return the mean wait from submission (seconds)."""
     return _mean(starts.waited_s + starts.start_s, starts.weight)
 
 
 def idle(starts: Starts) -> float:
-    """Return the part of the work that could be done by the end which is not."""
+    """Return the share of the work that could be done by `until_s` but is not."""
     used_s = numpy.clip(starts.until_s - starts.start_s, 0.0, starts.run_s)
     wanted = float((starts.weight * starts.share * numpy.minimum(starts.run_s, starts.until_s)).sum())
     used = float((starts.weight * starts.share * used_s).sum())
@@ -56,7 +56,7 @@ def idle(starts: Starts) -> float:
 
 
 def missed(starts: Starts) -> float:
-    """Return the share of tasks that Slurm gives up, as they could not end by their deadline."""
+    """Return the share of tasks that Slurm gives up because they could not end by their deadline."""
     return _mean((starts.start_s > starts.start_by_s).astype(numpy.float64), starts.weight)
 
 

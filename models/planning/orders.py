@@ -1,12 +1,12 @@
-"""The orders that are tried, as a table: from the waiting records to a key each, the least first. Pure.
+"""The orders that are tried, as a table: each maps the waiting records to keys, the least first. Pure.
 
-An order wishes; what the site allows of it is within_bounds.py's. Equal keys stay in Slurm's own order. A new one is a
-line in ORDERS.
+An order only wishes; within_bounds.py decides what the site allows of it. Records with equal keys stay in Slurm's own
+order. To add an order, add a line to ORDERS.
 
 WFP3 and UNICEF: Tang, Lan, Desai, Buettner: Fault-aware, utility-based job scheduling on Blue Gene/P systems (CLUSTER
 2009). F1: Carastan-Santos, de Camargo: Obtaining dynamic scheduling policies with simulation and machine learning
-(SC'17), log10(run)·cores + 870·log10(submit); its submission is counted from the oldest that waits. They take the
-user's limit, or any guess, for run time; here it is the likely one.
+(SC'17), log10(run)·cores + 870·log10(submit); here submission times count from that of the oldest waiting job. The
+papers take the user's limit, or any guess, for the run time; here it is the likely run time.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from models.scheduling.room import MILLI, Floats
 
 AS_IS = "as it is"
 SHORTEST_S = 1.0
-# By how many times its likely run a job counts as younger in `aged`; measured (docs/decisions/0038).
+# In `aged`, a job counts as younger by this many times its likely run time; measured (docs/decisions/0038).
 STRENGTH = 20.0
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
-    """What orders look at, one value a record: Slurm's rank, seconds, cores of a task, its share of the cluster."""
+    """What orders look at, one value per record: Slurm's rank, seconds, cores of a task, its share of the cluster."""
 
     rank: Floats
     likely_s: Floats
@@ -43,7 +43,7 @@ Order = Callable[[Columns], Floats]
 
 
 def columns_of(problem: Problem, rank: Floats, seed: int) -> Columns:
-    """Return the columns of what waits, given Slurm's own ranks."""
+    """Return the columns of the waiting records, given Slurm's own ranks."""
     pending = problem.pending
 
     def column(values: list[float]) -> Floats:
@@ -62,7 +62,7 @@ def columns_of(problem: Problem, rank: Floats, seed: int) -> Columns:
 
 
 def smallest_area(jobs: Columns) -> Floats:
-    """Least of the cluster × time first: what it keeps from others, whatever resource it is short of."""
+    """Least share of the cluster × time first: what a job keeps from others, whatever resource is short."""
     areas: Floats = jobs.share * jobs.likely_s
     return areas
 
@@ -99,10 +99,10 @@ def heap(jobs: Columns) -> Floats:
 
 
 def aged(jobs: Columns) -> Floats:
-    """First come first, but who is likely to run long as if come later: by STRENGTH times that.
+    """First come, first served, as if each job had come later by STRENGTH times its likely run time.
 
-    Where waits are short beside runs that is the shortest first; in a queue of days whoever has waited is passed by
-    few. Two jobs keep their order while both wait.
+    If waits are short compared with run times, this is shortest first; in a queue that lasts days, few jobs pass one
+    that has waited. Two jobs keep their order while both wait.
     """
     return STRENGTH * jobs.likely_s - jobs.waited_s
 

@@ -1,9 +1,9 @@
-"""The plan: of a portfolio of orders, as far as bounds allow them, the one that serves the site's objective best. Pure.
+"""The plan: of several orders, each as far as the bounds allow it, the one that serves the site's objective best. Pure.
 
-For slowdown and wait one order stands: it is taken unless it costs something. For the others the best is taken, and
-where none is better nothing is changed; all are rolled through one future first, the best of them then through all,
-with who would be delayed too much put first. What bounds the work is a count of simulated starts, never a clock, so
-that the same problem, bounds and seed give the same plan.
+For slowdown and wait there is one standing order, taken unless it costs something. For the other objectives the best
+order is taken; if none is better, nothing is changed. All orders are first rolled through one future, then the best
+of them through all futures, with jobs that would be delayed too much put first. The work is bounded by a count of
+simulated starts, never by a clock, so the same problem, bounds and seed give the same plan.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from models.planning.rollout import places_of
 from models.planning.telling import told, unchanged
 from models.scheduling.room import Floats
 
-# So many starts of tasks may be simulated for a plan, and as many of one rollout of the queue as it is.
+# The most starts of tasks that are simulated for a plan; one rollout of the queue as it is gets one SHARE_OF_ONE-th.
 MOST_STARTS = 18_000
 SHARE_OF_ONE = 27
 FOR_INTERVALS = 2_000
 IN_FORCE = "as planned before"
-# Gains that rounding makes.
+# Gains up to this come from rounding.
 ALIKE = 1e-9
-# What stands unless it costs something, and beside which no other is tried: a rollout knows nothing of who comes before
-# the next plan, and to whom Slurm's own order gives the room that is free by then (docs/decisions/0038).
+# The order that stands unless it costs something, and next to which no other is tried: a rollout does not know which
+# jobs arrive before the next plan, nor to which job Slurm's own order gives the room that is free by then
+# (docs/decisions/0038).
 STANDING: dict[Objective, str] = {"slowdown": "aged shortest first", "wait": "aged shortest first"}
-# What is tried first where not all can be.
+# What is tried first if not all orders can be tried.
 FAVOURITES: dict[Objective, str] = {"utilisation": "largest first", "deadlines": "earliest deadline"}
 
 
 class Race(msgspec.Struct, kw_only=True):
-    """What has been tried, what was left out for the work, and the work so far (starts simulated)."""
+    """What has been tried, what was left out to save work, and the work so far (starts simulated)."""
 
     tried: list[Candidate]
     left_out: list[str]
@@ -47,7 +48,7 @@ class Race(msgspec.Struct, kw_only=True):
 
 
 def plan(problem: Problem, bounds: Bounds, seed: int = 1) -> Plan:
-    """Return what is best to do; ModelError where the problem makes no sense (checks.py)."""
+    """Return the best plan; ModelError if the problem makes no sense (checks.py)."""
     check(problem)
     cells = cells_of(problem)
     nothing = nothing_to_plan(problem, cells)
@@ -70,9 +71,9 @@ def plan(problem: Problem, bounds: Bounds, seed: int = 1) -> Plan:
 
 
 def _ahead(problem: Problem, bounds: Bounds, cells: Sequence[Cell], rank: Floats, seed: int) -> Ahead:
-    """Return the queue as it is in a likely future, and in others with drawn run times, each with a forecast's sample.
+    """Return the queue as it is in the likely future and in others with drawn run times, each with a forecast sample.
 
-    Expected starts are means over all of them: one future alone has jobs in it that start early by luck.
+    Expected starts are means over all of them: a single future has jobs in it that start early by luck.
     """
     coming = problem.coming or ((),)
     draw = numpy.random.default_rng(seed)
@@ -85,7 +86,7 @@ def _ahead(problem: Problem, bounds: Bounds, cells: Sequence[Cell], rank: Floats
 
 
 def _wishes(pending: Sequence[Pending], columns: Columns, objective: Objective) -> dict[str, Floats]:
-    """Return the wished keys of each order that is tried: those in force and those of the favourite first."""
+    """Return the wished keys of each order to try: first those in force, then those of the favourite."""
     wishes: dict[str, Floats] = {}
     if objective in STANDING:
         names = [STANDING[objective]]
@@ -95,7 +96,7 @@ def _wishes(pending: Sequence[Pending], columns: Columns, objective: Objective) 
             wishes[IN_FORCE] = -numpy.array([float(job.priority + job.factor) for job in pending])
     for name in names:
         keys = ORDERS[name](columns)
-        # One that tells nobody apart is Slurm's own.
+        # Keys that are all equal mean Slurm's own order.
         if name != AS_IS and (keys != keys[0]).any():
             wishes[name] = keys
     return wishes
@@ -117,10 +118,10 @@ def _glimpse_all(ahead: Ahead, wishes: dict[str, Floats], race: Race) -> list[Ca
 def _settle_best(
     ahead: Ahead, wishes: dict[str, Floats], glimpses: Sequence[Candidate], race: Race
 ) -> Candidate:
-    """Return the best allowed order of those that promise most; what stands, or is as it is, where none gains.
+    """Return the best allowed order of the promising ones; if none gains, the standing order or the queue as it is.
 
-    Where none stands, what is in force stays if it is any better than as it is: to go back would be a change that is
-    worth less than none.
+    Without a standing order, the order in force stays if it is any better than the queue as it is: going back would
+    be a change that is worth less than none.
     """
     as_is, bounds = race.tried[0], ahead.bounds
     stands = STANDING.get(bounds.objective, IN_FORCE)

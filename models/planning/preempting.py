@@ -1,9 +1,9 @@
-"""What of what runs would be taken from whom, by whom, as a rollout goes on: Slurm's preemption. Pure.
+"""Which running jobs Slurm would preempt for which waiting job as a rollout goes on. Pure.
 
-Of the jobs on the nodes that it comes to, Slurm takes those of the lowest tier first, and of these those on the fewest
-nodes (`_gen_job_prio`; 22.05 to 26.05). Which nodes these are goes by the order of its list of jobs, which nobody sees:
-here the fullest of them is taken, as ever. It decides nothing else: who is first in the queue, and whether he fits by
-himself, is the rollout's.
+Of the jobs on the nodes that it considers, Slurm takes those of the lowest tier first, and of these those on the
+fewest nodes (`_gen_job_prio`; 22.05 to 26.05). Which nodes it considers depends on the order of its list of jobs,
+which cannot be seen from outside; here the fullest nodes are taken, as for any placement. Nothing else is decided
+here: the rollout decides which job is first in the queue, and whether it fits without preemption.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from models.scheduling.room import Amounts, Ints, Parts, Room, amounts_of, excee
 
 
 class Victim(NamedTuple):
-    """A task that runs and may be preempted, by who is of a tier above `above`; in Slurm's order."""
+    """A running task that jobs of a tier above `above` may preempt; sorts in Slurm's order."""
 
     above: int
     nodes: int
@@ -33,19 +33,19 @@ class Victim(NamedTuple):
 
 
 class Yielding:
-    """The tasks that run and may be preempted, and what all of them hold (resources × machines), by their `above`."""
+    """The running tasks that may be preempted, and what they hold together (resources × machines), by their `above`."""
 
     def __init__(self, resources: int, machines: int) -> None:
         self._resources = resources
         self._victims: dict[int, Victim] = {}
         self._on: list[dict[int, Victim]] = [{} for _ in range(machines)]
         self._held: dict[int, Ints] = {}
-        # Who is exempt for a while, and until when (seconds).
+        # Tasks that are exempt for a while, and until when (seconds).
         self._exempt: list[tuple[float, Victim]] = []
         self._ended: set[int] = set()
 
     def started(self, task: int, yields: Yields | None, parts: Parts, start_s: float, now_s: float) -> None:
-        """Note that a task runs since `start_s`; one that does not yield is none of ours."""
+        """Note that a task runs since `start_s`; ignore it if it yields to nobody."""
         if yields is None:
             return
         victim, from_s = Victim(yields.above, len(parts), task, parts), start_s + yields.exempt_s
@@ -55,7 +55,7 @@ class Yielding:
             self._add(victim)
 
     def ended(self, task: int) -> None:
-        """Forget a task; one that is none of ours is none."""
+        """Forget a task; ignore it if it may not be preempted."""
         victim = self._victims.pop(task, None)
         if victim is None:
             self._ended.add(task)
@@ -66,11 +66,11 @@ class Yielding:
 
     @property
     def changes_at_s(self) -> float:
-        """Return when the next one is exempt no longer; infinite: never."""
+        """Return when the next task stops being exempt; infinite: never."""
         return self._exempt[0][0] if self._exempt else math.inf
 
     def pass_to(self, now_s: float) -> bool:
-        """Return whether anybody is exempt no longer since the last time."""
+        """Return whether any task stopped being exempt since the last call."""
         before = len(self._victims)
         while self._exempt and self._exempt[0][0] <= now_s:
             victim = heapq.heappop(self._exempt)[1]
@@ -79,7 +79,7 @@ class Yielding:
         return len(self._victims) > before
 
     def chosen(self, tier: int, room: Room, place: Callable[[Room], Parts | None]) -> list[int]:
-        """Return the tasks to end so that a job of a tier finds its place; none where that is not enough."""
+        """Return the tasks to end so that a job of this tier finds its place; none if that is not enough."""
         held = [amounts for above, amounts in self._held.items() if above < tier]
         parts = place(Room(numpy.sum([room.free, *held], axis=0), room.total)) if held else None
         chosen: dict[int, Victim] = {}
@@ -92,7 +92,7 @@ class Yielding:
                 elif victim.above < tier and exceeds(amounts, free):
                     mine.append(victim)
                     free = _sum(free, victim.on(machine))
-            # Slurm looks once more for fewer of them (preempt_reorder_count).
+            # Slurm makes another pass to preempt fewer of them (preempt_reorder_count).
             for victim in mine:
                 without = _sum(free, victim.on(machine), -1)
                 if exceeds(amounts, without):

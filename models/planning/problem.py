@@ -1,4 +1,4 @@
-"""What a plan is made of and what comes out: the queue, what runs, the nodes, the site's bounds. Pure values.
+"""What a plan is made from, and the plan itself: the queue, what runs, the nodes, the site's bounds. Pure values.
 
 Seconds count from the moment of the plan; amounts are in the units of scheduling.room.
 """
@@ -20,31 +20,31 @@ Objective = Literal["slowdown", "wait", "utilisation", "deadlines", "energy"]
 
 
 class Yields(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job that Slurm may preempt, for whoever is of a tier above `above`, once it has run for `exempt_s`."""
+    """A job that Slurm may preempt for any job of a tier above `above`, once it has run for `exempt_s`."""
 
     above: int
     exempt_s: float = 0.0
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A node: what it has in all, and which pools (partitions, or parts of them) it is of."""
+    """A node: what it has in all, and the pools (partitions, or parts of them) to which it belongs."""
 
     amounts: Amounts
     pools: frozenset[int]
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A record that waits. `priority` is Slurm's, `factor` (the SiteFactor in force) left out.
+    """A waiting record. `priority` is Slurm's, without `factor`, the SiteFactor in force.
 
     `demand` is that of one task of an array of `tasks`, over `nodes` nodes in equal parts. It may use machines of any
-    of its `pools`. `likely_s` is the median of how long it is expected to run, `upper_s` a bound that few exceed;
-    without evidence both are its limit. `fair_share` is 0 to 1, more is better; None: it does not count. `kept` says
-    why its place is not ours to change, '' where it is; one that is `out` (held, dependent) cannot start now at all.
-    `unmoved_start_s` is when it would start, or would have started (below 0), had nothing ever been moved; infinite:
-    not known. `deadline_s` is when it has to have ended, if it runs to its limit. Slurm looks at those of a higher
-    `tier` (PriorityTier; with preempt/qos that of its QOS before it) first, whatever their priority. Once it runs it
-    `yields` to others, None: to nobody. Of a user's records none is put behind one of his that has a higher `nice`.
-    A task of it counts for limits by its `dues`.
+    of its `pools`. `likely_s` is the median of its expected run time, `upper_s` a bound that few runs exceed; without
+    evidence both are its limit. `fair_share` is 0 to 1, more is better; None: it does not count. `kept` says why we
+    may not change its place, '' if we may. A record that is `out` (held, dependent) cannot start now at all.
+    `unmoved_start_s` is when it would start, or would have started (below 0), if nothing had ever been moved;
+    infinite: not known. `deadline_s` is when it has to have ended, even if it runs to its limit. Slurm considers
+    records of a higher `tier` (PriorityTier; with preempt/qos that of its QOS before it) first, whatever their
+    priority. Once it runs it `yields` to others, None: to nobody. No record is put behind one of the same user that
+    has a higher `nice`. Each of its tasks counts for limits by its `dues`.
     """
 
     job_id: int
@@ -72,12 +72,12 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def start_by_s(self) -> float:
-        """When Slurm gives it up, as it could not end by its deadline any more (seconds from now; infinite: never)."""
+        """When Slurm gives it up because it could no longer end by its deadline (seconds from now; infinite: never)."""
         return math.inf if math.isinf(self.deadline_s) else self.deadline_s - self.limit_s
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job that runs: where, how long already, how much longer at most, and likely, to whom it yields, its dues."""
+    """A running job: where, how long it has run, how much longer at most and likely, to whom it yields, its dues."""
 
     job_id: int
     account: int
@@ -91,7 +91,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Coming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job that a forecast expects: when it comes, with which priority, and the rest as of Pending."""
+    """A job that a forecast expects: when it comes, and with which priority; the rest is as in Pending."""
 
     at_s: float
     account: int
@@ -108,12 +108,13 @@ class Coming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What the site allows and wants.
 
-    No job is to start more than `most_delay_s` later than without us; who would have started comes first once it has
-    waited nearly as long as the longest does without us. Who has waited `most_wait_s` comes before all that may be
-    moved, in Slurm's own order. Of two jobs of different accounts whose fair-share factors differ by more than
-    `most_inversion`, the better one is never put behind. No factor is beyond ±`most_factor` points, no more than
-    `most_changes` change at once. A plan that is not better by `least_gain` (a share of what an order can change of the
-    objective) is not worth it; what stands stays until it costs as much (planning.py).
+    No job is to start more than `most_delay_s` later than without us; one that would have started without us comes
+    first once it has waited nearly as long as the longest wait without us. A job that has waited `most_wait_s` comes
+    before all that may be moved, in Slurm's own order. Of two jobs of different accounts whose fair-share factors
+    differ by more than `most_inversion`, the better one is never put behind. No factor is beyond ±`most_factor`
+    points, and no more than `most_changes` change at once. A plan is not worth it unless it is better by `least_gain`
+    (a share of what an order can change of the objective); the standing order is kept until it costs as much
+    (planning.py).
     """
 
     objective: Objective = "slowdown"
@@ -135,13 +136,13 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a plan knows. `coming` has one list of arrivals a sample of the forecast; none: no forecast.
+    """All that a plan knows. `coming` has one list of arrivals for each sample of the forecast; empty: no forecast.
 
-    `windows` are what machines lack for a time, for all who are not named by a reservation. `longest_wait_s` is the
-    longest that anybody waits where nothing is moved; 0: not known. So many of the last amounts are `bounds`: how much
-    of a machine those have together that are under each, and nothing to have (models/scheduling/room.py). `limits` has
-    how much may count for each, by name (ledger.py); `elsewhere` counts, too, and is none of `running`. What of it
-    falls Slurm counts anew by `clock`.
+    `windows` are what machines lack for a time, for all jobs that no reservation names. `longest_wait_s` is the
+    longest wait if nothing is moved; 0: not known. The last `bounds` amounts are no resources: each says how much of
+    a machine the jobs under one bound may take together (models/scheduling/room.py). `limits` has how much may count
+    for each limit, by name (ledger.py); what runs `elsewhere` counts, too, and is not in `running`. `clock` is when
+    Slurm recounts limits that fall.
     """
 
     machines: tuple[Machine, ...]
@@ -163,16 +164,16 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         return Ledger(self.limits, chain(running, elsewhere), self.clock)
 
     def shares(self) -> list[float]:
-        """Return the largest share of any resource of all machines that a task of each pending record takes."""
+        """Return the largest share of any resource of all machines that one task of each pending record takes."""
         columns = list(zip(*(machine.amounts for machine in self.machines), strict=True))
         wholes = [max(1, sum(column)) for column in columns[: len(columns) - self.bounds]]
         return [max(a / w for a, w in zip(job.demand, wholes, strict=False)) for job in self.pending]
 
 
 class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A waiting job in a plan: its factor now and then, when it would start without us and with it, from now.
+    """A waiting job in a plan: its factor before and after, and its start (from now) without us and with the plan.
 
-    `low_s` and `high_s` hold 80 % of drawn starts, and once calibrated (0048) of real ones; infinite: not within the
+    `low_s` to `high_s` holds 80 % of drawn starts, and once calibrated (0048) of real ones; infinite: not within the
     horizon.
     """
 
@@ -187,7 +188,7 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """An order that was tried: what the objective came to (less is better), and why it is not used, '' if it may be."""
+    """An order that was tried: its value of the objective (less is better), and why it is not used, '' if it may be."""
 
     order: str
     value: float
@@ -195,7 +196,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is best to do, of what was tried. `order` is «as it is» where that is to change nothing; `why` in words."""
+    """The best of what was tried. `order` is «as it is» if that is to change nothing; `why` says so in words."""
 
     order: str
     why: str

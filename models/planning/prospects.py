@@ -1,9 +1,10 @@
 """What an order would bring: the queue rolled forward through some futures, and its value. Pure.
 
-The queue as it is says how far ahead is looked: to the horizon, or until enough has started for the work that a plan
-may be. Others are looked at as far, and on until all that started then has started, at most by the delay that the site
-bears. Plans are made again and again, so a rollout does what the next ones would: who is three quarters of that delay
-behind its start without us comes first from then on.
+A rollout of the queue as it is sets how far ahead to look: to the horizon, or until as many tasks have started as the
+work for a plan allows. Other orders are looked at as far, and then on until all tasks that had started in that
+rollout have started, at most for as long as the bound on delays. Plans are made again and again, so a rollout does
+what the next plans would do: a job that is three quarters of that bound behind its start without us comes first from
+then on.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from models.planning.tail import tail_s
 from models.planning.within_bounds import urgent_ones
 from models.scheduling.room import Floats, Mask
 
-# How many times as many tasks as may without us may start in a rollout.
+# A rollout of another order may start this many times as many tasks as that of the queue as it is.
 MORE_STARTS = 3
-# Who is behind by this share of the delay that the site bears comes first.
+# A job that is behind by this share of the bound on delays comes first.
 PATIENCE = 0.75
-# So does who would have started without us, once it has waited this share of the longest wait there.
+# So does a job that would have started without us, once it has waited this share of the longest wait there.
 RIPE = 0.95
-# Of the time before Slurm gives a job up no more than this share is taken: expected starts are means.
+# A job may be delayed by no more than this share of the time before Slurm gives it up: expected starts are means.
 DEADLINE_SHARE = 0.5
-# A wait of less than this share of the delay that the site bears, and than so many seconds, is never too long, however
-# short all others were.
+# A wait of less than this share of the bound on delays, and than this many seconds, is never too long, however short
+# all others were.
 GRACE, MOST_GRACE_S = 0.5, 2 * 3600.0
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
     """A queue as it would start without us, in each of some futures; `rest_s` has the estimates behind each rollout.
 
-    `places` are Slurm's own, `latest_s` is by when each record has to start; from `turns_s` on it comes first in a
-    future, and who is `urgent` comes first now. Infinite: none. Who is `at_limits` could not start now.
+    `places` are Slurm's own. `latest_s` is by when each record has to start, `turns_s` from when on it comes first in
+    each future (infinite: never); `urgent` records come first now. Those `at_limits` could not start now.
     """
 
     problem: Problem
@@ -65,10 +66,11 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prospect(msgspec.Struct, frozen=True, kw_only=True):
-    """What an order brings in some of the futures: simulated first starts of records, one row a future, infinite: none.
+    """What an order brings in some of the futures.
 
-    `start_s` is the mean of them, or of estimates where not all were simulated; infinite beyond the horizon. `sunk` is
-    what the value would be if all started now: what no order can change.
+    `first_s` has the simulated first starts of records, one row per future; infinite: none. `start_s` is the mean of
+    them, or of estimates if not all were simulated; infinite beyond the horizon. `sunk` is what the value would be if
+    all started now, which no order can change.
     """
 
     first_s: Floats
@@ -78,7 +80,7 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True):
     starts: int
 
     def gain(self, other: Prospect) -> float:
-        """Return how much better this is than another of the same futures: the share of what is not sunk there."""
+        """Return how much better this is than another of the same futures: a share of what is not sunk there."""
         return (other.value - self.value) / (other.value - other.sunk) if other.value > other.sunk else 0.0
 
 
@@ -90,7 +92,7 @@ def ahead_of(
     places: Floats,
     most_starts: int,
 ) -> Ahead:
-    """Return what happens without us: `places` are Slurm's own, `most_starts` for all cells of a future together."""
+    """Return what happens without us: `places` are Slurm's own, `most_starts` is for all cells of a future together."""
     untils = untils_of(problem, cells, bounds.horizon_s, most_starts)
     base = [look_ahead(cells, places, future, untils) for future in futures]
     rest_s = [
@@ -121,13 +123,13 @@ def ahead_of(
 
 
 def _urgent(problem: Problem, bounds: Bounds, cells: Sequence[Cell], turn_s: Floats) -> frozenset[int]:
-    """Return who has waited too long already, or is late by what would be without us."""
+    """Return the records that have waited too long already, or are late by what would be without us."""
     turns_s = turn_s.tolist()
     return frozenset().union(*(urgent_ones(problem.pending, cell.active, bounds, turns_s) for cell in cells))
 
 
 def _turns_s(problem: Problem, bounds: Bounds, start_s: Floats) -> Floats:
-    """Return from when on each record comes first, as plans to come would have it; infinite: never."""
+    """Return from when on each record comes first, as later plans would have it; infinite: never."""
     turn_s = due_of(problem, bounds, start_s)[1]
     found: Floats = numpy.where(numpy.isfinite(turn_s), numpy.maximum(0.0, turn_s), math.inf)
     return found
@@ -136,9 +138,9 @@ def _turns_s(problem: Problem, bounds: Bounds, start_s: Floats) -> Floats:
 def due_of(problem: Problem, bounds: Bounds, base_s: Floats) -> tuple[Floats, Floats]:
     """Return by when each record has to start, and from when on it comes first (seconds from now).
 
-    Not later than without us by more than the site bears; and who would have started comes first before it has waited
-    as long as the longest does without us. That is told by the problem, else by what is expected of the queue as it
-    is, `base_s`.
+    A record may start later than without us by no more than the bound on delays. One that would have started without
+    us comes first before it has waited as long as the longest wait without us. The start and the longest wait without
+    us are the problem's; if it does not know them, `base_s`, the expected starts of the queue as it is, stands in.
     """
     most_delay_s = bounds.most_delay_s
     unmoved_s = numpy.array([job.unmoved_start_s for job in problem.pending])
@@ -155,7 +157,7 @@ def due_of(problem: Problem, bounds: Bounds, base_s: Floats) -> tuple[Floats, Fl
 
 
 def _bearable_s(problem: Problem, most_delay_s: float, start_s: Floats) -> Floats:
-    """Return by how much each record may be delayed (seconds), so that Slurm need not give it up for its deadline."""
+    """Return by how much each record may be delayed (seconds) without Slurm giving it up for its deadline."""
     start_by_s = numpy.array([job.start_by_s for job in problem.pending])
     found: Floats = numpy.full(len(start_s), most_delay_s)
     known = numpy.isfinite(start_by_s) & numpy.isfinite(start_s)
@@ -172,9 +174,9 @@ def rest_of(
     places: Floats,
     turns_s: Floats | None,
 ) -> Floats:
-    """Return when what did not start until the queue as it is was looked at would, by the estimate of tail.py.
+    """Return when records that had not started by the end of the `base` rollout would, by the estimate of tail.py.
 
-    One value a record, infinite for those that did.
+    One value per record; infinite for those whose tasks had all started.
     """
     found: Floats = numpy.full(len(places), math.inf)
     for cell, rolled, seen in zip(cells, outlook.rolled, base.rolled, strict=True):
@@ -192,7 +194,7 @@ def rest_of(
 
 
 def untils_of(problem: Problem, cells: Sequence[Cell], horizon_s: float, most_starts: int) -> list[Until]:
-    """Return how far each cell is looked at, where that many starts may be in all."""
+    """Return how far each cell is looked at if there may be this many starts in all."""
     waiting = [sum(problem.pending[number].tasks for number in cell.active) for cell in cells]
     return [
         Until(until_s=horizon_s, most_starts=max(1, most_starts * tasks // max(1, sum(waiting))))
@@ -206,7 +208,7 @@ def base_prospect(ahead: Ahead, futures: int) -> Prospect:
 
 
 def value_of(ahead: Ahead, places: Floats) -> Prospect:
-    """Return what an order brings in the first future, looked at no further than it is judged by its value."""
+    """Return what an order brings in the first future, looked at only as far as its value is judged."""
     untils = [
         Until(until_s=rolled.until_s, most_starts=MORE_STARTS * until.most_starts)
         for rolled, until in zip(ahead.base[0].rolled, ahead.untils, strict=True)
@@ -219,8 +221,8 @@ def prospect_of(
 ) -> Prospect:
     """Return what an order brings in all futures; `places` has the place of each record (less is first).
 
-    It is looked on until all that starts without us did. Who is `urgent` comes first now; so others will by and by,
-    some of them so many seconds sooner.
+    It looks on until all that starts without us has started. `urgent` records come first now; others do as their
+    turns come, some of them by `sooner_s` seconds sooner.
     """
     untils = [[_until(ahead, at, rolled) for at, rolled in enumerate(base.rolled)] for base in ahead.base]
     return _rolled(ahead, places, untils, urgent, sooner_s)
@@ -233,7 +235,7 @@ def _rolled(
     urgent: Collection[int],
     sooner_s: Mapping[int, float],
 ) -> Prospect:
-    """Return what an order brings in as many futures as there are lists of how far each cell is looked at."""
+    """Return what an order brings in the first futures: one for each list in `untils`, which has an entry per cell."""
     outlooks, rests_s = [], []
     for number, until in enumerate(untils):
         future, base = ahead.futures[number], ahead.base[number]

@@ -1,6 +1,6 @@
 """When Slurm as it is would start what waits, with an interval: the queue rolled forward in its own order. Pure.
 
-So many starts are simulated; what is behind them is estimated as by a plan (tail.py).
+A limited number of starts is simulated; later ones are estimated as in a plan (tail.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from models.planning.prospects import rest_of
 from models.scheduling.room import Floats
 
 HORIZON_S = 7 * 86_400.0
-# So many starts of tasks are simulated in all.
+# The most starts of tasks that are simulated in all.
 MOST_STARTS = 12_000
 LOW, HIGH = 0.1, 0.9
 
@@ -33,10 +33,11 @@ class StartSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def expected_starts(problem: Problem, samples: int, seed: int = 1) -> list[StartSpan]:
-    """Return when Slurm as it is would start each waiting record, of an array its first task; ModelError as of `check`.
+    """Return when Slurm as it is would start each waiting record (the first task of an array).
 
-    `start_s` is where all runs as long as is likely; of `samples` futures with drawn run times, each with a sample of
-    the forecast in turn, low and high are the 10 and 90 % quantiles. Without samples both are `start_s`.
+    `start_s` is the start if everything runs as long as is likely. Low and high are the 10 and 90 % quantiles over
+    `samples` futures with drawn run times, each with a sample of the forecast in turn; without samples both are
+    `start_s`. ModelError as in `check`.
     """
     check(problem)
     cells = cells_of(problem)
@@ -63,7 +64,7 @@ def expected_starts(problem: Problem, samples: int, seed: int = 1) -> list[Start
 
 
 def _outlook(cells: list[Cell], places: Floats, future: Future, untils: list[Until]) -> Outlook:
-    """Return what a future brings, with estimates within the horizon of what starts behind what was simulated."""
+    """Return what a future brings; starts later than what was simulated are estimated, within the horizon."""
     found = look_ahead(cells, places, future, untils)
     later_s = rest_of(cells, future, found, found, places, None)
     return msgspec.structs.replace(
@@ -72,7 +73,7 @@ def _outlook(cells: list[Cell], places: Floats, future: Future, untils: list[Unt
 
 
 def shared_out(wanted: Sequence[int], most: int) -> list[int]:
-    """Return how much of `most` each gets: what it wants, or as much as any other that gets less than that."""
+    """Return how much of `most` each gets: what it wants, or as much as any other that gets less than it wants."""
     found, left = [0] * len(wanted), most
     in_order = sorted(range(len(wanted)), key=lambda at: wanted[at])
     for done, at in enumerate(in_order):
@@ -91,14 +92,14 @@ def drawn_futures(problem: Problem, cells: list[Cell], samples: int, seed: int) 
 
 
 def places_of(order: list[int]) -> Floats:
-    """Return the place of each record of an order of all."""
+    """Return the place of each record in an order of all."""
     places: Floats = numpy.empty(len(order))
     places[order] = numpy.arange(len(order))
     return places
 
 
 def span_of(start_s: Floats, drawn: list[Outlook]) -> tuple[Floats, Floats]:
-    """Return between which seconds starts lie with 80 %, by drawn futures; what is said lies within."""
+    """Return the 80 % interval of starts in drawn futures (seconds), widened to contain `start_s`."""
     if not drawn:
         return start_s, start_s
     first_s = numpy.array([outlook.first_s for outlook in drawn])

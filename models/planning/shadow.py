@@ -1,8 +1,8 @@
-"""The shadow, the queue as it would be had we never moved anything: what it is made of, and what it learns. Pure.
+"""The shadow: the queue as it would be if we had never moved anything. What it is made of and what it learns. Pure.
 
-Jobs come when they really came and run as long as they really ran, where they have ended by now, else as long as is
-expected by now (shadow_rolling.py has them start). A value that a file can hold. It begins anew from the real queue
-where there is none, or one that does not fit. Times are absolute seconds on the caller's clock.
+Jobs come when they really came. They run as long as they really ran if they have ended by now, else as long as is
+expected by now. shadow_rolling.py starts them. A shadow is a value that fits into a file. It begins anew from the
+real queue if there is none, or none that fits. Times are absolute seconds on the caller's clock.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from models.planning.problem import Holding, Machine
 from models.scheduling.availability import Window
 from models.scheduling.room import Amounts, Parts
 
-# Of longer queues those behind are let in when there is room: nothing looks at them before.
+# In longer queues, later records are let in once there is room: nothing considers them before.
 MOST_WAITING = 20_000
-# A shadow that was left alone for so long begins anew: what came and went since is not known.
+# A shadow that was left alone for this long begins anew: what came and went since is not known.
 OLDEST_S = 6 * 3600.0
 
 Phase = Literal["waits", "runs", "ended"]
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A record as it really is: in which phase, and of how many `tasks` that wait; else as of Pending.
+    """A record as it really is: its phase, and how many of its `tasks` wait; the rest is as in Pending.
 
-    `run_s` is how long it ran, where it has ended, else how long it is expected to run in all, and `ran_s` how long it
-    has run, by what is known now.
+    `run_s` is how long it ran if it has ended, else how long it is expected to run in all; `ran_s` is how long it has
+    run so far, as far as is known now.
     """
 
     job_id: int
@@ -51,7 +51,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A task that runs in the shadow; it certainly runs `ran_s`, which is `run_s` where it really has ended."""
+    """A task that runs in the shadow; it certainly runs for `ran_s`, which equals `run_s` if it has really ended."""
 
     job_id: int
     start_s: float
@@ -68,22 +68,22 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def certain_s(self) -> float:
-        """Return until when it is known what becomes of it."""
+        """Return until when it is certain what becomes of it."""
         return math.inf if self.ran_s >= self.run_s else self.start_s + min(self.ran_s, self.limit_s)
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Of a record that had so many tasks when it was first seen to wait: when those started that did in the shadow."""
+    """The starts in the shadow of a record's tasks, and how many tasks it had when it was first seen to wait."""
 
     tasks: int
     starts_s: tuple[float, ...] = ()
 
 
 class Shadow(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be without us at a moment; `nodes` are the machines by name, `pools` what the numbers of pools mean.
+    """What would be without us at `time_s`.
 
-    That says what rows of types of GPUs mean, too.
-    `came` are records that came after that moment, `longest_s` has the longest wait of each of the last days.
+    `nodes` are the machines by name; `pools` tells what the numbers of pools, and the rows of GPU types, mean. `came`
+    are records that came after that moment. `longest_s` has the longest wait of each of the last days.
     """
 
     time_s: float
@@ -100,7 +100,7 @@ class Shadow(msgspec.Struct, frozen=True, kw_only=True):
 class Site(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster now: machines by name, what they lack for a time (from now), and what the numbers of pools mean.
 
-    `bounds`, `limits`, `elsewhere` and `clock` are as of a Problem.
+    `bounds`, `limits`, `elsewhere` and `clock` are as in Problem.
     """
 
     machines: tuple[Machine, ...]
@@ -114,7 +114,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def begun_anew(site: Site, now_s: float, seen: Iterable[Seen], running: Sequence[Holding]) -> Shadow:
-    """Return the shadow that is the real queue."""
+    """Return a shadow that equals the real queue."""
     waiting = _first([one for one in seen if one.phase == "waits"], MOST_WAITING)
     tasks = [
         Task(
@@ -140,12 +140,12 @@ def begun_anew(site: Site, now_s: float, seen: Iterable[Seen], running: Sequence
 
 
 def usable(shadow: Shadow | None, site: Site, now_s: float) -> bool:
-    """Whether a shadow may be passed on: not from the future, not too old, of these pools."""
+    """Whether a shadow may be passed on: not from the future, not too old, and of these pools."""
     return shadow is not None and 0 <= now_s - shadow.seen_s <= OLDEST_S and shadow.pools == site.pools
 
 
 def on_nodes(shadow: Shadow, nodes: tuple[str, ...]) -> Shadow:
-    """Return a shadow on the nodes that there are now: what runs on others is not looked at any more."""
+    """Return a shadow on the nodes that there are now; what runs on other nodes is dropped."""
     if shadow.nodes == nodes:
         return shadow
     place = {name: number for number, name in enumerate(nodes)}
@@ -160,9 +160,9 @@ def on_nodes(shadow: Shadow, nodes: tuple[str, ...]) -> Shadow:
 
 
 def learned(shadow: Shadow, now_s: float, seen: Sequence[Seen]) -> Shadow:
-    """Return a shadow of the same moment that knows what is seen now: of runs, priorities, who came and who left.
+    """Return a shadow of the same moment that knows what is seen now: run times, priorities, who came and who left.
 
-    What ran and is not seen any more has ended, about in the middle of the time since.
+    What ran and is not seen any more is taken to have ended about in the middle of the time since.
     """
     since_s = (now_s - shadow.seen_s) / 2
     of = {one.job_id: one for one in seen}
@@ -183,7 +183,7 @@ def _still(task: Task, of: Mapping[int, Seen], since_s: float) -> Task:
         return task
     if now:
         return msgspec.structs.replace(task, run_s=now.run_s, ran_s=now.ran_s)
-    # It has ended, or was taken back before it had begun, so that nothing better will be known of it.
+    # It has ended, or was cancelled before it began, so nothing better will be known of it.
     run_s = task.ran_s + since_s if task.ran_s else task.run_s
     return msgspec.structs.replace(task, run_s=run_s, ran_s=run_s)
 
@@ -197,7 +197,7 @@ def _learned(records: Iterable[Seen], of: Mapping[int, Seen], older: int, since_
             run_s = one.ran_s + since_s
             now = msgspec.structs.replace(one, phase="ended", run_s=run_s, ran_s=run_s)
         now = now or one
-        # What runs is told with where it runs; where it might have is as it was while it waited.
+        # A running record is reported with where it runs; where it might run stays as it was while it waited.
         waits = now.phase == "waits"
         yield msgspec.structs.replace(
             one,
@@ -212,7 +212,10 @@ def _learned(records: Iterable[Seen], of: Mapping[int, Seen], older: int, since_
 
 
 def _older(shadow: Shadow, of: Mapping[int, Seen]) -> int:
-    """Return by how many points those who really wait grew older: by as many who does so in the shadow alone."""
+    """Return by how many points (median) records that really wait grew older.
+
+    Records that wait only in the shadow grow by as many.
+    """
     grown = [
         of[one.job_id].priority - one.priority
         for one in (*shadow.waiting, *shadow.came)
@@ -222,11 +225,11 @@ def _older(shadow: Shadow, of: Mapping[int, Seen]) -> int:
 
 
 def _new(shadow: Shadow, seen: Sequence[Seen]) -> list[Seen]:
-    """Return who has come since the shadow was last passed on, or came back; of many those that are first."""
+    """Return the records that came, or came back, since the shadow was last passed on; of many, the first."""
     there = {one.job_id for one in (*shadow.waiting, *shadow.came)} | {one.job_id for one in shadow.running}
     there |= {job_id for job_id, one in shadow.begun.items() if one.starts_s}
     found = [
-        # Who is not known though he came before then came back, or was not let in.
+        # A record that came before then but is not known came back, or had not been let in.
         one if one.came_s > shadow.seen_s else msgspec.structs.replace(one, came_s=shadow.seen_s)
         for one in seen
         if one.job_id not in there and (one.phase == "waits" or one.came_s > shadow.seen_s)

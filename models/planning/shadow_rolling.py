@@ -1,8 +1,9 @@
-"""The shadow, rolled on in Slurm's own order, and what a plan is told of it. Pure.
+"""The shadow, rolled on in Slurm's own order, and what a plan learns from it. Pure.
 
-So each job has a start without us: one that was, or one that is foreseen from what would be, never from the queue that
-we have changed. Whom we hold back would have ended before it has begun: so what is kept is the last moment of which all
-is certain, and what is behind it is simulated again when more is known.
+It gives each job a start without us: one that happened in the shadow, or one foreseen from it, never from the queue
+that we have changed. A job that we hold back would in the shadow have ended before it has really begun, so how long
+it runs is not known yet. So the shadow is kept at the last moment at which all is certain; what follows is simulated
+again when more is known.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from models.planning.shadow import Begun, Seen, Shadow, Site, Task, learned, on_
 from models.planning.side_by_side import roll_all
 from models.scheduling.room import Parts
 
-# Of so many days it is kept how long who waited longest did.
+# For this many days, the longest wait of each day is kept.
 DAYS, DAY_S = 28, 86_400.0
-# So many starts are simulated again; what is older stays as it was taken for.
+# The most starts that are simulated again; older ones stay as they were assumed.
 MOST_AGAIN = 2_000
-# So many starts of tasks are simulated ahead.
+# The most starts of tasks that are simulated ahead.
 FORESEEN_STARTS = 670
 SHORTEST_S = 1.0
 
@@ -41,17 +42,17 @@ class Start(NamedTuple):
 
 
 class Shadows(NamedTuple):
-    """What would be without us: as far as it is certain, which is what is passed on, and as is expected of now."""
+    """What would be without us: up to the last certain moment, which is passed on, and as expected for now."""
 
     certain: Shadow
     now: Shadow
 
 
 def passed_on(shadow: Shadow, site: Site, now_s: float, seen: Sequence[Seen]) -> Shadows:
-    """Return the shadow as far as it is certain what would have been, and as it is expected to be now.
+    """Return the shadow up to the last certain moment, and as it is expected to be now.
 
-    `seen` is all that waits or runs, and what ended since the last time. What waited and is not seen any more was taken
-    back by its user. The first is what is to be passed on the next time: from its moment on all is simulated again, by
+    `seen` is all that waits or runs, and what ended since the last call. What waited and is not seen any more was
+    cancelled by its user. Pass the certain one on to the next call, which simulates all again from its moment on, by
     what is known then; but no more than MOST_AGAIN starts.
     """
     known = learned(on_nodes(shadow, site.nodes), now_s, seen)
@@ -75,7 +76,7 @@ def _at(
     at_s: float,
     really: Collection[int],
 ) -> Shadow:
-    """Return the shadow at a moment; `really` are the records that wait now."""
+    """Return the shadow at a moment; `really` are the records that really wait now."""
     left = {one.job_id: one.tasks for one in records}
     starts_s = {job_id: list(one.starts_s) for job_id, one in known.begun.items() if job_id in really}
     longest_s = dict(known.longest_s)
@@ -115,14 +116,14 @@ def _task(start: Start) -> Task:
         parts=start.parts,
         limit_s=record.limit_s,
         run_s=record.run_s,
-        # Which task of an array is which is not told: its tasks run as long as is expected.
+        # Slurm does not say which task of an array is which, so all run as long as is expected.
         ran_s=record.ran_s if record.tasks == 1 else record.run_s,
         dues=record.dues,
     )
 
 
 def _problem(shadow: Shadow, records: Sequence[Seen], site: Site, now_s: float) -> Problem:
-    """Return what waits, or comes, and runs in a shadow as a plan would see it; `now_s` is when the site is so."""
+    """Return what waits, comes and runs in a shadow as a plan would see it; `site` is as of `now_s`."""
     from_s = shadow.time_s
     return Problem(
         machines=site.machines,
@@ -180,7 +181,7 @@ def _holding(task: Task, from_s: float) -> Holding:
 
 
 def _starts(shadow: Shadow, records: Sequence[Seen], site: Site, to_s: float) -> list[Start]:
-    """Return what starts from the shadow's moment to another, in the order of time."""
+    """Return what starts from the shadow's moment until `to_s`, in order of time."""
     from_s = shadow.time_s
     problem = _problem(shadow, records, site, to_s)
     places = places_of(slurm_order(problem.pending)).tolist()
@@ -209,7 +210,7 @@ def _starts(shadow: Shadow, records: Sequence[Seen], site: Site, to_s: float) ->
 def measured(
     problem: Problem, shadows: Shadows, site: Site, horizon_s: float, tasks: Mapping[int, int]
 ) -> Problem:
-    """Return a problem that knows what would be without us; `tasks` has how many of each record really wait."""
+    """Return a problem that knows what would be without us; `tasks` has how many tasks of each record really wait."""
     certain, now = shadows
     starts_s = foreseen(now, site, horizon_s, tasks)
     return msgspec.structs.replace(
@@ -225,9 +226,9 @@ def measured(
 
 
 def foreseen(now: Shadow, site: Site, horizon_s: float, tasks: Mapping[int, int]) -> dict[int, float]:
-    """Return when records start without us: when they did, or will by what is known now, where that is seen.
+    """Return when records start without us, where that is known: when they did, or will by what is known now.
 
-    `tasks` has how many tasks of each really wait: of an array the next one counts.
+    `tasks` has how many tasks of each really wait: for an array, the start of its next task counts.
     """
     found: dict[int, float] = {}
     for job_id, one in now.begun.items():
@@ -253,6 +254,6 @@ def foreseen(now: Shadow, site: Site, horizon_s: float, tasks: Mapping[int, int]
 
 
 def longest_wait_s(shadow: Shadow) -> float:
-    """Return the longest that anybody has waited without us in the last days, or waits by then."""
+    """Return the longest wait without us, in the last days or of a job that still waits."""
     waits = (shadow.time_s - one.came_s for one in shadow.waiting if not one.out)
     return max((*shadow.longest_s.values(), *waits), default=0.0)

@@ -1,4 +1,4 @@
-"""Cells rolled forward, side by side where their jobs share limits: what ends in one lets others start there. Pure."""
+"""Cells rolled forward, side by side if their jobs share limits: an end in one may let a job start in another. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from models.planning.ledger import elsewhere_of, sharing
 
 
 def roll_all(courses: Sequence[Course]) -> list[Rolled]:
-    """Return when the tasks of what waits would start in each cell; cells whose jobs share limits side by side."""
+    """Return when the waiting tasks would start in each cell; cells whose jobs share limits are rolled side by side."""
     found: dict[int, Rolled] = {}
     for group in sharing([course.cell.counts_for for course in courses]):
         cells = [courses[place].cell for place in group]
@@ -26,7 +26,7 @@ def roll_all(courses: Sequence[Course]) -> list[Rolled]:
 
 
 def _run(rollouts: Sequence[Rollout]) -> None:
-    """Run cells until each is over; at a moment those come first of whom somebody has the first place."""
+    """Run cells until all are over; of those due at the same moment, the one with the foremost waiting job is first."""
     for one in rollouts:
         one.peers = rollouts
     due = rollouts

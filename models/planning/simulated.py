@@ -1,8 +1,8 @@
-"""The planner as advice in a simulation: from what that shows to a problem, and from a plan to keys. Pure state.
+"""The planner as a simulation's advice: from the simulation's state to a problem, from a plan to keys. Pure state.
 
-What the advisor keeps from cycle to cycle is kept here: the factors in force, and the shadow, so that delays do not add
-up. Slurm's own priority is age alone, a point a second, so that a factor is seconds of age.
-It sees jobs by what they ask for; how long one runs it learns when it has ended.
+It keeps what the advisor keeps from cycle to cycle: the factors in force, and the shadow, so that delays do not add
+up. Slurm's own priority is age alone, a point a second, so a factor is seconds of age. Of a job it sees what it asks
+for; how long it runs, it learns when the job has ended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHORTEST_S = 1.0
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a job before it ran: for whom, of which resources how much, on how many nodes, for how long."""
+    """What is known of a job before it runs: whose it is, its demand, on how many nodes, and for how long."""
 
     number: int
     account: int
@@ -44,17 +44,17 @@ class Expectation(Protocol):
     """How long jobs run, learned from those that ended."""
 
     def run_s(self, job: Asked) -> tuple[float, float]:
-        """Return how long a job is likely to run and what few exceed (seconds)."""
+        """Return the likely run time of a job, and one that few exceed (seconds)."""
 
     def left_s(self, job: Asked, ran_s: float) -> float:
-        """Return how much longer one that ran so long is likely to run (seconds)."""
+        """Return how much longer a job that has run for `ran_s` is likely to run (seconds)."""
 
     def ended(self, job: Asked, run_s: float, end_s: float) -> None:
-        """Learn of one that ended, and when."""
+        """Learn from a job that ended, and when."""
 
 
 class PlannedAdvice:
-    """Plans whenever a simulation asks, by what it has been told. `planned` hears of every plan.
+    """Plans whenever a simulation asks, from what it has learned. `planned` is called with every plan.
 
     Arrivals are forecast for `forecast_s` seconds, 0: none.
     """
@@ -86,12 +86,12 @@ class PlannedAdvice:
             nodes=tuple(str(node) for node in own),
         )
         self._came_s: dict[int, float] = {}
-        # What came so far, in the order of its arrival, and when; what it was expected to run then.
+        # What came so far, in order of arrival, and when; with the run time that was expected then.
         self._arrivals: list[Arrival] = []
         self._arrived_s: list[float] = []
         self._factors: dict[int, int] = {}
         self._shadow: Shadow | None = None
-        # What ended since the last plan: its run (seconds).
+        # What ended since the last plan, with its run time (seconds).
         self._ended: list[tuple[int, float]] = []
 
     @property
@@ -100,7 +100,7 @@ class PlannedAdvice:
         return self._period_s
 
     def came(self, number: int, now_s: float) -> None:
-        """Note when a job came; one that comes back keeps its age, as a requeued one does not lose its place here."""
+        """Note when a job came; one that comes back keeps its age: here a requeued job does not lose its place."""
         if number in self._came_s:
             return
         self._came_s[number] = now_s
@@ -238,7 +238,7 @@ def priority_of(came_s: float) -> int:
 
 
 def asked_of(jobs: Workload, account: Sequence[int], cluster: Cluster) -> list[Asked]:
-    """Return what each job of a load asks for; one that no node holds takes as few as would."""
+    """Return what each job of a load asks for; one that no single node holds takes as few nodes as would hold it."""
     nodes = fewest_nodes(Room.of(cluster.capacity[:, : cluster.own]), jobs.asked.T)
     demands = [amounts_of(row) for row in jobs.asked]
     return [

@@ -1,8 +1,9 @@
-"""What is behind the last moment that was simulated: starts by a fluid estimate. Pure.
+"""The starts after the last moment that was simulated: a fluid estimate. Pure.
 
-The cell serves one record after the other, all its tasks together, as fast as if its machines were packed without a
-gap: of each the dominant share × run time passes before the next. It is too early by what packing loses, alike for all
-orders, so it compares orders of a queue that is too long to simulate, and promises nothing.
+The cell serves one record after the other, all tasks of a record together, as fast as if its machines were packed
+without a gap: each record takes its dominant share × run time before the next begins. The estimate is too early by
+what packing loses. That is alike for all orders, so the estimate can compare orders of a queue that is too long to
+simulate; it promises nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from models.scheduling.room import Floats
 
 
 def tail_s(work_s: Floats, places: Floats, turns_s: Floats | None, from_s: float) -> Floats:
-    """Return when what waits at a moment would start, one value a record.
+    """Return when what waits at `from_s` would start, one value per record.
 
-    `work_s` is for how long each takes all machines, `places` say who is first. As in a rollout, from `turns_s` on
-    (seconds; infinite: never) a record comes first; None: nobody does.
+    `work_s` is for how long each record takes all machines; the lowest of `places` is first. As in a rollout, a
+    record comes first from its time in `turns_s` on (seconds; infinite: never); None: none does.
     """
     in_order = numpy.argsort(places, kind="stable")
     work_s = work_s[in_order]
@@ -29,9 +30,9 @@ def tail_s(work_s: Floats, places: Floats, turns_s: Floats | None, from_s: float
 
 
 def _in_turn(work_s: Floats, turns_s: Floats, from_s: float) -> list[float]:
-    """Return when each starts where those whose turn has come pass the others; all in the order of their places."""
+    """Return when each starts if those whose turn has come pass the others; all are in the order of their places."""
     works, turns = work_s.tolist(), [*turns_s.tolist(), numpy.nan]
-    # The last is never due.
+    # The last entry is a sentinel that is never due.
     due = [*numpy.argsort(turns_s, kind="stable").tolist(), len(works)]
     found = [-1.0] * len(works)
     now_s, passed = from_s, 0

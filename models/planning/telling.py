@@ -1,4 +1,4 @@
-"""A plan in words and as values: each job's factor, starts and reason, what was tried, and why this one. Pure."""
+"""A plan in words and as values: each job's factor, starts and reason, what was tried, and why this order. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def told(
     most_starts: int,
     seed: int,
 ) -> Plan:
-    """Return the plan that a candidate is; intervals are by as many drawn futures as `most_starts` leave room for."""
+    """Return the plan of a candidate; intervals come from as many drawn futures as `most_starts` leave room for."""
     gain = best.prospect.gain(as_is.prospect) if best is not as_is else 0.0
     base_s, start_s = as_is.prospect.start_s, best.prospect.start_s
     low_s, high_s = _spans(ahead, best, start_s, most_starts, seed)
@@ -81,10 +81,10 @@ def _factor(job: Pending, factor: int | None) -> int:
 def bounded(
     jobs: tuple[PlannedJob, ...], in_order: Sequence[int], most_changes: int
 ) -> tuple[PlannedJob, ...]:
-    """Return the jobs with no more changes than are allowed: only taking factors back can be more.
+    """Return the jobs with no more changes than are allowed: only plans that take factors back can have more.
 
-    `in_order` is Slurm's own. Who was put behind comes back first, from its beginning on, then who was put ahead, from
-    its end on: so nobody passes on the way whom he passes neither before nor after.
+    `in_order` is Slurm's own. Jobs that were put behind come back first, in Slurm's order, then those that were put
+    ahead, in reverse order: so on the way, no job passes one that it passes neither before nor after.
     """
     changed = [at for at in in_order if jobs[at].before != jobs[at].after]
     behind = [at for at in changed if jobs[at].before < 0]

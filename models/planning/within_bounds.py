@@ -1,10 +1,11 @@
-"""From the order that is wished to the one that the site's bounds leave of it. Pure.
+"""From the wished order to what the site's bounds leave of it. Pure.
 
-Within a segment only: nothing that is behind a record whose place is not ours (`kept`), or of a lower tier, in Slurm's
-order passes it, so that what is kept has the same before it as without us. In a segment, who is urgent (has waited
-long, is overdue, or would start too late otherwise) comes first, in Slurm's own order; with it those whose better fair
-share, or lower Nice, holds them before it. Of what is left each comes where it is wished, but behind all whom Slurm
-would have before it and whose fair share is better by more than the bound, or who are its user's own with a lower Nice.
+Jobs move within a segment only: nothing passes a record before it whose place we may not change (`kept`), or that is
+of a higher tier. So a kept record has the same before it as without us. In a segment, urgent jobs come first, in
+Slurm's own order: those that have waited long, are overdue, or would start too late otherwise. With them come the
+jobs that fair share or Nice holds before them. The others come where they are wished, but behind each job that Slurm
+would have before them and whose fair share is better by more than the bound, or that is the same user's with a lower
+Nice.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy
 from models.planning.problem import Bounds, Pending
 from models.scheduling.room import Floats
 
-# Of one fair share the two largest keys, of different accounts, and those accounts.
+# The two largest keys of one fair share, of different accounts, each with its account.
 _Best = tuple[float, int, float, int]
 _NONE: _Best = (-numpy.inf, -1, -numpy.inf, -1)
 
@@ -29,7 +30,7 @@ def arranged(
     urgent: Collection[int],
     most_inversion: float,
 ) -> list[int]:
-    """Return these records, given in Slurm's order, in the order of their wished keys as far as bounds let them.
+    """Return these records, given in Slurm's order, in the order of their wished keys as far as the bounds allow it.
 
     O(n log n). `wished` and `urgent` are by the records' numbers in `pending`.
     """
@@ -39,13 +40,14 @@ def arranged(
         found += [number for number in segment if number in lifted]
         rest = [number for number in segment if number not in lifted]
         keys = _held_back(pending, rest, wished, most_inversion)
-        # A stable sort: equal keys stay in Slurm's order, which is how one that is held back comes behind its holder.
+        # A stable sort: equal keys stay in Slurm's order, so a record that is held back comes behind the one that
+        # holds it.
         found += [rest[at] for at in numpy.argsort(keys, kind="stable").tolist()]
     return found
 
 
 def segments(pending: Sequence[Pending], members: Sequence[int]) -> list[list[int]]:
-    """Return what may change places among each other; one that is kept is a segment of its own."""
+    """Return groups of records that may change places with each other; one that is kept is a segment of its own."""
     found: list[list[int]] = []
     apart = True
     for number in members:
@@ -60,7 +62,7 @@ def segments(pending: Sequence[Pending], members: Sequence[int]) -> list[list[in
 def urgent_ones(
     pending: Sequence[Pending], members: Sequence[int], bounds: Bounds, turn_s: Sequence[float]
 ) -> set[int]:
-    """Return who has waited too long, or whose turn to come first (seconds from now) has come."""
+    """Return the records that have waited too long, or whose turn to come first (seconds from now) has come."""
     return {
         number for number in members if pending[number].waited_s >= bounds.most_wait_s or turn_s[number] <= 0
     }
@@ -69,11 +71,11 @@ def urgent_ones(
 def _lifted(
     pending: Sequence[Pending], segment: Sequence[int], urgent: Collection[int], most_inversion: float
 ) -> set[int]:
-    """Return the urgent ones of a segment, and those that fair share or Nice holds before one of them."""
+    """Return the urgent records of a segment, and those that fair share or Nice holds before one of them."""
     found: set[int] = set()
-    # The highest Nice of what is lifted behind, by user.
+    # The highest Nice of the lifted records behind, by user.
     nicest: dict[int, int] = {}
-    # The least fair share of what is lifted behind, of an account, and the least of any other account.
+    # The least fair share of the lifted records behind, its account, and the least of any other account.
     least, account, other = numpy.inf, -1, numpy.inf
     for number in reversed(segment):
         job = pending[number]
@@ -98,7 +100,7 @@ def _lifted(
 def _held_back(
     pending: Sequence[Pending], records: Sequence[int], wished: Floats, most_inversion: float
 ) -> Floats:
-    """Return the key of each record: its own, or that of one which it may not pass, whichever is larger."""
+    """Return the key of each record: its own, or that of a record which it may not pass, whichever is larger."""
     keys: Floats = wished[list(records)] if records else numpy.zeros(0)
     shares = sorted({job.fair_share for job in (pending[at] for at in records) if job.fair_share is not None})
     if len(shares) < 2 or shares[-1] <= shares[0] + most_inversion:
@@ -106,13 +108,13 @@ def _held_back(
     of_user = _with_several_nices(pending[at] for at in records)
     if not shares and not of_user:
         return keys
-    # How many of the better shares, best first, hold each back.
+    # How many of the better shares, best first, hold each share back.
     levels = {share: place for place, share in enumerate(reversed(shares))}
     limits = numpy.array([-share for share in reversed(shares)])
     behind = {share: int(limits.searchsorted(-(share + most_inversion), side="left")) for share in shares}
     tree: list[_Best] = [_NONE] * (len(shares) + 1)
     held = keys.tolist()
-    # Most of a long queue is not moved, its keys are infinite; one of each account and share tells as much as all.
+    # Most of a long queue is not moved and has infinite keys; one of each account and share says as much as all.
     noted: set[tuple[int, float]] = set()
     for place, number in enumerate(records):
         job = pending[number]
@@ -130,7 +132,7 @@ def _held_back(
 
 
 def _with_several_nices(jobs: Iterable[Pending]) -> dict[int, _Nices]:
-    """Return, of each user whose jobs differ in their Nice, what is to be noted of them."""
+    """Return an empty collection for each user whose jobs differ in Nice."""
     first: dict[int, int] = {}
     found: dict[int, _Nices] = {}
     for job in jobs:
@@ -140,7 +142,7 @@ def _with_several_nices(jobs: Iterable[Pending]) -> dict[int, _Nices]:
 
 
 class _Nices:
-    """The largest key of a user's records so far, by their Nice: rising with it, what tells nothing left out."""
+    """The largest key of a user's records so far, by Nice. Keys rise with Nice; what adds nothing is left out."""
 
     def __init__(self) -> None:
         self._nices: list[int] = []
@@ -152,7 +154,7 @@ class _Nices:
         return self._keys[at - 1] if at else -numpy.inf
 
     def note(self, nice: int, key: float) -> None:
-        """Note a key; those of a higher Nice that are no larger tell nothing beside it."""
+        """Note a key; drop those of a higher Nice that are no larger, as they add nothing."""
         at = bisect_left(self._nices, nice)
         if at < len(self._nices) and self._nices[at] == nice:
             key = max(key, self._keys[at])
