@@ -1,7 +1,8 @@
-"""What of a cluster a job may use that could last until its limit, where nodes are down or reserved for a time. Pure.
+"""What a job may use of a cluster until its limit, where nodes are down or reserved for a time. Pure.
 
-As Slurm does, nothing starts that could run into a window that is known beforehand. A part of a node that is reserved
-for users is a node of its own, which is there while the reservation holds, and only for them; the node itself lacks it.
+As in Slurm, nothing starts that could run into a window that is known beforehand. A part of a node that is reserved
+for users is modelled as a node of its own: it exists only while the reservation holds, only for those users, and the
+node itself lacks it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from accounting.errors import ModelError
 from models.scheduling.backfill import Bounds, Claim, Ending
 from models.scheduling.room import Amounts, Ints, Mask, Parts, Room, amounts_of
 
-# Of one moment, what ends is given back before a window begins.
+# At the same moment, what ends is given back before a window begins.
 GIVES, TAKES = -1, 1 << 60
 
 
@@ -32,9 +33,9 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shortage(NamedTuple):
-    """A moment at which windows begin, on which nodes, and what these have then beside all that may still run.
+    """A moment at which windows begin, on which nodes, and what those nodes have then next to all that may still run.
 
-    On other nodes `room` has all there is, so that it bounds nothing.
+    On other nodes `room` has everything, so that it bounds nothing.
     """
 
     at_s: float
@@ -43,7 +44,7 @@ class Shortage(NamedTuple):
 
 
 class Availability:
-    """The windows that are still to come or to end, and who may use which node; `only_for` as of `group_masks`."""
+    """The windows that are still to begin or end, and who may use which node; `only_for` is as in `group_masks`."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Availability:
         masks, self.group_of = group_masks(only_for)
         self._open = [Room(capacity * mask, total) for mask in masks]
         self._mine: list[list[bool]] = [mask.tolist() for mask in masks]
-        # Nodes that some jobs may never use are told apart when no window is left, too.
+        # Nodes that some jobs may never use are told apart even when no window is left.
         self.lasts = lasts
         self.coming = changes_of(windows)
         self.ahead: list[Shortage] = []
@@ -65,7 +66,7 @@ class Availability:
             self.ahead.append(shortage(at_s, capacity, total, windows))
 
     def pass_to(self, now_s: float, room: Room) -> bool:
-        """Change a room by the windows that begin or end by now, and say whether any of it came back."""
+        """Change a room by the windows that begin or end by now; return whether any of it came back."""
         came_back = False
         while self.coming and self.coming[0].end_s <= now_s:
             change = self.coming.pop(0)
@@ -79,21 +80,21 @@ class Availability:
         return came_back
 
     def take(self, parts: Parts, latest_s: float) -> None:
-        """Note that a job may run there until then."""
+        """Note that a job may run on these parts until `latest_s`."""
         for shortage in self.ahead:
             if shortage.at_s >= latest_s:
                 break
             shortage.room.take(tuple(part for part in parts if part[0] in shortage.nodes))
 
     def give(self, parts: Parts, latest_s: float) -> None:
-        """Note that a job that might have run there until then has ended."""
+        """Note that a job that might have run on these parts until `latest_s` has ended."""
         for shortage in self.ahead:
             if shortage.at_s >= latest_s:
                 break
             shortage.room.give(tuple(part for part in parts if part[0] in shortage.nodes))
 
     def bounds(self, start_s: float, limit_s: float) -> Bounds:
-        """Return what windows leave to a job that starts then and may run so long."""
+        """Return what windows leave to a job that starts at `start_s` and may run for `limit_s`."""
         room, until_s = None, math.inf
         for shortage in self.ahead:
             if shortage.at_s < start_s:
@@ -105,7 +106,7 @@ class Availability:
         return Bounds(room, until_s)
 
     def bounds_of(self, group: int) -> list[Room]:
-        """Return what a group of users is kept within; nothing where all may use all nodes."""
+        """Return the rooms that a group of users is kept within; none if all may use all nodes."""
         return [self._open[group]] if len(self._open) > 1 else []
 
     def open_to(self, room: Room, group: int) -> Room:
@@ -113,14 +114,14 @@ class Availability:
         return room.within(self._open[group]) if len(self._open) > 1 else room
 
     def copy(self) -> Availability:
-        """Return one of its own, as far as this one is."""
+        """Return an independent copy of the current state."""
         found = copy.copy(self)
         found.coming = list(self.coming)
         found.ahead = [shortage._replace(room=shortage.room.copy()) for shortage in self.ahead]
         return found
 
     def claim(self, limit_s: float, group: int) -> Claim:
-        """Return how a job of a group of users that may run so long sees rooms of the future."""
+        """Return how a job of a group of users that may run for `limit_s` sees rooms of the future."""
         return Claim(
             lambda start_s: self.bounds(start_s, limit_s),
             lambda room: self.open_to(room, group),
@@ -130,7 +131,7 @@ class Availability:
 
 
 def changes_of(windows: Sequence[Window]) -> list[Ending]:
-    """Return what windows take and give back, in the order of time; what they take is negative."""
+    """Return what windows take and give back, in order of time; what they take is negative."""
     takes = [Ending(window.from_s, TAKES, ((window.node, _negative(window.amounts)),)) for window in windows]
     gives = [
         Ending(window.to_s, GIVES, ((window.node, window.amounts),))
@@ -141,7 +142,7 @@ def changes_of(windows: Sequence[Window]) -> list[Ending]:
 
 
 def shortage(at_s: float, capacity: Ints, total: Amounts, windows: Sequence[Window]) -> Shortage:
-    """Return what nodes have at the moment at which windows begin; ModelError where that is less than nothing."""
+    """Return what nodes have when windows begin at `at_s`; ModelError if that is less than nothing."""
     nodes = frozenset(window.node for window in windows if window.from_s == at_s)
     free = capacity.copy()
     for window in windows:
@@ -161,9 +162,9 @@ def _negative(amounts: Amounts) -> Amounts:
 
 
 def group_masks(only_for: Sequence[frozenset[int] | None]) -> tuple[list[Mask], dict[int, int]]:
-    """Return which nodes each group of users may use, and the group of each user who is not of the first.
+    """Return which nodes each group of users may use, and the group of each user who is not in the first.
 
-    `only_for` has the users of each node, None: everybody. The first group is that of users of no reservation.
+    `only_for` has the users of each node, None: everybody. The first group is that of users without a reservation.
     """
     users = sorted(frozenset().union(*(each for each in only_for if each is not None)))
     masks = [numpy.array([each is None for each in only_for])]

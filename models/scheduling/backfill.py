@@ -1,7 +1,8 @@
-"""What may pass a job that has to wait. Pure: what runs, until when it is expected to, and what waits come in.
+"""What may pass a job that has to wait. Pure: the input is what runs, until when it is expected to, and what waits.
 
-EASY (Lifka, JSSPP 1995): the first job gets a reservation, the earliest moment at which it fits if all that runs ends
-when it is expected to; others may pass it where that does not delay it. Conservative: every job has one.
+EASY (Lifka, JSSPP 1995): the first job gets a reservation, the earliest moment at which it fits if all running jobs
+end when expected; other jobs may pass it if they do not delay it. Conservative backfill: every job gets a
+reservation.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from models.scheduling.room import PLAIN, Amounts, Parts, Room, amounts_of, exce
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """The moment at which the first job is to start (seconds), its parts, and what is free then beside it.
+    """The reservation of the first job: when it is to start (seconds), its parts, and what is free next to it then.
 
-    It needs the `demand` on each of its nodes. `alone` says that one job's end makes the room, so that too few other
-    nodes have room for it by then; `last` are the nodes of that end, `own` those of its parts.
+    It needs the `demand` on each of its nodes. `alone` says that the end of one job makes the room, so that too few
+    other nodes have room for it by then. `last` are the nodes of that end, `own` those of its parts.
     """
 
     start_s: float
@@ -33,9 +34,9 @@ class Promise(msgspec.Struct, frozen=True):
     own: frozenset[int] = frozenset()
 
     def holds(self, ending: Ending, end_s: float) -> bool:
-        """Whether it holds if a running job ends at another time (seconds); `beside` is kept true.
+        """Whether the promise still holds if a running job ends at another time (seconds); `beside` is kept up to date.
 
-        Working it out anew would come to the same where this says so, and is what most of EASY would cost.
+        If this returns True, computing the promise anew, which is most of the cost of EASY, would give the same.
         """
         if not self.alone or any(node in self.last for node, _ in ending.parts):
             return False
@@ -51,7 +52,7 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class Ending(NamedTuple):
-    """A running job: when it is expected to end (seconds), which it is, and what it gives back."""
+    """A running job: when it is expected to end (seconds), its number, and what it gives back."""
 
     end_s: float
     number: int
@@ -59,7 +60,7 @@ class Ending(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What windows leave to a job that starts at a moment, None: all; the same until another moment (seconds)."""
+    """What windows leave to a job that starts at a moment, None: all; it is the same until `until_s` (seconds)."""
 
     room: Room | None
     until_s: float
@@ -68,8 +69,8 @@ class Bounds(NamedTuple):
 class Claim(NamedTuple):
     """What of a room a job may use where nodes are down or reserved for a time (availability.py).
 
-    `bounds` has what windows leave it from a moment (seconds) until its limit, `open` what is for its user; `steady`
-    says that no window is to begin, `mine` which nodes are for its user at all, None: all.
+    `bounds` returns what windows leave it from a moment (seconds) until its limit, `open` what its user may use.
+    `steady` says that no window is still to begin. `mine` says which nodes its user may use at all, None: all.
     """
 
     bounds: Callable[[float], Bounds]
@@ -86,7 +87,7 @@ class Claim(NamedTuple):
 class Wish(msgspec.Struct, frozen=True, gc=False):
     """A waiting job: what it needs, how long it is expected to run (seconds), and what it may use, None: all.
 
-    One on several `nodes` needs the demand on each.
+    A job on several `nodes` needs the demand on each.
     """
 
     demand: Amounts
@@ -95,7 +96,7 @@ class Wish(msgspec.Struct, frozen=True, gc=False):
     nodes: int = 1
 
     def place(self, place: Place, room: Room) -> Parts | None:
-        """Return where in a room it goes, which is no more than it may use."""
+        """Return where in a room the job goes; pass no more room than it may use."""
         if self.nodes > 1:
             return place_equal(room, self.demand, self.nodes)
         return place(room, self.demand)
@@ -108,10 +109,10 @@ class Wish(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reach:
-    """The nodes that a job may use, by the windows from a moment until its limit: looked up as that moment passes.
+    """The nodes that a job may use, by the windows from a moment until its limit, looked up as that moment passes.
 
-    They are asked before a room is made, which costs as much as the cluster is large. Empty of rules where a job may
-    spread over nodes.
+    It is asked before a room is made, as the cost of that grows with the cluster. It excludes nothing for a job that
+    may spread over nodes.
     """
 
     def __init__(self, wish: Wish, *, spans: bool) -> None:
@@ -120,11 +121,11 @@ class Reach:
         self._mine = claim.mine if claim else None
         self._claim = None if claim is None or claim.steady else claim
         self._lasting: set[int] | None = None
-        # Until then it is as it was looked up.
+        # What was looked up is valid until this moment.
         self.until_s = math.inf if self._claim is None else -math.inf
 
     def pass_to(self, start_s: float) -> None:
-        """Look at windows as from this moment (seconds), which is not before the last."""
+        """Look up the windows as from this moment (seconds), which must not be before the last one."""
         if self._claim is not None:
             bounds, self.until_s = self._claim.bounds(start_s)
             self._lasting = None if bounds is None else holders(bounds, self._demand)
@@ -135,27 +136,27 @@ class Reach:
 
 
 class Freeing:
-    """The nodes of a room as what runs gives them back, ending by ending, in the order of time."""
+    """The nodes of a room as running jobs give them back, ending by ending, in order of time."""
 
     def __init__(self, room: Room, wish: Wish, placement: Placement) -> None:
         self._room, self._wish, self._place = room, wish, placement.place
         self.spans = placement.spans and wish.nodes == 1
-        # Free amounts as plain numbers: most of what EASY costs is to add to them.
+        # Free amounts as plain numbers: adding to them is most of the cost of EASY.
         self._columns: list[list[int]] = room.free.T.tolist()
         self._sums = list(placement.reach(room)) if self.spans else []
         self._freed: dict[int, list[int]] = {}
         self._reach = Reach(wish, spans=self.spans)
         self.at_s, self.alone, self.later = -1.0, False, room
         self.last: Parts = ()
-        # Whether types of GPUs, or single ones, have rows of their own, which few clusters do.
+        # Whether GPU types, or single GPUs, have rows of their own; on few clusters they do.
         self._more_rows = len(room.free) > PLAIN
-        # Nodes that hold the demand, where it takes several.
+        # Nodes that hold the demand, if the job needs several.
         self._ready: set[int] = set()
         if wish.nodes > 1:
             self._ready |= holders(room if wish.claim is None else wish.claim.open(room), wish.demand)
 
     def first_fit(self, endings: Iterator[Ending]) -> Parts | None:
-        """Go on to the first ending by which the job fits, and return where it does; None: not after all of them."""
+        """Go on to the first ending by which the job fits, and return where; None: not even after all of them."""
         columns, freed, ready, reach = self._columns, self._freed, self._ready, self._reach
         demand, more_rows = self._wish.demand, self._more_rows
         need_cpu, need_mem, need_gpu = demand[:PLAIN]
@@ -198,13 +199,13 @@ class Freeing:
         self.later = _with(self._room, self._freed)
         usable = wish.usable(self.later, self.at_s)
         parts = wish.place(self._place, usable)
-        # Where more nodes hold it than it needs, another end changes which of them are taken.
+        # If more nodes hold it than it needs, another end changes which of them are taken.
         exact = wish.nodes == 1 or len(holders(usable, wish.demand)) == wish.nodes
         self.alone = alone and not self.spans and exact
         return parts
 
     def _grown_enough(self, given: Parts) -> bool:
-        """Add to what all nodes have together, and say whether that is enough."""
+        """Add to what all nodes have together; return whether that is enough."""
         sums = self._sums
         for _, amounts in given:
             for row, amount in enumerate(amounts):
@@ -212,7 +213,7 @@ class Freeing:
         return not exceeds(self._wish.demand, sums)
 
     def rest_of_moment(self, endings: Iterator[Ending]) -> None:
-        """Give back what ends in the same moment, too: many do, as tasks of one array."""
+        """Give back what else ends at the same moment: often much, such as the tasks of an array."""
         grown = False
         for end_s, _, given in endings:
             if end_s > self.at_s:
@@ -233,10 +234,10 @@ def promise(
     wish: Wish,
     placement: Placement,
 ) -> Promise | None:
-    """Return the reservation of a job that does not fit now; None where it would not fit even on what all leave.
+    """Return the reservation of a job that does not fit now; None if it would not fit even on what all jobs give back.
 
-    `endings` come in the order of their ends. What ends in one moment is given back together. A window that begins is
-    an ending that gives back less than nothing.
+    `endings` are sorted by time. What ends at one moment is given back together. A window that begins is an ending
+    that gives back negative amounts.
     """
     coming, claim = iter(endings), wish.claim
     freeing = Freeing(room, wish, placement)
@@ -268,10 +269,10 @@ def _with(room: Room, freed: dict[int, list[int]]) -> Room:
 def plan(
     now_s: float, room: Room, endings: Iterable[Ending], wishes: Sequence[Wish], place: Place
 ) -> list[tuple[float, Parts] | None]:
-    """Return when and where each job would start, each at its earliest beside those before it; None: never.
+    """Return when and where each job would start, each at its earliest next to those before it; None: never.
 
-    `endings` as of `promise`. Conservative backfill (Mu'alem, Feitelson, TPDS 2001), planned anew in the queue's order.
-    It costs jobs × jobs.
+    `endings` are as in `promise`. Conservative backfill (Mu'alem, Feitelson, TPDS 2001), planned anew in the queue's
+    order. The cost grows with jobs × jobs.
     """
     times, rooms = [now_s], [room.copy()]
     for ending in endings:
@@ -283,7 +284,7 @@ def plan(
 
 
 def _fit(times: list[float], rooms: list[Room], wish: Wish, place: Place) -> tuple[float, Parts] | None:
-    """Find the first moment from which a job fits for all its time, and take it out of the plan."""
+    """Find the first moment from which a job fits for all its time, and take it out of the plan's rooms."""
     for first, start_s in enumerate(times):
         end_s = start_s + wish.run_s
         span = [rooms[first]]

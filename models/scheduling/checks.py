@@ -1,4 +1,4 @@
-"""What no plan can be made of, told before one is tried. Pure."""
+"""What no plan can be made of, found before one is tried. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy.typing as npt
 from accounting.errors import ScheduleError
 
 Floats = npt.NDArray[numpy.float64]
-# Numbers of demanders, whoever comes first first.
+# Numbers of demanders, first to last.
 Order = npt.NDArray[numpy.int64]
 
 
 def amounts_of(name: str, amounts: Sequence[float] | Floats) -> Floats:
-    """Return one amount for each demander, in the unit they came in; ScheduleError where one cannot be planned with."""
+    """Return one amount per demander, in the given unit; ScheduleError if one is negative or not finite."""
     checked = numpy.asarray(amounts, dtype=numpy.float64)
     if checked.ndim != 1 or not (numpy.isfinite(checked) & (checked >= 0)).all():
         raise ScheduleError(f"{name} must be a list of finite numbers of at least 0, one for each demander")
@@ -23,7 +23,7 @@ def amounts_of(name: str, amounts: Sequence[float] | Floats) -> Floats:
 
 
 def order_of(order: Sequence[int] | Order, count: int) -> Order:
-    """Return an order of `count` demanders; ScheduleError where one is missing, named twice or not there."""
+    """Return an order of `count` demanders; ScheduleError if one is missing, named twice or does not exist."""
     checked = numpy.asarray(order, dtype=numpy.int64)
     if not numpy.array_equal(numpy.sort(checked), numpy.arange(count)):
         raise ScheduleError(f"an order of {count} demanders must name each number below {count} once")

@@ -1,19 +1,22 @@
-"""Which waiting job starts on which device, so that many meet their deadline; idle machines of others are used, too.
+"""Which waiting job starts on which device so that many meet their deadline, using idle machines of others, too.
 
-Pure. Devices are pools of alike nodes; a lent pool is of nodes whose owners have left them for a while. At a moment:
+Pure. Devices are pools of like nodes; the nodes of a lent pool were left by their owners for a while. At a moment:
 
-1. Who can be in time is planned, earliest deadline first: on a lent node that is free now, if he ends there in time
-   with a margin, and before its owner is likely back; else on the slowest device on which he does. So fast ones stay
-   for those that need them. On his fastest device he needs no margin.
-2. Who finds no place may take that of a planned one who would use more: of those that cannot all be in time, few large
-   ones wait rather than many small ones (Moore, Management Science 1968).
-3. Who is expected to end too late, but not by more than the margin, is planned on what is left: he may be lucky.
-4. All others come last: who is late anyhow, who found no place, and who is too large for what comes (pressure.py). They
-   start on lent nodes, and hold no more of another pool together than a share, so that few wait for their ends.
-5. Whose planned moment is now starts, on a node that holds him.
+1. Jobs that can be in time are planned, earliest deadline first: on a lent node that is free now, if the job ends
+   there in time with a margin, and before the owner is likely back; else on the slowest device on which it is in
+   time. So fast devices stay free for jobs that need them. On its fastest device a job needs no margin.
+2. A job that finds no place may take that of a planned one that would use more: of jobs that cannot all be in time,
+   few large ones wait rather than many small ones (Moore, Management Science 1968).
+3. A job that is expected to end too late, but not by more than the margin, is planned on what is left: it may run
+   shorter than expected.
+4. All other jobs come last: those that are late anyhow, that found no place, or that are too large for what comes
+   (pressure.py). They start on lent nodes, and together hold no more of any other pool than a share, so that few
+   jobs wait for their ends; a job larger than that share may start if no other such job runs there.
+5. Jobs whose planned moment is now start, on a node that holds them.
 
-What a pool has is one number in a plan, the share of its scarcest resource; whether some node really holds a job is
-asked of the room itself. A job that is due and finds none, as what is free lies in pieces, keeps its part of the plan.
+In a plan, what a pool has is a single number, the share of its scarcest resource; the room itself tells whether some
+node really holds a job. A job that is due and finds no node, as what is free lies in pieces, keeps its part of the
+plan.
 """
 
 from __future__ import annotations
@@ -32,12 +35,12 @@ from models.scheduling.room import Amounts, Parts, Room
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """How careful it is.
+    """How careful the plan is.
 
-    `margin` is by how much a run may take longer, or less, than expected (0.5: half as long again); `risk` the share of
-    runs on lent nodes that an owner may end; `spare_share` how much of a pool those may hold together who come last,
-    `calm_share` that where all that comes can be done;
-    `promised_share` how much of all that is nobody else's is promised to what comes, smallest first (pressure.py).
+    `margin` is by how much a run may take longer, or less, than expected (0.5: half as long again). `risk` is the
+    share of runs on lent nodes that an owner may end. `spare_share` is how much of a pool the jobs that come last may
+    hold together, `calm_share` the same while all that comes can be done. `promised_share` is how much of all nodes
+    that are not lent is promised to what comes, smallest first (pressure.py).
     """
 
     margin: float = 0.5
@@ -47,7 +50,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     promised_share: float = 0.4
 
     def __post_init__(self) -> None:
-        """Refuse what means nothing."""
+        """Refuse values that make no sense."""
         if not (
             0 <= self.margin < math.inf
             and 0 < self.risk < 1
@@ -64,8 +67,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A waiting job: its deadline, and how long it is expected to run in each pool (seconds).
 
-    A time that is infinite says that it never fits there. `usable` has what of a room it may use now, None: all.
-    `large` says that it is promised nothing but what others do not need.
+    An infinite time says that it never fits there. `usable` returns what of a room the job may use now, None: all. A
+    `large` job is promised nothing; it gets what others do not need.
     """
 
     number: int
@@ -77,7 +80,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Looked(NamedTuple):
-    """A device that was looked at for a job: when it would end there (seconds), and what that says."""
+    """A device that was considered for a job: when the job would end there (seconds), and a word on that."""
 
     pool: int
     end_s: float
@@ -85,7 +88,7 @@ class Looked(NamedTuple):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What becomes of a waiting job now: it starts in a pool on these parts, or waits; what was looked at."""
+    """What becomes of a waiting job now: it starts in a pool on these parts, or waits; and what was considered."""
 
     number: int
     pool: int
@@ -94,7 +97,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     looked: tuple[Looked, ...]
 
 
-# What is said of a device.
+# The words on a device.
 IN_TIME, LUCKY, CLOSE, TOO_LATE = (
     "in time",
     "in time with luck",
@@ -127,7 +130,7 @@ class _Planned(NamedTuple):
 def decide(
     now_s: float, room: Room, jobs: Sequence[Job], pools: Sequence[Pool], place: Place, terms: Terms
 ) -> list[Decision]:
-    """Return what becomes of each waiting job at a moment, whoever starts first first; the room is not changed."""
+    """Return what becomes of each waiting job at a moment, those that start first; the room is not changed."""
     return _Round(now_s, room.copy(), pools, place, terms).decide(jobs)
 
 
@@ -137,16 +140,16 @@ class _Round:
     def __init__(self, now_s: float, room: Room, pools: Sequence[Pool], place: Place, terms: Terms) -> None:
         self.now_s, self.room, self.pools, self.place, self.terms = now_s, room, pools, place, terms
         self.lanes = {at: Lanes(pool, now_s, room.free) for at, pool in enumerate(pools) if not pool.left_s}
-        # A run that takes as much less than expected as the margin allows for.
+        # The factor of a run that takes as much less than expected as the margin allows for.
         self.hope = 1 / (1 + terms.margin)
         self.planned: list[_Planned] = []
         self.looked: dict[int, list[Looked]] = {}
         self.found: list[Decision] = []
-        # The least time for which no lent node of a pool took a demand.
+        # The shortest run for which no lent node of a pool could take a demand.
         self.refused_s: dict[tuple[int, Amounts], float] = {}
 
     def decide(self, jobs: Sequence[Job]) -> list[Decision]:
-        """Plan whoever can be in time, then who may be with luck; then let start who comes last."""
+        """Plan jobs that can be in time, then those that may be with luck; then start those that come last."""
         last: list[Job] = []
         late: list[Job] = []
         lucky: list[Job] = []
@@ -167,15 +170,15 @@ class _Round:
         return sorted(self.found, key=lambda one: one.parts is None)
 
     def _by_speed(self, job: Job, *, lent: bool) -> list[int]:
-        """Return the pools that ever hold a job, the slowest for it first."""
+        """Return the pools that can hold a job at all, the slowest for it first."""
         found = [
             at for at, run_s in enumerate(job.run_s) if run_s < math.inf and (at not in self.lanes) == lent
         ]
         return sorted(found, key=lambda at: -job.run_s[at])
 
     def _lent(self, job: Job, *, spare: bool = False) -> bool:
-        """Start a job on a lent node, if it ends there in time, and before the owner is likely back."""
-        # Who fits nowhere else has no choice.
+        """Start a job on a lent node if it ends there in time, and before the owner is likely back."""
+        # A job that fits nowhere else has no choice.
         alone = not self._by_speed(job, lent=False)
         for at in self._by_speed(job, lent=True):
             needs_s = job.run_s[at] * (1 + self.terms.margin)
@@ -206,7 +209,7 @@ class _Round:
             units = units_of(job.demand, self.pools[at].capacity)
             run_s = job.run_s[at]
             start_s = self.lanes[at].start_s(units, run_s)
-            # Of a pool as one number nothing is left for it for ever; a node may have room all the same.
+            # By the single number, the pool never has enough left; a node may have room all the same.
             apart = start_s == math.inf
             start_s = self.now_s if apart else start_s
             careful_s = run_s * hope if at == pools[-1] else run_s * (1 + self.terms.margin)
@@ -221,7 +224,7 @@ class _Round:
         return False
 
     def _replace(self, job: Job) -> bool:
-        """Give a job the place of a planned one that uses most, if it uses less and is in time there."""
+        """Give a job the place of the planned job that uses most, if it uses less and is in time there."""
         best = -1
         for index, one in enumerate(self.planned):
             run_s = job.run_s[one.pool]
@@ -245,7 +248,7 @@ class _Round:
         return True
 
     def _spare(self, job: Job) -> bool:
-        """Start a job that comes last on what nobody in the plan needs now, within the share of such."""
+        """Start a job that comes last on what the plan does not need now, within the share of such jobs."""
         pools = self._by_speed(job, lent=False)
         for at in pools:
             lanes, units = self.lanes[at], units_of(job.demand, self.pools[at].capacity)
@@ -267,7 +270,7 @@ class _Round:
         return _of(self.room if job.usable is None else job.usable(self.room), nodes)
 
     def _open(self, job: Job, at: int) -> bool:
-        """Whether windows let a job start in a pool now; if what is free lies in pieces, that is not for them."""
+        """Whether windows let a job start in a pool now; also True if it would not fit there without windows."""
         nodes = self.pools[at].nodes
         if job.usable is None or self.place(self._room_for(job, nodes), job.demand) is not None:
             return True
@@ -296,14 +299,14 @@ def _of(room: Room, nodes: Sequence[int]) -> Room:
 
 
 def _word(deadline_s: float, end_s: float, careful_s: float, *, lucky: bool) -> str:
-    """Return what is said of an end, as expected and with the care that is due."""
+    """Return the word on an end, as expected and as computed with care."""
     if careful_s <= deadline_s:
         return LUCKY if lucky and end_s > deadline_s else IN_TIME
     return CLOSE if end_s <= deadline_s else TOO_LATE
 
 
 def told(decision: Decision, pools: Sequence[Pool], job: Job, now_s: float) -> str:
-    """Return a decision in words: what was looked at, when it would end there, and why so."""
+    """Return a decision in words: what was considered, when the job would end there, and why."""
     slack_s = job.deadline_s - now_s - min(job.run_s)
     due = (
         "has no deadline"

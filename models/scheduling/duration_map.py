@@ -1,17 +1,17 @@
-"""How long a volume of demand takes, learned from volumes and durations of before. Pure.
+"""How long a volume of demand takes, learned from past volumes and durations. Pure.
 
-From a patent on scheduling by GPU virtualisation (claim 5; docs/scheduling.md): past volumes ascending, their
-durations beside them; the volumes that nobody asked for are filled in, so that volumes stand at regular distances; a
-model gives a duration to each of these; it is read at the volumes that were asked for, and made to lose as little as
+From a patent on scheduling by GPU virtualisation (claim 5; docs/scheduling.md): past volumes in ascending order, with
+their durations; volumes that nobody asked for are filled in, so that volumes stand at regular distances; a model
+gives each of these a duration; it is read at the volumes that were asked for, and fitted to lose as little as
 possible against their durations there.
 
-The patent leaves the model open. Here it is a line from node to node of the regular volumes that never falls, with the
-least mean square of what it is wrong by:
+The patent leaves the model open. Here it is a line from node to node of the regular volumes that never falls, with
+the least mean squared error:
 
     minimise  Σ (f(x_i) − d_i)²    over    0 ≤ f(g_1) ≤ f(g_2) ≤ … ≤ f(g_m),   g_1 = min x, …, g_m = max x
 
 Between nodes where nobody asked, the straightest line is taken. Beyond the volumes that were seen, duration grows in
-proportion to the volume: nobody knows better.
+proportion to the volume, for lack of better knowledge.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from accounting.errors import ScheduleError
 from models.scheduling.checks import Floats, amounts_of
 
 NODES = 17
-# How much a bend weighs against a miss: enough to decide where no data do, and nowhere else.
+# The weight of a bend against a miss: enough to decide where there are no data, and nowhere else.
 BEND_WEIGHT = 1e-3
 
 
 class DurationMap(msgspec.Struct, frozen=True, kw_only=True):
-    """Regular volumes, the duration of each, and the root of the mean square of what the map is wrong by (seconds)."""
+    """Regular volumes, the duration of each, and the root mean squared error of the map (seconds)."""
 
     volumes: tuple[float, ...]
     durations_s: tuple[float, ...]
     loss_s: float
 
     def durations_of(self, volumes: Sequence[float] | Floats) -> Floats:
-        """Return the planned duration of each volume (seconds); never less for more."""
+        """Return the planned duration of each volume (seconds); it never falls as volume grows."""
         planned = amounts_of("planned volumes", volumes)
         least, most = self.volumes[0], self.volumes[-1]
-        # What lies below or above in proportion, and 1 for all that lies within.
+        # Factors for volumes below or above the range, in proportion; 1 within it.
         below = numpy.minimum(planned, least) / least if least else 1.0
         above = numpy.maximum(planned, most) / most
         answer: Floats = numpy.interp(planned, self.volumes, self.durations_s) * below * above
@@ -50,7 +50,7 @@ class DurationMap(msgspec.Struct, frozen=True, kw_only=True):
 def fit_duration_map(
     volumes: Sequence[float] | Floats, durations_s: Sequence[float] | Floats, nodes: int = NODES
 ) -> DurationMap:
-    """Return the map of past volumes (any unit, one above 0 at least) to their durations in seconds."""
+    """Return the map of past volumes (any unit, at least one above 0) to their durations in seconds."""
     asked = amounts_of("past volumes", volumes)
     took_s = amounts_of("past durations", durations_s)
     if len(asked) != len(took_s) or not (asked > 0).any():
@@ -68,7 +68,7 @@ def fit_duration_map(
 
 
 def _shares(volumes: Floats, grid: Floats) -> Floats:
-    """Return how much each node has of each volume (volumes × nodes): a straight line from node to node."""
+    """Return the weight of each node in each volume (volumes × nodes): a straight line from node to node."""
     return numpy.column_stack([numpy.interp(volumes, grid, node) for node in numpy.eye(len(grid))])
 
 

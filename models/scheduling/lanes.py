@@ -1,7 +1,7 @@
-"""A pool of nodes over time, as a plan sees it: how much of it becomes free when, and who takes it. Pure.
+"""A pool of nodes over time, as a plan sees it: how much of it becomes free when, and which jobs take it. Pure.
 
-What a pool has is one number, the share of its scarcest resource; whether some node really holds a job is asked of the
-room itself (deadlines.py).
+What a pool has is a single number, the share of its scarcest resource; the room itself tells whether some node really
+holds a job (deadlines.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from models.scheduling.room import PLAIN, Amounts, Ints
 
-# A pool in a plan is so many parts, and a job takes whole ones.
+# In a plan, a pool is this many units, and a job takes whole ones.
 UNITS = 1_000_000
 
 
@@ -28,7 +28,7 @@ class Busy(NamedTuple):
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes alike in speed; `left_s` is how long the owner of each is likely away, empty: they are nobody else's."""
+    """Nodes alike in speed; `left_s` is how long the owner of each is likely away, empty: they have no owners."""
 
     name: str
     nodes: tuple[int, ...]
@@ -38,7 +38,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Slot(NamedTuple):
-    """So many units of a pool for a time (seconds)."""
+    """Some units of a pool for a time (seconds)."""
 
     from_s: float
     to_s: float
@@ -46,9 +46,9 @@ class _Slot(NamedTuple):
 
 
 class Lanes:
-    """A pool over time: so many units become free at each moment; who is planned takes the earliest.
+    """A pool over time: how many units become free at each moment; each planned job takes the earliest.
 
-    What he cannot use until he starts is a gap, for those who end before.
+    Units that become free before the job starts are a gap, for jobs that end before then.
     """
 
     def __init__(self, pool: Pool, now_s: float, free: Ints) -> None:
@@ -61,7 +61,7 @@ class Lanes:
         self._gaps: list[_Slot] = []
 
     def start_s(self, units: int, run_s: float) -> float:
-        """Return when so much is free for so long; infinite: never."""
+        """Return when that many units are free for that long; infinite: never."""
         gap = self._gap(units, run_s)
         found = 0
         for at_s, free in self._free:
@@ -73,7 +73,7 @@ class Lanes:
         return math.inf if gap is None else gap.from_s
 
     def take(self, units: int, run_s: float) -> None:
-        """Take so much at the start that there is, and give it back when the run ends."""
+        """Take units from their `start_s` on, and give them back when the run ends."""
         start_s, gap = self.start_s(units, run_s), self._gap(units, run_s)
         if gap is not None and gap.from_s == start_s:
             self._gaps.remove(gap)
@@ -98,19 +98,22 @@ class Lanes:
         insort(self._free, (start_s + run_s, units))
 
     def shorten(self, start_s: float, run_s: float, units: int, to_s: float) -> None:
-        """Let a planned run end sooner, if nobody was planned behind it; else what it had is kept so long."""
+        """Let a planned run end sooner, if nothing was planned behind it; else its units are kept as planned."""
         if (start_s + run_s, units) in self._free:
             self._free.remove((start_s + run_s, units))
             insort(self._free, (start_s + to_s, units))
 
     def _gap(self, units: int, run_s: float) -> _Slot | None:
-        """Return the first gap that has so much for so long; the smallest of those."""
+        """Return the first gap that has that many units for that long; of several, the smallest."""
         fit = [gap for gap in self._gaps if gap.units >= units and gap.from_s + run_s <= gap.to_s]
         return min(fit, key=lambda gap: (gap.from_s, gap.units), default=None)
 
 
 def units_of(amounts: Amounts, capacity: Amounts) -> int:
-    """Return how much of a pool amounts are, by what is scarcest; types of GPUs and single ones are the room's."""
+    """Return how much of a pool the amounts are, by the scarcest resource.
+
+    GPU types and single GPUs are left to the room.
+    """
     shares = (UNITS * part // whole for part, whole in _plain(amounts, capacity) if whole)
     return max(shares, default=0)
 

@@ -1,7 +1,7 @@
 """Which waiting job comes first. Pure: an ordering decides neither where a job goes nor what may pass it.
 
-Three kinds: a key that a job keeps while it waits; fairness between users, which changes with every start (DRF); and
-a function that arranges the whole queue anew, as the heap in pre-order of the GPU-virtualisation patent does.
+There are three kinds: a key that a job keeps while it waits; fairness between users, which changes with every start
+(DRF); and a function that arranges the whole queue anew, like the heap in pre-order of the GPU-virtualisation patent.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy
 from models.scheduling.heap_order import heap_arrangement
 from models.scheduling.room import Amounts
 
-# Jobs of a later hour do not pass those of an earlier one in the heap's order; else small ones might wait for ever.
+# In the heap's order, jobs of a later hour do not pass those of an earlier one; else small ones might wait for ever.
 HEAP_WINDOW_S = 3600.0
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A waiting job as an ordering sees it. Times are seconds; `number` tells jobs apart in the order they came.
+    """A waiting job as an ordering sees it. Times are seconds; `number` tells jobs apart, in order of arrival.
 
-    `predicted_s` is what someone expects it to run; `remaining_s` what it has still to run, which only a simulator
-    knows for certain; `limit_s` the longest it may run; `deadline_s` is infinite where it has none.
-    `total` is what the whole cluster has. A job on several `nodes` needs the demand on each of them.
+    `predicted_s` is its predicted run time; `remaining_s` is how long it still has to run, which only a simulator
+    knows for certain; `limit_s` is the longest it may run; `deadline_s` is infinite if it has none. `total` is what
+    the whole cluster has. A job on several `nodes` needs the demand on each of them.
     """
 
     number: int
@@ -40,14 +40,14 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 Key = Callable[[Waiting], float]
-# The queue as it stands to places in it (0: first), one a job, in the order given.
+# From the queue as it stands to each job's place in it (0: first), in the order given.
 Arrange = Callable[[Sequence[Waiting]], Sequence[int]]
-# From a seed to what arranges one queue: each simulation has its own, so that two are alike.
+# From a seed to an arrangement of one queue: each simulation has its own, so that equal simulations are alike.
 Arrangement = Callable[[int], Arrange]
 
 
 class Ordering(msgspec.Struct, frozen=True, kw_only=True):
-    """How a queue is ordered: by `key`, by an `arrangement` made anew whenever jobs came, or `fair` between users."""
+    """How a queue is ordered: by `key`, by an `arrangement` made anew whenever jobs come, or `fair` between users."""
 
     key: Key
     arrangement: Arrangement | None = None
@@ -60,12 +60,12 @@ def by_submit(job: Waiting) -> float:
 
 
 def by_remaining(job: Waiting) -> float:
-    """Shortest remaining time first; what runs is not interrupted, so what remains is a job's whole run."""
+    """Shortest remaining time first; running jobs are not interrupted, so a waiting job's whole run remains."""
     return job.remaining_s
 
 
 def by_prediction(job: Waiting) -> float:
-    """Shortest job first, by its predicted run time."""
+    """Shortest job first, by predicted run time."""
     return job.predicted_s
 
 
@@ -90,7 +90,7 @@ def size_of(job: Waiting) -> float:
 
 
 def heap(seed: int) -> Arrange:
-    """Return what orders the jobs of each hour by a max-heap of their sizes in pre-order (heap_order.py)."""
+    """Return an arrangement that orders each hour's jobs by a max-heap of their sizes in pre-order (heap_order.py)."""
     return heap_arrangement(size_of, _hour_of, numpy.random.default_rng(seed))
 
 

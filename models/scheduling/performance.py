@@ -6,8 +6,9 @@ From a patent on scheduling by GPU virtualisation (claim 8; docs/scheduling.md):
     s² = Σ over rounds p of (y_p − ȳ)² / P,   y_p the slices of round p that nobody used, P the planned rounds
 
 A volume is blocked as far as it was not served in the window: half of one that was half served. Each round has one
-slice for each demander; whoever needs no more turns, or was not reached in the window, leaves its slice unused. (The
-patent's formula of s² is a picture that our copy lacks; that it divides by P is read from the symbols it explains.)
+slice for each demander; a demander that needs no more turns, or was not reached in the window, leaves its slice
+unused. (The patent's formula of s² is a picture that our copy lacks; that it divides by P is inferred from the
+symbols it explains.)
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Performance(msgspec.Struct, frozen=True, kw_only=True):
 def measure(
     volumes: Sequence[float] | Floats, durations_s: Sequence[float] | Floats, record: ScheduleRecord
 ) -> Performance:
-    """Return the performance of the record of serving these volumes, which were planned to take these durations."""
+    """Return the performance of a record that served these volumes, planned to take these durations."""
     return Performance(
         blocking_rate=blocking_rate(volumes, durations_s, record), unused_variance=unused_variance(record)
     )
@@ -46,7 +47,7 @@ def measure(
 def blocking_rate(
     volumes: Sequence[float] | Floats, durations_s: Sequence[float] | Floats, record: ScheduleRecord
 ) -> float:
-    """Return blocked volume over planned volume, 0 where nothing was planned."""
+    """Return blocked volume over planned volume, 0 if nothing was planned."""
     planned = amounts_of("planned volumes", volumes)
     durations = amounts_of("planned durations", durations_s)
     some = durations > 0
@@ -57,7 +58,7 @@ def blocking_rate(
 
 
 def unused_variance(record: ScheduleRecord) -> float:
-    """Return the variance over rounds of the number of unused slices, 0 where there is no round."""
+    """Return the variance over rounds of the number of unused slices, 0 if there is no round."""
     used = Counter(turn.round_number for turn in record.turns)
     unused = [record.demanders - used[number] for number in range(1, record.rounds + 1)]
     return float(numpy.var(unused)) if unused else 0.0

@@ -1,8 +1,8 @@
 """On which nodes a job goes. Pure: a room and a demand in, parts of nodes out; the room is not changed.
 
-The servers are tried in ascending order of what they have left, which keeps large gaps whole (Algorithm 2, line 8, of
-Yang, Hong, Tang: AI computing power cluster scheduling based on task resource demand prediction). «Left» is the sum
-over resources of free over the cluster's total; equal nodes come in their own order.
+Nodes are tried in ascending order of what they have left, which keeps large gaps whole (Algorithm 2, line 8, of Yang,
+Hong, Tang: AI computing power cluster scheduling based on task resource demand prediction). What is left is the sum
+over resources of free over the cluster's total; equal nodes stay in node order.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Fits = Callable[[Room, Ints], Mask]
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """A way to place. One that never `spans` nodes spares a try to what fits no single node.
+    """A way to place jobs. One that never `spans` nodes need not try jobs that fit no single node.
 
-    Its jobs have one part each; `promise` in backfill.py relies on it. Where the `fullest` node that holds a job is
-    always taken, it is so again by the next one that is alike, as long as it holds that, too.
+    Its jobs have one part each, on which `promise` in backfill.py relies. If always the `fullest` node that holds a
+    job is taken, the next job like it takes the same node, as long as that holds it, too.
     """
 
     place: Place
@@ -32,12 +32,12 @@ class Placement(msgspec.Struct, frozen=True):
     fullest: bool = True
 
     def reach(self, room: Room) -> Amounts:
-        """Return the most that a job can need of each resource to be placed here."""
+        """Return the most of each resource that a job can need and still be placed here."""
         return amounts_of(room.free.sum(axis=1)) if self.spans else room.most
 
 
 def place_whole(room: Room, demand: Amounts) -> Parts | None:
-    """Return the fullest node that holds the whole demand; None where none does."""
+    """Return the fullest node that holds the whole demand, or None."""
     if room.is_short(demand):
         return None
     nodes = holding(room, demand)
@@ -53,7 +53,7 @@ def holders(room: Room, demand: Amounts) -> set[int]:
 
 
 def holding(room: Room, demand: Amounts) -> Ints:
-    """Return the nodes that hold the whole demand, in their order."""
+    """Return the nodes that hold the whole demand, in node order."""
     free = room.free
     fit: Mask = free[0] >= demand[0]
     for row in range(1, len(demand)):
@@ -62,7 +62,7 @@ def holding(room: Room, demand: Amounts) -> Ints:
 
 
 def place_equal(room: Room, demand: Amounts, nodes: int) -> Parts | None:
-    """Return the fullest `nodes` that hold the demand each, as Slurm places a job of several; None: it waits."""
+    """Return the fullest `nodes` nodes that each hold the demand, as Slurm places a multi-node job; None: it waits."""
     if nodes == 1:
         return place_whole(room, demand)
     if room.is_short(demand):
@@ -75,9 +75,9 @@ def place_equal(room: Room, demand: Amounts, nodes: int) -> Parts | None:
 
 
 def place_spread(room: Room, demand: Amounts) -> Parts | None:
-    """Return the fullest node that holds all of it, else shares of several, the fullest first; None: it waits.
+    """Return the fullest node that holds all of the demand, else shares on several, the fullest first; None: it waits.
 
-    A share is of all resources alike, in thousandths, as the x_ij of the paper's objective (13) may be.
+    A share is the same of each resource, in thousandths, as the x_ij of the paper's objective (13) may be.
     """
     whole = place_whole(room, demand)
     if whole is not None:
@@ -99,15 +99,15 @@ def place_spread(room: Room, demand: Amounts) -> Parts | None:
 
 
 def fits_whole(room: Room, demands: Ints) -> Mask:
-    """Return which demands some node holds whole."""
-    # What is too full for the least of them is left out: on a busy cluster all but one or two nodes.
+    """Return which demands fit whole on some node."""
+    # Nodes too full for the least of the demands are left out: on a busy cluster, all but one or two.
     nodes = holding(room, amounts_of(demands.min(axis=1)))
     fit: Mask = numpy.logical_or.reduce(_held_by(room.free[:, nodes], demands), axis=0)
     return fit
 
 
 def _held_by(free: Ints, demands: Ints) -> Mask:
-    """Return which of nodes (resources × nodes) holds which demand (resources × jobs) whole: nodes × jobs."""
+    """Return which nodes (resources × nodes) hold which demand (resources × jobs) whole: nodes × jobs."""
     found: Mask = free[0][:, None] >= demands[0]
     for row in range(1, len(demands)):
         found &= free[row][:, None] >= demands[row]
@@ -132,9 +132,9 @@ def fits_spread(room: Room, demands: Ints) -> Mask:
 
 
 def spread_larger(empty: Room) -> Placement:
-    """Return the way to place where only what no single node of an empty cluster holds goes on several.
+    """Return a placement that spreads over several nodes only what no single node of an empty cluster holds.
 
-    So a job of one node waits for one, as in Slurm, and one of many nodes needs not all of it in one place.
+    So a job of one node waits for one, as in Slurm, and a job of many nodes need not find all of it in one place.
     """
     alone: dict[Amounts, bool] = {}
 
@@ -150,16 +150,16 @@ def spread_larger(empty: Room) -> Placement:
 
 
 def fewest_nodes(empty: Room, demands: Ints) -> Ints:
-    """Return on how many nodes of an empty cluster each demand (resources × jobs) would fit at best, in equal parts."""
+    """Return on how many nodes of an empty cluster each demand (resources × jobs) fits at best, in equal parts."""
     most = numpy.maximum(1, numpy.array(empty.most))[:, None]
     found: Ints = (-(-demands // most)).max(axis=0, initial=1)
     return found
 
 
 def equal_larger(empty: Room) -> Placement:
-    """Return the way to place where what no single node of an empty cluster holds goes on as few as could, equally.
+    """Return a placement that splits what no node of an empty cluster holds equally over as few nodes as possible.
 
-    So Slurm places a job of several nodes, and so planning takes it.
+    Slurm places multi-node jobs like this, and planning assumes it.
     """
     known: dict[Amounts, int] = {}
 
@@ -183,7 +183,10 @@ def part_of(demand: Amounts, nodes: int) -> Amounts:
 
 
 def _share_of(demand: Amounts, share: int) -> Amounts:
-    """Return so many thousandths of a demand, rounded up: a node that had no more free has that share again."""
+    """Return so many thousandths of a demand, rounded up.
+
+    A node with no more free than that share has the same share again.
+    """
     cpu_milli, mem_mib, gpu_milli = (-(-amount * share // MILLI) for amount in demand)
     return cpu_milli, mem_mib, gpu_milli
 

@@ -1,8 +1,8 @@
-"""How large a job may be that is promised its deadline, by what came lately. Pure state: it is told, and sees no clock.
+"""How large a job may be that is promised its deadline, by what came lately. Pure state, without a clock of its own.
 
-Where more comes than can be done, no order saves all: whoever is large keeps many small ones waiting. If what came in
-the last hour had been served smallest first, what is done in an hour would have reached up to some size. What is larger
-is promised nothing.
+If more comes than can be done, no order saves all jobs: each large one keeps many small ones waiting. If the jobs of
+the last hour had been served smallest first, those done in an hour would have reached up to some size. Larger jobs
+are promised nothing.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from bisect import bisect_left, insort
 from collections import deque
 
 WINDOW_S = 3600.0
-# At the start, the first jobs are not yet many.
+# At the start, few jobs have come yet.
 LEAST_WINDOW_S = 600.0
 
 
 class Pressure:
-    """Jobs that came lately, and how long each would keep the whole of a cluster busy (seconds).
+    """Jobs that came lately, and how long each would keep the whole cluster busy (seconds).
 
-    `promised_share` is how much of the cluster is promised to what comes; less than all, as who has a deadline cannot
-    wait until it is his turn.
+    `promised_share` is how much of the cluster is promised to what comes; less than all, as a job with a deadline
+    cannot wait for its turn.
     """
 
     def __init__(self, promised_share: float) -> None:
@@ -30,18 +30,18 @@ class Pressure:
         self._begun_s = math.inf
 
     def came(self, at_s: float, work_s: float) -> None:
-        """Learn of a job that came, in the order of time."""
+        """Learn of a job that came; call in order of time."""
         self._begun_s = min(self._begun_s, at_s)
         self._came.append((at_s, work_s))
         insort(self._sorted_s, work_s)
 
     @property
     def came_lately(self) -> bool:
-        """Whether anybody came in the last hour, as of when that was asked."""
+        """Whether any job came in the last hour, as of the last call of `most_s`."""
         return bool(self._came)
 
     def most_s(self, now_s: float) -> float:
-        """Return below which work jobs of the last hour can all be done; infinite: whatever they are."""
+        """Return the work below which all jobs of the last hour can be done; infinite: all of them can."""
         while self._came and self._came[0][0] < now_s - WINDOW_S:
             del self._sorted_s[bisect_left(self._sorted_s, self._came.popleft()[1])]
         left_s = self._promised_share * min(WINDOW_S, max(LEAST_WINDOW_S, now_s - self._begun_s))

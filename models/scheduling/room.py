@@ -1,7 +1,7 @@
 """What is free on each node, in whole units, so that sums neither drift nor depend on their order.
 
-A cluster's state as placement sees it. It decides nothing, and never holds less than nothing: what does not fit is a
-ModelError, since whoever placed it looked at another room.
+This is a cluster's state as placement sees it. It decides nothing. Free amounts never fall below 0: taking what does
+not fit raises ModelError, as the caller must have looked at another room.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from accounting.errors import ModelError
 Ints = npt.NDArray[numpy.int64]
 Floats = npt.NDArray[numpy.float64]
 Mask = npt.NDArray[numpy.bool_]
-# CPUs in thousandths, memory in MiB, GPUs in thousandths (a share of a GPU is a part of 1000). Where GPUs of several
-# types are told apart, how many of them are of each type stands behind these; behind that, for each bound, how much of
-# a node those jobs may take together that are under it.
+# CPUs in thousandths, memory in MiB, GPUs in thousandths (a share of a GPU is a part of 1000). If GPU types are told
+# apart, the number of GPUs of each type follows. After that comes one amount per bound: how much of a node the jobs
+# under that bound may take together.
 Amounts = tuple[int, ...]
 # A job on its nodes: which node, and how much of it.
 Parts = tuple[tuple[int, Amounts], ...]
@@ -28,22 +28,22 @@ Parts = tuple[tuple[int, Amounts], ...]
 RESOURCES = ("cpu_milli", "mem_mib", "gpu_milli")
 PLAIN = len(RESOURCES)
 MILLI = 1000
-# A share of the nodes that are few enough to be looked at by themselves: one in so many.
+# Up to one in this many nodes is few: those are computed by themselves.
 FEW = 8
 
 
 class Room:
     """Free amounts of nodes (resources × nodes), and what placement asks of them.
 
-    `total` is what the cluster has in all; of a bound 0: it is nothing to have. Demands have as many rows as it has.
-    GPU shares are of the node's GPUs together, unless `free` has a row behind these for each GPU of a node: then parts
-    say which they take of, and whoever places looks at them (models/gpus).
+    `total` is what the cluster has in all; 0 for a bound, which is no resource. Demands have as many rows as `total`.
+    GPU shares are of all GPUs of a node together, unless `free` has further rows, one for each GPU of a node. Then
+    parts say which GPUs they take from, and the code that places looks at those rows (models/gpus).
     """
 
     def __init__(self, free: Ints, total: Amounts) -> None:
         self.free = free
         self.total = total
-        # A resource that the cluster lacks orders nothing.
+        # A resource that the cluster lacks does not affect the order.
         self._weights = tuple(1.0 / amount if amount else 0.0 for amount in total[:PLAIN])
         self._left: Floats | None = None
         self._most: Amounts | None = None
@@ -54,11 +54,11 @@ class Room:
         return cls(capacity.copy(), amounts_of(capacity.sum(axis=1)))
 
     def copy(self) -> Room:
-        """Return a room of its own, as free as this one."""
+        """Return an independent copy."""
         return Room(self.free.copy(), self.total)
 
     def within(self, first: Room, *others: Room) -> Room:
-        """Return a room that has what all have."""
+        """Return a room in which each node has free what it has in all of these rooms."""
         free = numpy.minimum(self.free, first.free)
         for other in others:
             numpy.minimum(free, other.free, out=free)
@@ -73,7 +73,7 @@ class Room:
         return self._left
 
     def left_of(self, nodes: Ints) -> Floats:
-        """Return what these nodes have left: of few it is worked out for them alone."""
+        """Return what these nodes have left; for few nodes it is computed for them alone."""
         if self._left is None and FEW * len(nodes) <= self.free.shape[1]:
             cpu_free, mem_free, gpu_free = self.free[:PLAIN].take(nodes, axis=1)
             cpu, mem, gpu = self._weights
@@ -99,7 +99,7 @@ class Room:
         return typed(demand, self.free[:, node].tolist(), self.total)
 
     def take(self, parts: Parts) -> None:
-        """Take a job's parts."""
+        """Take a job's parts; ModelError if they do not fit."""
         for node, amounts in parts:
             if self._change(node, *map(neg, amounts)) < 0:
                 raise ModelError(
@@ -116,7 +116,7 @@ class Room:
             self._change(node, *amounts)
 
     def _change(self, node: int, cpu_milli: int, mem_mib: int, gpu_milli: int, *types: int) -> int:
-        """Change what a node has free, and return the least of what it has then."""
+        """Change what a node has free, and return the least amount that it has then."""
         free = self.free
         cpu_free, mem_free, gpu_free = amounts_of(free[:PLAIN, node])
         cpu, mem, gpu = cpu_free + cpu_milli, mem_free + mem_mib, gpu_free + gpu_milli
@@ -137,9 +137,9 @@ def amounts_of(values: Ints) -> Amounts:
 
 
 def typed(demand: Amounts, free: Sequence[int], total: Sequence[int]) -> Amounts:
-    """Return a demand whose GPUs of any type are those of the first types that a node has free.
+    """Return a demand with its GPUs of any type assigned to the first types that a node has free.
 
-    `total` is as of a Room: what has none is no type.
+    `total` is as in Room: a row with total 0 is not a type.
     """
     left = demand[2] - sum(compress(demand[PLAIN:], total[PLAIN:]))
     taken = []

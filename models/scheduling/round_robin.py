@@ -1,10 +1,11 @@
-"""Who has which supplier from when to when, by turns: the record of a schedule. Pure.
+"""Which demander has which supplier from when to when, in turns: the record of a schedule. Pure.
 
-From a patent on scheduling by GPU virtualisation (claim 7; docs/scheduling.md): rounds one after the other, within a
-round demanders by priority; suppliers stand in a random sequence, and whichever is free first serves the next turn.
+From a patent on scheduling by GPU virtualisation (claim 7; docs/scheduling.md): rounds follow each other, within a
+round demanders come by priority; suppliers stand in a random sequence, and the one that is free first serves the next
+turn.
 
-A demander is served by one supplier at a time. As turns are whole slices except each demander's last, no turn ever
-waits for one that comes later in this order, and no supplier idles while somebody could be served. Time lost by
+A demander is served by one supplier at a time. As turns are whole slices, except each demander's last, no turn ever
+waits for one that comes later in this order, and no supplier idles while a demander could be served. Time lost by
 changing holders is not in the record (time_slices.py weighs it).
 """
 
@@ -33,10 +34,10 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
 
 
 class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The rounds planned, the turns of a window as they were given, and how long each demander was served in it.
+    """The rounds planned, the turns given within a window, and how long each demander was served in it.
 
-    A turn that the window's end cuts off is in it up to there; those after it are not. Whoever had all its turns was
-    served exactly its planned duration.
+    A turn that the window's end cuts off is in it up to there; later ones are not. A demander that had all its turns
+    was served exactly its planned duration.
     """
 
     rounds: int
@@ -45,12 +46,12 @@ class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def demanders(self) -> int:
-        """How many demanders there are, also those that were never served."""
+        """How many demanders there are, including those that were never served."""
         return len(self.served_s)
 
     @property
     def first_start_s(self) -> Floats:
-        """When each demander was served first; NaN where it never was."""
+        """When each demander was served first; NaN if it never was."""
         first = numpy.full(self.demanders, numpy.nan)
         for turn in reversed(self.turns):
             first[turn.demander] = turn.start_s
@@ -58,7 +59,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waits_s(self) -> Floats:
-        """How long each demander waited until the end of its last turn; NaN where it was never served."""
+        """How long each demander waited until the end of its last turn; NaN if it was never served."""
         ended = numpy.full(self.demanders, numpy.nan)
         for turn in self.turns:
             ended[turn.demander] = turn.end_s
@@ -78,7 +79,7 @@ def serve(
     suppliers: Sequence[int],
     window_s: float = math.inf,
 ) -> ScheduleRecord:
-    """Return the record of serving each demander its duration (seconds), by turns of a slice.
+    """Return the record of serving each demander its duration (seconds), in turns of one slice.
 
     `order` is the priority (demanders' numbers), `suppliers` the sequence in which they stand ready at 0 s.
     """

@@ -1,8 +1,8 @@
-"""How long a job is expected to run, for backfill. Pure state: it sees what ended, no clock.
+"""How long a job is expected to run, for backfill. Pure state: it learns from what ended and has no clock.
 
-EASY++ (Tsafrir, Etsion, Feitelson: Backfilling using system-generated predictions rather than user runtime
-estimates, TPDS 2007): the mean of the user's last two run times, never above what the user asked for. A job that
-outruns its prediction gets a longer one, by the paper's fixed steps.
+EASY++ (Tsafrir, Etsion, Feitelson: Backfilling using system-generated predictions rather than user runtime estimates,
+TPDS 2007): the mean of the user's last two run times, never above what the user asked for. A job that outruns its
+prediction gets a longer one, by the paper's fixed steps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 LOOKED_BACK = 2
-# What is added when a prediction is outrun, from the first time on; the last one again and again.
+# What is added when a prediction is outrun, from the first time on; the last step repeats.
 MINUTE_S, HOUR_S = 60.0, 3600.0
 CORRECTIONS_S: tuple[float, ...] = (
     *(minutes * MINUTE_S for minutes in (1, 5, 15, 30)),
@@ -24,14 +24,14 @@ class RunTimeGuess(Protocol):
     """How long jobs are expected to run (seconds), learned from those that ended."""
 
     def guess_s(self, user: int, limit_s: float) -> float:
-        """Return what a job of a user, with such a limit, is expected to run."""
+        """Return the expected run time of a job of this user with this limit."""
 
     def ended(self, user: int, run_s: float) -> None:
-        """Learn of a job that ended."""
+        """Learn from a job that ended."""
 
 
 class ByLimit:
-    """The user's own limit: what Slurm's backfill goes by."""
+    """The user's own limit, on which Slurm's backfill relies."""
 
     def guess_s(self, user: int, limit_s: float) -> float:  # noqa: ARG002
         """Return the limit."""
@@ -48,7 +48,7 @@ class LastTwo:
         self._last: dict[int, deque[float]] = {}
 
     def guess_s(self, user: int, limit_s: float) -> float:
-        """Return the mean, at most the limit; the limit where the user has no two jobs yet."""
+        """Return the mean, at most the limit; the limit if fewer than two of the user's jobs have ended."""
         last: Sequence[float] = self._last.get(user, ())
         return min(limit_s, sum(last) / LOOKED_BACK) if len(last) == LOOKED_BACK else limit_s
 
@@ -58,6 +58,6 @@ class LastTwo:
 
 
 def corrected_s(expected_s: float, times_outrun: int, limit_s: float) -> float:
-    """Return the next expectation of a whole run that outran its last one for the n-th time (from 0)."""
+    """Return the next expected run time of a job that outran the last one for the n-th time (from 0)."""
     step_s = CORRECTIONS_S[min(times_outrun, len(CORRECTIONS_S) - 1)]
     return max(min(expected_s + step_s, limit_s), expected_s)

@@ -1,12 +1,12 @@
 """Which order and which slice are used, and why: the patent's method put together. Pure.
 
-From a patent on scheduling by GPU virtualisation (claims 1 and 9; docs/scheduling.md). The first order that the heap
-gives and the slice of least turns and mean wait are the plan, if they serve all that is planned. If supply does not
-meet demand, other orders (heaps of other random orders) with each slice are tried too, and the one with the least
-blocking, and of those that with the least variance of unused slices, is the algorithm that is used.
+From a patent on scheduling by GPU virtualisation (claims 1 and 9; docs/scheduling.md). The plan is the first order
+that the heap gives, with the slice of least turns and mean wait, if they serve all that is planned. If supply does
+not meet demand, other orders (heaps of other random orders) with each slice are tried, too. The one with the least
+blocking, and among those the one with the least variance of unused slices, is the algorithm that is used.
 
-Where no candidate is least in both, blocking counts first: the patent asks for both at once. What is still equal is
-decided by turns and mean wait.
+If no candidate is least in both, blocking counts first; the patent asks for both at once. Remaining ties are decided
+by turns and mean wait.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from models.scheduling.performance import Performance, measure
 from models.scheduling.round_robin import ScheduleRecord, serve, supplier_sequence
 from models.scheduling.time_slices import SliceCost, choose_slice, cost_of
 
-# Shares that differ by less are equal: what rounding makes of sums in another order.
+# Shares that differ by less are equal: sums in another order are rounded differently.
 SAME_SHARE = 1e-9
 
 
 class Supply(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to plan with: suppliers, the window, and the slices and numbers of orders to try."""
+    """What there is to plan with: suppliers, the window, the slices to try, and how many orders to try."""
 
     suppliers: int
     window_s: float
@@ -51,7 +51,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlicePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The candidate to use, its record, the reason in words, and all that were tried, the slice of least sum first."""
+    """The candidate to use, its record, the reason in words, and all that were tried, the slice of least cost first."""
 
     chosen: Candidate
     record: ScheduleRecord

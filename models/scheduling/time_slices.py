@@ -1,4 +1,4 @@
-"""Into how long turns each demander's time is cut, so that nobody waits long and turns stay few. Pure.
+"""The length of the turns into which each demander's time is cut, so that waits are short and turns few. Pure.
 
 From a patent on scheduling by GPU virtualisation (claim 6; docs/scheduling.md). With T_i the planned duration of
 demander i, t_0 a slice and n the number of demanders:
@@ -7,12 +7,13 @@ demander i, t_0 a slice and n the number of demanders:
     t_i = Σ over rounds u of what is served between turns u − 1 and u of demander i      its wait
     t′  = Σ t_i / n                                   mean wait
 
-Of candidate slices the one is taken for which Σ k_i + t′ is least. Where this differs from the patent: its formulas of
-waits are pictures that our copy lacks, so they are read from the symbols they explain; a turn that needs less than a
-slice ends early here, so that waits count what others use, not what they could; and a count cannot be added to
-seconds, so each turn costs `turn_s` (what changing the holder takes). At 1 s a turn the sum is the patent's number.
+Of the candidate slices, the one with the least Σ k_i + t′ is taken. It differs from the patent in three ways. The
+patent's formulas of waits are pictures that our copy lacks, so they are inferred from the symbols they explain. A
+turn that needs less than a slice ends early here, so waits count what others use, not what they could. A count cannot
+be added to seconds, so each turn costs `turn_s` (the time to change the holder); at 1 s a turn, the sum is the
+patent's number.
 
-Waits are those behind one supplier, and assume that all is there at the beginning.
+Waits are those behind one supplier, and assume that everything is there at the beginning.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class SliceCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def turns_of(durations_s: Sequence[float] | Floats, slice_s: float) -> Counts:
-    """Return k_i, the turns of each demander: k_i · t_0 ≥ T_i > (k_i − 1) · t_0, and 0 where there is nothing to do."""
+    """Return k_i, the turns of each demander: k_i · t_0 ≥ T_i > (k_i − 1) · t_0, and 0 if there is nothing to do."""
     durations = amounts_of("planned durations", durations_s)
     with numpy.errstate(over="ignore"):
         rounds = numpy.ceil(durations / above_0("the slice in seconds", slice_s))
@@ -49,7 +50,7 @@ def turns_of(durations_s: Sequence[float] | Floats, slice_s: float) -> Counts:
                 f"slices of {slice_s:g} s make {rounds.sum():.3g} turns, more than {MOST_TURNS:,}; "
                 f"give longer ones, such as {2 * durations.sum() / MOST_TURNS:.3g} s"
             )
-    # A quotient that was rounded may lie on the other side of a whole number.
+    # A rounded quotient may lie on the other side of a whole number.
     rounds -= (rounds - 1) * slice_s >= durations
     rounds = numpy.maximum(rounds, 0)
     rounds += rounds * slice_s < durations
@@ -75,8 +76,8 @@ def waits_by_round(
 ) -> Floats:
     """Return how long each demander waits for each of its turns (rounds × demanders, seconds).
 
-    For its turn u: what those before it in `order` are served in round u, and those after it in round u − 1. 0 where
-    it has no such turn.
+    For turn u, that is what demanders before it in `order` are served in round u, and those after it in round u − 1.
+    0 if it has no such turn.
     """
     pieces = pieces_of(durations_s, slice_s)
     ranked = order_of(order, pieces.shape[1])
@@ -92,7 +93,7 @@ def waits_by_round(
 def waits_of(durations_s: Sequence[float] | Floats, order: Sequence[int] | Order, slice_s: float) -> Floats:
     """Return t_i, the wait of each demander over all its rounds (seconds), without listing the rounds.
 
-    Until its last turn, whoever comes before it has had k_i turns, and whoever comes after it k_i − 1, as far as they
+    Until its last turn, each demander before it has had k_i turns, and each one after it k_i − 1, as far as they
     needed them: Σ min(T_j, k_i · t_0) + Σ min(T_j, (k_i − 1) · t_0). O(n²) time, O(n) memory.
     """
     durations = amounts_of("planned durations", durations_s)
