@@ -1,8 +1,8 @@
-"""Algorithm 1 of the resource-demand paper as what decides a simulation's grants, for each type of job. Pure.
+"""Algorithm 1 of the resource-demand paper, which decides a simulation's grants for each type of job. Pure.
 
-With ordering, the `greedy` rule and `spread` placement, this is its Algorithm 2: order, scale, servers ascending by
-what they have left, place or wait (Yang, Hong, Tang: AI computing power cluster scheduling based on task resource
-demand prediction).
+With ordering, the `greedy` rule and `spread` placement, this is the paper's Algorithm 2: order, scale, servers
+ascending by what they have left, place or wait (Yang, Hong, Tang: AI computing power cluster scheduling based on task
+resource demand prediction).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from models.run_time.strategy import TypeModel
 from models.scheduling.room import Amounts, amounts_of
 from models.simulation.workload import Workload
 
-# What a model calls a resource, and how many of a room's units one of the model's is; in a room's order.
+# The model's name of each resource, and how many of a room's units make one of the model's; in a room's order.
 UNITS = ((CORES, 1000.0), (MEM_MIB, 1.0), (GPU_PCT, 10.0))
 
 
 class AdaptiveScaling:
-    """Scales what jobs ask by the models of their kinds; kinds without one, and what none knows, stay as asked.
+    """Scales requests by the models of the jobs' kinds; kinds, and resources, without a model stay as asked.
 
-    `bounded` keeps above past use, as run_time/strategy.py does; without it this is Algorithm 1 as printed.
+    `bounded` keeps grants above past use, as run_time/strategy.py does; without it this is Algorithm 1 as printed.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class AdaptiveScaling:
         self._known: dict[tuple[int, Amounts], Amounts] = {}
 
     def grant(self, number: int, now_s: float) -> Amounts:  # noqa: ARG002
-        """Return the scaled request, whole cores and MiB, tenths of a per cent of a GPU."""
+        """Return the scaled request in whole cores and MiB, and tenths of a per cent of a GPU."""
         key = (self._kind[number], self._asked[number])
         if key not in self._known:
             self._known[key] = self._scale(*key)

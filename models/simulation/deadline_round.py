@@ -1,4 +1,4 @@
-"""A round by deadlines: what waits and runs, told as models/scheduling/deadlines.py wants it, and what it decides."""
+"""A round by deadlines: tells models/scheduling/deadlines.py what waits and runs, and starts the jobs it chooses."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from models.simulation.state import State
 
 
 def by_deadline(state: State, now_s: float) -> None:
-    """Start whom the policy starts, and who fits no pool of like nodes wherever there is room."""
+    """Start the jobs that the policy starts; jobs that fit no pool of like nodes start wherever there is room."""
     devices = state.devices
     if devices is None:
         raise ModelError(
             "a round by deadlines needs to know devices; simulate with the policy's start `deadlines`"
         )
-    # What may run into one window together is only known once each has started.
+    # Which jobs may run into one window together is only known once each has started.
     while _decided(state, devices, now_s):
         pass
     _spread(state, devices, now_s)
 
 
 def _decided(state: State, devices: Devices, now_s: float) -> bool:
-    """Start whom the policy starts, and say whether it is to be asked again: some start, and others are refused."""
+    """Start the jobs that the policy starts; return whether to ask it again: some started, and others were refused."""
     numbers = state.queue.ints[NUMBER].tolist()
     jobs = [_job(state, devices, position, number, now_s) for position, number in enumerate(numbers)]
     works_s = [devices.came(job, now_s) for job in jobs]
@@ -57,7 +57,7 @@ def _decided(state: State, devices: Devices, now_s: float) -> bool:
 
 
 def _spread(state: State, devices: Devices, now_s: float) -> None:
-    """Start who fits no pool of like nodes wherever there is room; where nothing runs, anybody."""
+    """Start jobs that fit no pool of like nodes wherever there is room; if nothing runs, any job."""
     gone: list[int] = []
     for position, number in enumerate(state.queue.ints[NUMBER].tolist()):
         demand = state.waiting[number].demand

@@ -18,14 +18,14 @@ from models.simulation.lending import Lending
 from models.simulation.nodes import Cluster
 from models.simulation.workload import Workload
 
-# Who is expected to run without end, as he has no limit, is expected to run for ten years.
+# Ten years: the run time of a job that has no limit and is expected to run without end.
 LONGEST_S = 10 * 365 * 86_400.0
-# Speeds by name of device, of one kind of jobs.
+# The speeds of one kind of jobs, by name of device.
 Profile = Mapping[str, float]
 
 
 def paces_of(jobs: Workload, cluster: Cluster, profiles: Sequence[Profile]) -> list[list[float]]:
-    """Return the speed of each kind of jobs on each node; one row, where kinds have no profiles."""
+    """Return the speed of each kind of jobs on each node; a single row if kinds have no profiles."""
     if not profiles:
         return [list(cluster.speeds)]
     if len(jobs) and not 0 <= int(jobs.kind.min()) <= int(jobs.kind.max()) < len(profiles):
@@ -48,7 +48,7 @@ def paces_of(jobs: Workload, cluster: Cluster, profiles: Sequence[Profile]) -> l
 
 
 class Devices:
-    """The nodes of a cluster as pools that are alike, and how long jobs would run in each."""
+    """The nodes of a cluster as pools of like nodes, and how long jobs would run in each."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class Devices:
         self.pools = _pools(cluster, paces)
         self.pool_of = {node: at for at, pool in enumerate(self.pools) for node in pool.nodes}
         self.pressure = Pressure(terms.promised_share)
-        # Jobs that run where nobody else needs it.
+        # Jobs that run on what no other job needs.
         self.spare: set[int] = set()
-        # What was decided last of the job that is to be explained, in words.
+        # The last decision on the job that is to be explained, in words.
         self.why = ""
         self._seen = -1
         own = [node for node in range(cluster.own) if node not in cluster.owners]
@@ -75,7 +75,7 @@ class Devices:
         self._holds: dict[Amounts, tuple[bool, ...]] = {}
 
     def speed(self, number: int, parts: Parts) -> float:
-        """Return how fast a job runs on its nodes: as on the slowest of them."""
+        """Return how fast a job runs on its nodes: at the speed of the slowest."""
         pace = self.paces[self.kinds[number]]
         return min(pace[node] for node, _ in parts)
 
@@ -86,9 +86,9 @@ class Devices:
         return self._holds[demand]
 
     def run_s(self, number: int, job: Waiting, place: Place) -> tuple[float, ...]:
-        """Return how long a job is expected to run in each pool; infinite: it never fits there, or has no time to.
+        """Return how long a job is expected to run in each pool; infinite: it does not fit there, or into its limit.
 
-        Where it would run until its limit, and be ended, it is not sent while others are faster.
+        A pool on which it would be ended at its limit is left out only if it would end in time on a faster one.
         """
         pace = self.paces[self.kinds[number]]
         expected_s = min(job.predicted_s, LONGEST_S)
@@ -101,9 +101,9 @@ class Devices:
         return tuple(found)
 
     def came(self, job: Job, now_s: float) -> float:
-        """Learn of a job, and return how long it would keep all busy that is not lent (seconds).
+        """Learn of a job, and return how long it would keep all nodes that are not lent busy (seconds).
 
-        One without a deadline is not in the way of those who have one, as it comes after them: it is not counted.
+        A job without a deadline counts 0: it comes after those that have one, and so is never in their way.
         """
         if job.deadline_s == math.inf:
             return 0.0
@@ -111,24 +111,27 @@ class Devices:
             (run_s for run_s, pool in zip(job.run_s, self.pools, strict=True) if not pool.left_s), default=0.0
         )
         work_s = units_of(job.demand, self._unlent) / UNITS * min(fastest_s, LONGEST_S)
-        # Jobs are numbered in the order in which they come; who comes back is not new.
+        # Jobs are numbered in the order in which they come; one that comes back is not new.
         if job.number > self._seen:
             self._seen = job.number
             self.pressure.came(now_s, work_s)
         return work_s
 
     def spare_share(self, most_s: float) -> float:
-        """Return how much of a pool those hold who come last, where jobs may be so large."""
+        """Return how much of a pool jobs that come last may hold, if jobs below `most_s` are promised their deadline.
+
+        `spare_share` under pressure, else `calm_share` if a job with a deadline came lately, else 1.
+        """
         if most_s < math.inf:
             return self.terms.spare_share
         return self.terms.calm_share if self.pressure.came_lately else 1.0
 
     def started(self, decision: Decision) -> None:
-        """Learn of a job that starts: whether nobody else needs its place."""
+        """Note whether a job that starts holds what no other job needs."""
         (self.spare.add if decision.spare else self.spare.discard)(decision.number)
 
     def left_s(self, pool: Pool, now_s: float) -> tuple[float, ...]:
-        """Return how long the owner of each of a pool's nodes likely leaves it alone; empty: they have none."""
+        """Return how long the owner of each of a pool's nodes likely leaves it alone; empty: they have no owners."""
         if self.lending is None or not pool.left_s:
             return ()
         return tuple(self.lending.left_s(node, now_s, self.terms.risk) for node in pool.nodes)

@@ -1,9 +1,9 @@
-"""A load on a cluster under a policy, event by event; the same load, policy and hooks give the same result to the bit.
+"""A load on a cluster under a policy, event by event; equal load, policy and hooks give equal results, to the bit.
 
-Decides when jobs end, fail and come back; the order, the place and what may pass what are the policies'. Nothing here
-is drawn by chance: the load was, and an order may be, from their seeds. A job that is granted less memory than its peak
-fails after a share of its run, and comes back at once with what it asked for first. What runs past its limit is ended
-there, as Slurm does.
+The engine decides when jobs end, fail and come back; policies decide the order, the place, and what may pass what.
+Nothing is drawn at random here: the load was drawn, and an order may be, from their own seeds. A job granted less
+memory than its peak fails after a share of its run, and comes back at once with its original request. A job that runs
+past its limit is ended there, as in Slurm.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ FAILED_SHARE = 0.5
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """How jobs come to start: their order, what one that waits holds up, where they go, how long they may run.
+    """How jobs come to start: their order, what a waiting job holds up, where jobs go, how long they may run.
 
-    `guess` makes what tells backfill how long jobs are expected to run. With a fair ordering `start` has no say.
-    `seed` is that of an ordering which draws; `terms` are those of a start by deadlines, which orders by itself.
+    `guess` makes the object that tells backfill how long jobs are expected to run. With a fair ordering `start` has
+    no effect. `seed` is for orderings that draw; `terms` are for a start by deadlines, which has an order of its own.
     """
 
     ordering: Ordering = FIFO
@@ -50,19 +50,19 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     terms: Terms = Terms()
 
     def __post_init__(self) -> None:
-        """Refuse a rule that there is not."""
+        """Refuse a rule that does not exist."""
         if self.start not in ROUNDS:
             raise ModelError(f"no rule of starting is called {self.start}; there are {', '.join(ROUNDS)}")
 
 
 class Hooks(msgspec.Struct, frozen=True, kw_only=True):
-    """What jobs are granted and how long they run with it; a short one lasts FAILED_SHARE of its run.
+    """What jobs are granted and how long they then run; one with too little memory ends after FAILED_SHARE of its run.
 
-    `advice` moves what waits; with an ordering that is fair, or arranges, there is nothing for it to move. Where memory
-    does not matter (`kills` is False), as in papers that know no failures, short ones run on. `profiles` has how fast
-    each kind of jobs runs on each device; empty: as fast as the node. `expected_s` has how long each job is expected to
-    run at speed 1, None: as the policy guesses. Whom an owner interrupts keeps what he had done in whole multiples of
-    `checkpoint_s`. The choice of a device is `explained` of one job (-1: of none).
+    `advice` moves waiting jobs; it has nothing to move if the ordering is fair or an arrangement. If memory does not
+    matter (`kills` is False), as in papers that know no failures, jobs with too little memory run on. `profiles` has
+    the speed of each kind of jobs on each device; empty: the node's speed. `expected_s` is how long each job is
+    expected to run at speed 1, None: as the policy guesses. A job that an owner interrupts keeps what it had done in
+    whole multiples of `checkpoint_s`. The choice of device is `explained` for one job (-1: for none).
     """
 
     sizing: Sizing | None = None
@@ -84,7 +84,7 @@ class _Fate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Simulation:
-    """One run of the loop; `simulate` is what others call."""
+    """One run of the loop; others call `simulate`."""
 
     def __init__(self, jobs: Workload, cluster: Cluster, policy: Policy, hooks: Hooks) -> None:
         self.jobs = jobs
@@ -102,13 +102,14 @@ class Simulation:
         self.arrange = arrangement(policy.seed) if arrangement else None
         self.round = fair if policy.ordering.fair else ROUNDS[policy.start]
         self.room = Room(cluster.capacity.copy(), cluster.total)
-        # A part that is reserved is no larger than its node.
+        # A reserved part is no larger than its node.
         self.empty = Room(cluster.capacity[:, : cluster.own], cluster.total)
         windows = cluster.availability()
         self.state = State(self.room, policy.ordering, policy.placement, self._started, windows)
         self.lending = Lending(cluster.owners) if cluster.owners else None
         self.cluster = cluster
-        # Where neither devices nor deadlines count, a node has one speed, and a job is expected to run as long on all.
+        # If neither devices nor deadlines count, each node has one speed, and a job is expected to run equally long
+        # on all.
         self.devices: Devices | None = None
         if hooks.profiles or policy.start == "deadlines":
             paces = paces_of(jobs, cluster, hooks.profiles)
@@ -139,7 +140,7 @@ class Simulation:
         self.in_use: list[int] = [0, 0, 0]
 
     def run(self, until_s: float) -> Results:
-        """Run until everything has ended, or that moment."""
+        """Run until everything has ended, or until `until_s`."""
         came, jobs = 0, len(self.jobs)
         endless = float("inf")
         while True:
@@ -164,7 +165,7 @@ class Simulation:
         return self._results(until_s if until_s < endless else self.now_s)
 
     def _next_s(self, arrival_s: float) -> float:
-        """Return when something happens next; infinite: nothing that anybody waits for."""
+        """Return when something happens next; infinite: nothing for which any job waits."""
         endless, waits = float("inf"), bool(self.state.waiting)
         now_s = min(arrival_s, self.events[0][0] if self.events else endless)
         if now_s < endless or waits:
@@ -221,7 +222,7 @@ class Simulation:
         self._note()
 
     def _advise(self, advice: Advice, *, changed: bool) -> None:
-        """Ask for new keys once they are due, after this moment's round: it went by those in force."""
+        """Ask for new keys once they are due, after this moment's round, which used those in force."""
         if changed and self.advise_at_s == float("inf"):
             self.advise_at_s = max(self.now_s, self.advised_s + advice.period_s)
         if not self.state.waiting or self.advise_at_s > self.now_s:
@@ -253,7 +254,7 @@ class Simulation:
         self.fates[number] = _Fate(end_s, outcome, granted)
         self.outcome[number] = Outcome.RUNNING
         self.start_s[number] = self.now_s
-        if self.first_start_s[number] != self.first_start_s[number]:  # not a number: it never started before
+        if self.first_start_s[number] != self.first_start_s[number]:  # NaN: it never started before
             self.first_start_s[number] = self.now_s
         expected_s = self.now_s + predicted_s
         self.state.run(number, Running(self.now_s, parts, expected_s, self.now_s + limit_s))
@@ -266,7 +267,7 @@ class Simulation:
 
     def _outrun(self, number: int) -> None:
         fate, running = self.fates.get(number), self.state.running.get(number)
-        # Who was interrupted meanwhile, and may run again, is expected to end at another time.
+        # A job that was interrupted meanwhile, and may run again, is expected to end at another time.
         if fate is None or running is None or running.expected_end_s != self.now_s:
             return
         told_s = running.expected_end_s - running.start_s
@@ -294,7 +295,7 @@ class Simulation:
                 self._wait(number, self.asked[number])
 
     def _lend(self, lending: Lending) -> None:
-        """Let owners come and go; what runs on the node of one who comes is interrupted, and waits again."""
+        """Let owners come and go; jobs on the node of an owner who comes are interrupted, and wait again."""
         for _, kind, node in lending.pass_to(self.now_s):
             amounts = amounts_of(self.cluster.capacity[:, node])
             if kind == GOES:
@@ -369,5 +370,5 @@ def simulate(
     hooks: Hooks | None = None,
     until_s: float = float("inf"),
 ) -> Results:
-    """Return what becomes of a load; by default first come, first served, each with what it asked for."""
+    """Return what becomes of a load; by default first come, first served, each job with what it asked for."""
     return Simulation(jobs, cluster, policy or Policy(), hooks or Hooks()).run(until_s)

@@ -1,6 +1,7 @@
 """Whether the jobs of the past fit the nodes at all, and how they are placed there. Pure.
 
-A job that ran on one node must fit one; one that ran on several may be spread, by shares, over as many as it takes.
+A job that ran on one node must fit on one; a job that ran on several may be spread, by shares, over as many as
+needed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from models.simulation.workload import Flags, Workload
 
 WORDS = ("CPUs", "MiB of memory", "GPUs")
 UNITS = (MILLI, 1, MILLI)
-# Of a Past, what has a row for each job.
+# The fields of a Past that have one row per job.
 COLUMNS = ("counted", "keeps", "busiest", "nodes", "start_s", "end_s", "held")
 
 
@@ -56,7 +57,7 @@ def why_unfit(past: Past, cluster: Cluster, cannot: Flags) -> str:
 
 
 def held_beyond(real: Results) -> list[str]:
-    """Return what was really held at once of each resource that these nodes have less of, in words."""
+    """Return, in words, how much was really held at once of each resource of which these nodes have less."""
     held = numpy.array([moment.allocated for moment in real.moments]).max(axis=0).tolist()
     return [
         f"{most // unit:,} {word}, where they have {total // unit:,}"
@@ -66,7 +67,7 @@ def held_beyond(real: Results) -> list[str]:
 
 
 def placement_of(past: Past, cluster: Cluster) -> Placement:
-    """Return how jobs are placed: on one node each, but for those that no node holds."""
+    """Return how jobs are placed: on one node each, except those that no node holds."""
     empty = Room.of(cluster.capacity)
     different = numpy.unique(past.jobs.asked, axis=0)
     return WHOLE if all(_fits(empty, asked, spans=False) for asked in different) else spread_larger(empty)

@@ -1,4 +1,4 @@
-"""What a simulation asks others: what a job is granted, and what that does to its speed."""
+"""What a simulation asks its callers: what a job is granted, and how that changes its speed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Sizing(Protocol):
     """Decides what a job is granted when it comes, and may learn from those that ended."""
 
     def grant(self, number: int, now_s: float) -> Amounts:
-        """Return what a job gets; never above what it asked for."""
+        """Return what a job is granted; never more than it asked for."""
 
     def ended(self, number: int, now_s: float, start_s: float, granted: Amounts, *, enough: bool) -> None:
-        """Learn of a job that ended; `enough` is False where it had too little memory."""
+        """Learn from a job that ended; `enough` is False if it had too little memory."""
 
 
 class AsAsked:
-    """Every job gets what it asked for."""
+    """Grants every job what it asked for."""
 
     def __init__(self, jobs: Workload) -> None:
         self._asked = [amounts_of(row) for row in jobs.asked]
@@ -37,7 +37,7 @@ class AsAsked:
 
 
 class Moving(msgspec.Struct, frozen=True, gc=False):
-    """A running job as an advisor sees it: which, from when (seconds) and where. When it will end nobody knows."""
+    """A running job as an advisor sees it: its number, its start (seconds) and its nodes. Its end is not known."""
 
     number: int
     start_s: float
@@ -45,15 +45,15 @@ class Moving(msgspec.Struct, frozen=True, gc=False):
 
 
 class Advice(Protocol):
-    """Moves waiting jobs: it is asked at most once in `period_s`, where something changed since and jobs wait.
+    """Moves waiting jobs: it is asked at most once in `period_s`, if something changed since and jobs wait.
 
-    It is told of jobs by number as they come, start and end, and of nothing that lies ahead. A key is where a job
-    stands in the queue, the least first, in the unit of the ordering's own keys: by those come in who arrive later.
+    It is told the numbers of jobs as they come, start and end, and nothing of the future. A key is a job's position
+    in the queue, the least first, in the unit of the ordering's own keys: later arrivals are queued by those.
     """
 
     @property
     def period_s(self) -> float:
-        """Return how much time lies between two questions at least (seconds)."""
+        """Return the least time between two calls of `keys` (seconds)."""
 
     def came(self, number: int, now_s: float) -> None:
         """Learn of a job that arrived, or came back, and waits."""
@@ -62,14 +62,14 @@ class Advice(Protocol):
         """Learn of a job that ended."""
 
     def keys(self, now_s: float, waiting: Mapping[int, float], running: list[Moving]) -> Mapping[int, float]:
-        """Return the new keys of waiting jobs, from the keys by which they stand now, in the queue's order.
+        """Return new keys of waiting jobs, given their present keys in the queue's order.
 
-        Who is left out keeps the one it has.
+        A job that is left out keeps its key.
         """
 
 
 class Told:
-    """Another sizing; `told` hears of the share of the jobs that came so far."""
+    """Another sizing, with progress: `told` is called with the share of the jobs that have come so far."""
 
     def __init__(self, sizing: Sizing, jobs: Workload, told: Callable[[float], None]) -> None:
         self._sizing = sizing
@@ -78,31 +78,31 @@ class Told:
         self._came = 0
 
     def grant(self, number: int, now_s: float) -> Amounts:
-        """Return what the other one says."""
+        """Return what the other sizing grants."""
         self._came += 1
         self._told(self._came / self._jobs)
         return self._sizing.grant(number, now_s)
 
     def ended(self, number: int, now_s: float, start_s: float, granted: Amounts, *, enough: bool) -> None:
-        """Let the other one learn."""
+        """Let the other sizing learn."""
         self._sizing.ended(number, now_s, start_s, granted, enough=enough)
 
 
-# A job's number and what it is granted to how long it runs (seconds) on a node of speed 1.
+# From a job's number and grant to its run time (seconds) on a node of speed 1.
 RunTime = Callable[[int, Amounts], float]
 
 
 def unchanged(jobs: Workload) -> RunTime:
-    """Return the run time of who asked for too much: as long with less."""
+    """Return run times of jobs that asked for too much: with less, they run as long."""
     run_s = jobs.run_s.tolist()
     return lambda number, granted: run_s[number]  # noqa: ARG005
 
 
 def slowed_by_cpus(jobs: Workload) -> RunTime:
-    """Return a run time that grows as CPU or GPU share falls below what the job keeps busy: work is conserved.
+    """Return run times that grow as the CPU or GPU share falls below what a job keeps busy: work is conserved.
 
-    Of several resources that are short the shortest one counts. Above what it keeps busy nothing gets faster, and with
-    all that was asked nothing gets slower: so long it ran, whatever a meter saw.
+    If several resources are short, the shortest one counts. Grants above what the job keeps busy make nothing faster.
+    With all that was asked nothing gets slower: it ran that long, whatever a meter saw.
     """
     run_s = jobs.run_s.tolist()
     used = [amounts_of(row) for row in numpy.minimum(jobs.used, jobs.asked)]

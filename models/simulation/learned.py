@@ -1,6 +1,6 @@
-"""The service's own way to size as what decides a simulation's grants; every job that ends in it is learned from.
+"""The service's own sizing, which decides a simulation's grants and learns from each job that ends in it. Pure.
 
-What a job is granted rests on what had ended before it came, in the simulation or before it, and on nothing else. Pure.
+What a job is granted depends only on what had ended before it came, in the simulation or before it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ NOTHING = (False, False, False)
 
 
 class LearnedSizing:
-    """What `grant` makes of a learner's word on each job. `cases` say who a job is and how it ran with all it asked.
+    """Applies `grant` to a learner's prediction for each job.
 
-    `keeps` (jobs × resources) marks what stays as asked whatever is said; `origin_s` is the unix time of moment 0.
+    `cases` say what each job is and how it ran with all that it asked. `keeps` (jobs × resources) marks what stays as
+    asked whatever is predicted; `origin_s` is the unix time of moment 0.
     """
 
     def __init__(
@@ -39,12 +40,12 @@ class LearnedSizing:
         self._learner = learner
         self._granted = grant
         self._origin_s = origin_s
-        # Not known to a job that comes in the very second.
+        # A job that comes in the same second does not know these yet.
         self._just_ended: list[tuple[float, OnlineJob]] = []
         learner.refit()
 
     def grant(self, number: int, now_s: float) -> Amounts:
-        """Return what the service would grant; the whole request where too little is known."""
+        """Return what the service would grant; the whole request if too little is known."""
         self._learn_until(now_s)
         case, asked, keeps = self._cases[number], self._asked[number], self._keeps[number]
         self._learner.decided(case)
@@ -72,7 +73,7 @@ class LearnedSizing:
 
 
 def _amounts(request: JobRequest, after: JobRequest, asked: Amounts) -> Amounts:
-    """Return a request after its grant in the units of a room; what was not changed is what was asked, to the unit."""
+    """Return a request after its grant, in a room's units; what the grant did not change stays exactly as asked."""
     return (
         after.cpus * MILLI if after.cpus != request.cpus else asked[0],
         after.mem_mib if after.mem_mib is not None and after.mem_mib != request.mem_mib else asked[1],
@@ -81,9 +82,9 @@ def _amounts(request: JobRequest, after: JobRequest, asked: Amounts) -> Amounts:
 
 
 def as_run(past: PastJob, granted: Amounts, *, end_s: float, wall_s: float, enough: bool) -> PastJob:
-    """Return a past job as it would have been measured with what it was granted: never more than that.
+    """Return a past job as it would have been measured with its grant: never more than that.
 
-    With too little memory (`enough` is False) it shows a lower bound of it, and no whole need of anything.
+    With too little memory (`enough` is False), it shows a lower bound of memory, and no complete need of anything.
     """
     cpu_milli, mem_mib, gpu_milli = granted
     return msgspec.structs.replace(

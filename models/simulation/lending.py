@@ -1,7 +1,7 @@
-"""Nodes that are used while their owners leave them alone: when owners come and go, and what is known of that by then.
+"""Nodes that are used while their owners leave them alone: when owners come and go, and what is known of it by then.
 
-It knows the future, as a simulation must, and tells of it only what has been seen: how long a node has been idle, and
-for how long it was in the past. Pure but for its own books.
+It knows the future, as a simulation must, but reveals only what has been seen: how long a node has been idle, and for
+how long it was in the past. Pure apart from its own state.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import NamedTuple
 from models.scheduling.idleness import Owners
 from models.simulation.nodes import Span
 
-# Of one moment, an owner goes before one comes.
+# At the same moment, owners go before others come.
 GOES, COMES = 0, 1
 
 
 class Change(NamedTuple):
-    """An owner who comes, or goes (seconds)."""
+    """An owner comes, or goes (seconds)."""
 
     at_s: float
     kind: int
@@ -27,7 +27,7 @@ class Change(NamedTuple):
 
 
 class Lending:
-    """Owners' times by node (seconds, one after the other; before 0: the past). Each node begins as it is at 0."""
+    """Owners' times by node (seconds, in order; before 0: the past). Each node begins as it is at 0."""
 
     def __init__(self, owners: Mapping[int, Sequence[Span]]) -> None:
         self._owners = Owners[int]()
@@ -49,7 +49,7 @@ class Lending:
         return self._coming[self._passed].at_s if self._passed < len(self._coming) else math.inf
 
     def pass_to(self, now_s: float) -> list[Change]:
-        """Return who comes and goes by now, and learn from it."""
+        """Return which owners come and go by now, and learn from it."""
         found: list[Change] = []
         while self.changes_at_s <= now_s:
             change = self._coming[self._passed]
@@ -63,7 +63,7 @@ class Lending:
         return found
 
     def left_s(self, node: int, now_s: float, risk: float) -> float:
-        """Return for how long its owner likely leaves a node alone, but for a share of cases; 0: he has it."""
+        """Return how much longer a node is left alone, in all but a share `risk` of cases; 0: its owner has it."""
         return self._owners.left_s(node, now_s, risk)
 
 

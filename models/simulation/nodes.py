@@ -1,4 +1,4 @@
-"""The cluster a simulation runs on: nodes of different size and speed, and when they are there, for whom. Pure."""
+"""The cluster of a simulation: nodes of different size and speed, when they are there, and for which users. Pure."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from models.scheduling.availability import Availability, Window
 from models.scheduling.room import MILLI, PLAIN, Amounts, Ints, amounts_of
 
 HOUR_S = 3600.0
-# No amount of a node or a job is as much: in thousandths, and of thousands of nodes, it would not fit a whole number.
+# No node or job has this much of anything: in thousandths, and over thousands of nodes, it would overflow an integer.
 MOST_AMOUNT = 2.0**40
-# Ten times the largest clusters that there are.
+# Ten times the largest clusters that exist.
 MOST_NODES = 1_000_000
-# From and to, in hours after a simulation's start; what never comes back ends at infinity.
+# From and to, in hours after a simulation's start; infinite: it never comes back.
 Hours = tuple[float, float]
 # The same in seconds.
 Span = tuple[float, float]
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One node, or `count` alike. On a node of speed 2 a job runs half as long; on several, as long as on the slowest.
+    """One node, or `count` equal ones. At speed 2 a job runs half as long; on several nodes, the slowest one counts.
 
-    `down` has the times at which it is not there, which are known beforehand; `owner` those at which its owner has it,
-    which nobody knows before they begin: what runs there then is interrupted. Those before 0 tell of his habits. Kinds
-    of jobs may run at a speed of their own on each `device`.
+    `down` has the times at which the node is not there, which are known beforehand. `owner` has the times at which
+    its owner has it, which nobody knows before they begin: what runs there then is interrupted. Times before 0 tell
+    the owner's habits. Kinds of jobs may have a speed of their own on each `device`.
     """
 
     cpus: float
@@ -62,9 +62,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nodes that are held for a time: for users, or, as for maintenance, for nobody.
+    """Nodes that are held for a time: for users or, as for maintenance, for nobody.
 
-    `nodes` are numbers in the order of the file, from 0. Of each node it holds these amounts, all of it where none is
+    `nodes` are numbers in the order of the file, from 0. It holds these amounts of each node; all of it if none is
     given.
     """
 
@@ -94,9 +94,10 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Capacity (resources × nodes) and the speed of each node; what nodes lack at times; who may use each, None: all.
 
-    Where single GPUs are told apart, each has a row behind the resources. The first `own` columns are nodes. Behind
-    them come parts of nodes that are reserved for users (availability.py); `part_of` has the node of each. `devices`
-    are as of each column; `owners` has the times (seconds) at which the owner of a node has it, of each that has one.
+    If single GPUs are told apart, each has a row after the resources. The first `own` columns are nodes. After them
+    come the parts of nodes that are reserved for users (availability.py); `part_of` has the node of each part.
+    `devices` has one entry per column. `owners` has, for each node with an owner, the times (seconds) at which the
+    owner has it.
     """
 
     capacity: Ints
@@ -118,25 +119,25 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         return amounts_of(self.capacity[:PLAIN, : self.own].sum(axis=1))
 
     def availability(self) -> Availability | None:
-        """Return the windows for a simulation to go by; None where there are none."""
+        """Return the windows for a simulation; None if there are none."""
         if not self.windows:
             return None
         return Availability(self.capacity, self.total, self.windows, self.only_for)
 
 
 def are_amounts(*amounts: float) -> bool:
-    """Whether these are amounts of something: a TOML file may also say nan, inf, or bytes for MiB."""
+    """Whether these are amounts of something: a TOML file may also contain nan, inf, or bytes for MiB."""
     return all(0 <= amount < MOST_AMOUNT for amount in amounts)
 
 
 def check_hours(what: str, hours: Hours) -> None:
-    """Refuse hours that no time lies between."""
+    """Refuse hours with no time in between."""
     if not 0 <= hours[0] < hours[1]:
         raise ModelError(f"{what} from {hours[0]:g} to {hours[1]:g} h is no time; give hours after the start")
 
 
 def check_owner(node: Node) -> None:
-    """Refuse times of an owner that are none, or not one after the other, and those of a node that is down, too."""
+    """Refuse an owner's times that are none, or not in order, or on a node that has `down` times, too."""
     ends = [-float("inf"), *(to_h for _, to_h in node.owner)]
     if not all(end_h <= from_h < to_h for end_h, (from_h, to_h) in zip(ends, node.owner, strict=False)):
         raise ModelError(
@@ -154,7 +155,7 @@ def cluster_of(
     *,
     single_gpus: bool = False,
 ) -> Cluster:
-    """Return the cluster of these nodes; `users` says who is meant by the names of reservations."""
+    """Return the cluster of these nodes; `users` maps the names in reservations to users."""
     each = [node for node in nodes for _ in range(node.count)]
     if not each:
         raise ModelError("a cluster needs at least one node")

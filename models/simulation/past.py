@@ -1,9 +1,10 @@
-"""From the attempts of accounting to a load that can be simulated again: what each asked for, used, and was held up by.
+"""From attempts in accounting to a load that can be simulated again: what each asked for, used, and was held up by.
 
-It decides what of the past can be replayed, and what must stay as it was because nobody knows more. Pure. A job is an
-attempt: the tasks of an array are jobs of their own, an attempt after a requeue comes no sooner than the one before
-had ended. What had not ended, or never started, is left out. What is not measured counts as used, and stays as asked.
-What was submitted before the window and waited or ran then comes at its first moment, as asked, and is not counted.
+It decides what of the past can be replayed, and what must stay as it was because nothing more is known. Pure. A job
+is an attempt: tasks of an array are jobs of their own, and an attempt after a requeue comes no sooner than the
+previous one ended. Attempts that had not ended, or never started, are left out. What was not measured counts as used
+in full, and stays as asked. Jobs that were submitted before the window and waited or ran when it began come at its
+first moment, as asked, and are not counted.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ NEVER_STARTED = "never started"
 NOTHING_HELD = "held nothing that accounting knows"
 NOT_MEASURED = ("CPU use was not measured", "memory was not measured", "GPU use was not measured")
 WHOLE_NODES = "held more CPUs than they asked for, as whole nodes,"
-# What a figure of memory must be to say how much a job needs: none of the others shows more than a lower bound.
+# The qualities of a memory figure that says how much a job needs; all others only show a lower bound.
 MEASURED = ("exact", "sampled", "contaminated")
 OUT_OF_MEMORY, COMPLETED, TIMEOUT = "out_of_memory", "completed", "timeout"
 
-# Why a job is left alone by the service, whatever it asks for; '' where it is not.
+# Why the service leaves a job alone, whatever it asks for; '' if it does not.
 LeftAlone = Callable[[Attempt], str]
 
 
@@ -42,9 +43,9 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     """A window of the past as a load. Rows are jobs; seconds count from the window's first moment, `since_s` (unix).
 
     `cases` are the jobs as the service's learning sees them, `before` those that had ended by then. `counted` are the
-    jobs that came in the window; `keeps` (jobs × resources) is what stays as asked. `busiest` is what a job would keep
-    busy if all its tasks were as busy as its busiest. `start_s`, `end_s`, `held` and `outcome` are what really became
-    of it. `left_out` and `kept` say how many jobs of the window, and why.
+    jobs that came in the window; `keeps` (jobs × resources) is what stays as asked. `busiest` is what a job would
+    keep busy if all its tasks were as busy as its busiest. `start_s`, `end_s`, `held` and `outcome` are what really
+    became of it. `left_out` and `kept` have the number of jobs of the window, by reason.
     """
 
     since_s: int
@@ -65,7 +66,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Row(msgspec.Struct, frozen=True, gc=False):
-    """One job of a past on its way into columns."""
+    """One job of a past, before it goes into columns."""
 
     attempt: Attempt
     submit_s: float
@@ -81,9 +82,9 @@ class _Row(msgspec.Struct, frozen=True, gc=False):
 def past_of(
     attempts: Iterable[Attempt], since_s: int, until_s: int, left_alone: LeftAlone = lambda _: ""
 ) -> Past:
-    """Return what came from `since_s` to `until_s` (unix seconds) as a load; ModelError where there is nothing.
+    """Return what came from `since_s` to `until_s` (unix seconds) as a load; ModelError if there is nothing.
 
-    Attempts come in the order of their submission; none is held that had ended before.
+    Attempts come in order of submission; those that had ended before the window are not held in memory.
     """
     left_out, kept = Counter[str](), Counter[str]()
     rows: list[_Row] = []
@@ -105,15 +106,15 @@ def past_of(
             f"no job that ran came in that time ({sum(left_out.values())} did not run); ingest more of the past, "
             "or give another --since and --until"
         )
-    # What was there at the first moment comes first, in the order of its starts; sorting is stable.
+    # Jobs that were there at the first moment come first, in the order of their starts; sorting is stable.
     rows.sort(key=lambda row: (row.submit_s, row.counted, 0 if row.counted else row.attempt.row.start_s))
     return _columns(rows, before, since_s, until_s, left_out, kept)
 
 
 def arrivals(attempts: Iterable[Attempt]) -> Iterator[tuple[Attempt, int]]:
-    """Yield attempts, which are in the order of their submission, each with when it came (unix seconds).
+    """Yield attempts, given in order of submission, each with the time at which it came (unix seconds).
 
-    That is never before its job's last attempt had ended, and never after it started itself.
+    That is never before its job's last attempt had ended, and never after its own start.
     """
     ended_s: dict[tuple[str, int], int] = {}
     for _, of_a_second in groupby(attempts, key=lambda one: one.row.submit_s):
@@ -128,7 +129,7 @@ def arrivals(attempts: Iterable[Attempt]) -> Iterator[tuple[Attempt, int]]:
 
 
 def why_left_out(attempt: Attempt) -> str:
-    """Return why an attempt cannot be replayed; '' where it can."""
+    """Return why an attempt cannot be replayed; '' if it can."""
     row = attempt.row
     if attempt.use.outcome == "unfinished" or not row.end_s:
         return NOT_ENDED
@@ -138,7 +139,7 @@ def why_left_out(attempt: Attempt) -> str:
 
 
 def asked_of(attempt: Attempt) -> Amounts:
-    """Return what an attempt takes as asked: what its user asked for, or what Slurm made of it where that is more."""
+    """Return what an attempt takes as asked: what its user asked for, or what Slurm made of it if that is more."""
     row = attempt.row
     return (
         max(attempt.asked_cpus or 0, row.alloc_cpus or 0) * MILLI,
@@ -148,7 +149,7 @@ def asked_of(attempt: Attempt) -> Amounts:
 
 
 def used_of(attempt: Attempt) -> tuple[Amounts, Kept]:
-    """Return what an attempt used, and of which resources that is not known: there it is all that was asked.
+    """Return what an attempt used, and for which resources that is unknown: those count as used in full.
 
     A job that was killed for memory needed at least what it had.
     """
@@ -165,7 +166,7 @@ def used_of(attempt: Attempt) -> tuple[Amounts, Kept]:
 
 
 def what_stays(attempt: Attempt, left_alone: str) -> tuple[tuple[str, ...], Kept]:
-    """Return which resources stay as asked, and why: not measured, not its user's choice, or left alone altogether."""
+    """Return the reasons, and which resources stay as asked: not measured, not its user's choice, or left alone."""
     row = attempt.row
     if left_alone:
         return (left_alone,), ALL_KEPT
@@ -196,7 +197,7 @@ def _row(attempt: Attempt, arrival_s: int, since_s: int, keeps: Kept, *, counted
         attempt=attempt,
         submit_s=float(max(0, arrival_s - since_s)),
         run_s=wall_s - gone_s,
-        # Slurm ends jobs up to minutes after their limit: what was let run on then is let run on again.
+        # Slurm ends jobs up to minutes after their limit: a job that was let run on then is let run on again.
         limit_s=math.inf if limit_s is None else max(float(limit_s), wall_s) - gone_s,
         counted=counted,
         asked=asked,

@@ -1,4 +1,4 @@
-"""How a cluster was when a job of a simulation started: what its place was chosen from. Pure."""
+"""The state of a cluster when a job of a simulation started: what its place was chosen from. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from models.simulation.results import Results, Run
 
 
 def first_run(results: Results, number: int) -> Run:
-    """Return a job's first run; ModelError where there is none."""
+    """Return a job's first run; ModelError if there is none."""
     if not 0 <= number < len(results.jobs):
         raise ModelError(
             f"there is no job {number + 1}; give 1 to {len(results.jobs)}, in the order of arrival"

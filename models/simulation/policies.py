@@ -1,4 +1,4 @@
-"""The policies and ways to place that a name stands for: an order, what a job that waits holds up, where jobs go."""
+"""The policies and placements that a name stands for: the order, what a waiting job holds up, and where jobs go."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from models.scheduling.run_time_guess import LastTwo
 from models.simulation.engine import Policy
 from models.simulation.workload import Workload
 
-# With `-fit`, a job that does not fit holds nothing up: the rounds of the resource-demand paper.
+# With `-fit`, a job that does not fit holds nothing up, as in the rounds of the resource-demand paper.
 POLICIES: dict[str, Policy] = {
     **{name: Policy(ordering=ordering) for name, ordering in ORDERINGS.items()},
     **{
@@ -28,14 +28,14 @@ POLICIES: dict[str, Policy] = {
     "conservative": Policy(start="conservative"),
     "deadlines": Policy(start="deadlines", guess=LastTwo),
 }
-# These look at single GPUs; to all others the shares of a node's GPUs are one.
+# These see single GPUs; all others see a node's GPU shares as one amount.
 BEST_FIT, FGD = SINGLE_GPUS = ("best-fit", "fgd")
 
 
 def way_to_place(name: str, jobs: Workload) -> Placement:
-    """Return a way to place the jobs of a load; ConfigError names those there are."""
+    """Return the placement of this name for a load; ConfigError lists the known names."""
     if name == FGD:
-        # A site knows from its past what usually comes: here that is the load itself.
+        # A site knows from its past what usually comes; here the load itself stands in for that.
         return Gradient(usual_of(jobs.asked)).placement
     known = {**PLACEMENTS, BEST_FIT: FULLEST}
     if name not in known:
@@ -44,7 +44,7 @@ def way_to_place(name: str, jobs: Workload) -> Placement:
 
 
 def policies(names: Iterable[str], placement: Placement = WHOLE, seed: int = 1) -> dict[str, Policy]:
-    """Return the policies of these names with a way to place, and a seed; ConfigError names those there are."""
+    """Return the policies of these names with a placement and a seed; ConfigError lists the known names."""
     found: dict[str, Policy] = {}
     for name in names:
         if name not in POLICIES:

@@ -1,4 +1,4 @@
-"""The waiting jobs in the order of their keys, in columns, so that a round looks at thousands in a few microseconds."""
+"""The waiting jobs in the order of their keys, in columns, so that a round checks thousands in a few microseconds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy
 from models.scheduling.ordering import Waiting
 from models.scheduling.room import PLAIN, Amounts, Floats, Ints, Mask, amounts_of
 
-# Rows of integers of a job; `FRESH` is 1 until a round has looked at it, `GROUP` says what it may use, `NODES` on how
-# many nodes it needs each of what stands from `DEMAND` on.
+# The rows of integers of a job. `FRESH` is 1 until a round has considered it, `GROUP` says what it may use, `NODES`
+# on how many nodes it needs, on each, the amounts that start at `DEMAND`.
 NUMBER, FRESH, GROUP, NODES, DEMAND = range(5)
 KEY, RUN, LIMIT = range(3)
 FIRST_SIZE = 256
-# So many jobs are taken out one by one; more are together.
+# Up to this many jobs are removed one by one; more are removed together.
 FEW = 2
 
 
@@ -45,7 +45,7 @@ class Queue:
         return self._floats[LIMIT, self._begin : self._end]
 
     def add(self, job: Waiting, key: float, group: int, alike: int = 1) -> None:
-        """Add a job of a group of users behind all with the same key; of several that are `alike` numbers go on."""
+        """Add a job of a group of users behind all with the same key; `alike` jobs get consecutive numbers."""
         if self._end + alike > self._ints.shape[1]:
             self._make_space(alike)
         keys = self._floats[KEY, self._begin : self._end]
@@ -79,11 +79,11 @@ class Queue:
         return amounts_of(self._ints[DEMAND:, self._begin + position])
 
     def nodes(self, position: int) -> int:
-        """Return on how many nodes a job needs that."""
+        """Return on how many nodes a job needs its demand."""
         return int(self._ints[NODES, self._begin + position])
 
     def remove(self, position: int) -> None:
-        """Take a job out."""
+        """Remove a job."""
         begin, place = self._begin, self._begin + position
         if position < len(self) // 2:
             self._ints[:, begin + 1 : place + 1] = self._ints[:, begin:place]
@@ -95,7 +95,7 @@ class Queue:
         self._end -= 1
 
     def remove_all(self, positions: Sequence[int]) -> None:
-        """Take the jobs at these positions out."""
+        """Remove the jobs at these positions."""
         if len(positions) <= FEW:
             for position in sorted(positions, reverse=True):
                 self.remove(position)
@@ -122,7 +122,7 @@ class Queue:
         return self._floats[KEY, self._begin : self._end]
 
     def rekey(self, keys: Floats) -> bool:
-        """Give every job another key, in the queue's order; equal ones stay as they stand. Return whether any moved."""
+        """Give every job a new key, in the queue's order; equal keys keep their order. Return whether any job moved."""
         order = numpy.argsort(keys, kind="stable")
         self.ints[:] = self.ints[:, order]
         floats = self._floats[:, self._begin : self._end]
@@ -131,7 +131,7 @@ class Queue:
         return bool((numpy.diff(order) < 0).any())
 
     def looked_at(self) -> None:
-        """Note that a round has looked at all that wait."""
+        """Note that a round has considered all waiting jobs."""
         self.ints[FRESH] = 0
 
     def within(self, most: Amounts) -> Mask:

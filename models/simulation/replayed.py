@@ -1,7 +1,7 @@
-"""The past simulated again, as it was recorded, and what both came to in figures that can be compared. Pure.
+"""The past simulated again next to the past as recorded, in figures that can be compared. Pure.
 
-All rows are counted alike, from runs: who held what from when to when. What became of a job when it ended (completed,
-killed for memory, cut short) is what became of it in the past, unless a grant changed it.
+All rows are computed alike, from runs: which job held what from when to when. A job ends as it did in the past
+(completed, killed for memory, cut short), unless a grant changed that.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SOMEWHERE = -1
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of a replay. Figures are of the jobs that came in the window, wherever they ended; seconds, hours.
+    """One row of a replay. Figures are for the jobs that came in the window, wherever they ended; in seconds and hours.
 
     `resized` are jobs that got less than they take as asked. `completed_in_window` counts those that ended within it.
     `memory_failures` are runs that ended for lack of memory, `by_a_cut` those that had less than their users asked
-    for; `lost_core_h` is what all of them held. Shares (0..1, of CPU, memory, GPU) are of the cluster over the window,
-    earlier jobs included. Unused is held and not kept busy.
+    for; `lost_core_h` is what all of them held. Shares (0..1, of CPU, memory, GPU) are of the cluster over the
+    window, earlier jobs included. Unused is what was held and not kept busy.
     """
 
     jobs: int
@@ -56,9 +56,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replay(past: Past, cluster: Cluster, policy: Policy, sizing: Sizing) -> Results:
-    """Simulate a past under a policy; the order, what may pass what and the sizing are the caller's, the place is not.
+    """Simulate a past under a policy, whose order, rules of passing and sizing are used; the placement is not.
 
-    A job with fewer cores than its tasks kept busy runs longer, each task taken for as busy as the busiest.
+    A job with fewer cores than its tasks kept busy runs longer; each task counts as busy as the busiest.
     """
     where = msgspec.structs.replace(policy, placement=placement_of(past, cluster))
     run_time = slowed_by_cpus(msgspec.structs.replace(past.jobs, used=past.busiest))
@@ -94,7 +94,7 @@ def recorded(past: Past, cluster: Cluster) -> Results:
 
 
 def _moments(past: Past) -> Iterator[Moment]:
-    """Yield what was held and used, and how many waited and ran, whenever that changed."""
+    """Yield what was held and used, and how many jobs waited and ran, whenever that changed."""
     nothing, one = (
         numpy.zeros(len(past.jobs), dtype=numpy.int64),
         numpy.ones(len(past.jobs), dtype=numpy.int64),
@@ -125,7 +125,7 @@ class _Runs(msgspec.Struct, frozen=True):
 
     @property
     def hours(self) -> Floats:
-        """How long each lasted."""
+        """How many hours each run lasted."""
         found: Floats = (self.end_s - self.start_s) / S_PER_H
         return found
 
@@ -145,7 +145,7 @@ def _runs_of(results: Results) -> _Runs:
         numpy.array([run.end_s for run in results.runs]),
         held,
         numpy.minimum(held, results.jobs.used[number]),
-        # Who came back had too little memory.
+        # A job that came back had too little memory.
         ~last | (results.outcome[number] == Outcome.FAILED),
     )
 
@@ -161,7 +161,7 @@ def _sum(run: Run) -> Amounts:
 
 
 def compare(past: Past, results: Results, site: EnergySite) -> Comparison:
-    """Return a row of figures. Waits are until the first start; slowdown is until the end, over the recorded run."""
+    """Return a row of figures. Waits last until the first start; slowdowns until the end, over the recorded run."""
     all_runs, counted = _runs_of(results), past.counted
     runs = all_runs.part(counted[all_runs.number])
     waits_s = (results.first_start_s - past.jobs.submit_s)[counted]
@@ -169,7 +169,7 @@ def compare(past: Past, results: Results, site: EnergySite) -> Comparison:
     was = numpy.array(past.outcome)
     as_recorded = counted & (results.outcome == Outcome.COMPLETED)
     completed = as_recorded & (was == COMPLETED)
-    # What was killed for memory with all it had asked for is so again, at its end.
+    # A job that was killed for memory with all it had asked for is killed again, at its end.
     killed = runs.failed | (as_recorded & (was == OUT_OF_MEMORY))[runs.number]
     late = (as_recorded & (was == TIMEOUT)) | (counted & (results.outcome == Outcome.TIMEOUT))
     held, used = runs.held / (MILLI, 1, MILLI), runs.used / (MILLI, 1, MILLI)
@@ -199,7 +199,7 @@ def compare(past: Past, results: Results, site: EnergySite) -> Comparison:
 
 
 def _watts(held: Floats, used: Floats, site: EnergySite) -> Floats:
-    """Return what each run's hardware draws by the site's table, as accounting/labels/energy.py has it."""
+    """Return the power of each run's hardware (watts) by the site's table, as accounting/labels/energy.py has it."""
     idle = held - used
     drawn_w: Floats = cores_w(used[:, 0], idle[:, 0], site) + gpus_w(used[:, 2], idle[:, 2], site)
     return drawn_w + memory_w(held[:, 1], site)

@@ -15,7 +15,7 @@ from models.simulation.workload import Workload
 
 CPUS, GPUS = 0, 2
 
-# A slowdown counts jobs shorter than this as if they ran this long (Feitelson's bound).
+# For slowdowns, jobs shorter than this count as if they ran this long (Feitelson's bound).
 SHORT_S = 10.0
 
 
@@ -44,7 +44,7 @@ class Moment(msgspec.Struct, frozen=True, gc=False):
 class Run(msgspec.Struct, frozen=True, gc=False):
     """One run of a job: where, from when, and until when it would run (seconds).
 
-    Parts of nodes that are reserved count as nodes behind all others (Cluster.part_of).
+    Reserved parts of nodes count as nodes after all others (Cluster.part_of).
     """
 
     number: int
@@ -63,9 +63,9 @@ class LentUse(msgspec.Struct, frozen=True):
 class Results(msgspec.Struct, frozen=True, kw_only=True):
     """What became of each job: `start_s` and `end_s` of its last run (NaN: none), attempts that failed for memory.
 
-    `first_start_s` is that of its first run. `moments` are the changes over time, `runs` all runs in the order of their
-    starts. `interruptions` are runs of each job that an owner ended. `why` is what was decided last of the job that was
-    to be explained, where its device was chosen.
+    `first_start_s` is that of its first run. `moments` are the changes over time, `runs` all runs in the order of
+    their starts. `interruptions` has the number of runs of each job that an owner ended. `why` is the last decision
+    on the job that was to be explained, if its device was chosen.
     """
 
     jobs: Workload
@@ -87,9 +87,9 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """A simulation in one line. Times in seconds; shares of the cluster over the whole time, 0..1.
 
-    `due` counts jobs with a deadline that has passed, or that they met; `missed_deadlines` only those that finished,
-    late. `lent_used` is of what owners left alone. `deployed` counts jobs that started at all; `completion` is
-    finished / (finished + queued), `finished_of_all` the share of all that came, running ones included.
+    `due` counts jobs with a deadline that has passed or that they met; `missed_deadlines` only those that finished,
+    late. `lent_used` is a share of what owners left alone. `deployed` counts jobs that started at all; `completion`
+    is finished / (finished + queued), `finished_of_all` the share of all that came, including running ones.
     """
 
     jobs: int
@@ -182,7 +182,7 @@ def lent_use(cluster: Cluster, runs: Sequence[Run], until_s: float) -> LentUse:
 
 
 def bounded_slowdowns(stayed_s: Floats, run_s: Floats) -> Floats:
-    """Return how many times as long as they run jobs stay, from submission to end; short ones count as SHORT_S."""
+    """Return jobs' time from submission to end over their run time, at least 1; short runs count as SHORT_S."""
     found: Floats = numpy.maximum(1.0, stayed_s / numpy.maximum(run_s, SHORT_S))
     return found
 

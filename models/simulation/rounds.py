@@ -1,12 +1,12 @@
-"""From an order to starts: what a job that does not fit holds up. One function a rule, each a round at one moment.
+"""From an order to starts: what a job that does not fit holds up. One function for each rule, a round at one moment.
 
-`strict`: everything behind it. `greedy`: nothing (Algorithm 2 of the resource-demand paper: what does not fit waits for
-the next round). `easy` and `conservative`: what would delay it; of what would not, `easy shortest` lets the shortest
-pass first. `fair` is DRF's: the user with the least comes first. `deadlines` keeps an order of its own.
+`strict`: everything behind it. `greedy`: nothing (Algorithm 2 of the resource-demand paper: what does not fit waits
+for the next round). `easy` and `conservative`: what would delay it; of the rest, `easy shortest` lets the shortest
+pass first. `fair` is DRF's: the user with the least share comes first. `deadlines` keeps an order of its own.
 
-A round costs the queue only where that can change something: after an arrival without a release, none but the new jobs
-are looked at; after a release, those that some node holds, found in a few looks at the columns. EASY works its
-reservation out again only where the first job is another, or an end may have brought it forward.
+A round goes through the queue only where that can change something: after an arrival without a release, only the new
+jobs are considered; after a release, those that some node holds, found by a few operations on the columns. EASY
+computes its reservation anew only if the first job is another one, or an end may have brought it forward.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from models.simulation.queue import DEMAND, FRESH, NODES
 from models.simulation.state import BESIDE, State
 
 Round = Callable[[State, float], None]
-# So many jobs are placed one by one; more are looked at together first.
+# Up to this many jobs are placed one by one; more are first checked together.
 FEW = 3
 
 
@@ -58,7 +58,7 @@ def greedy(state: State, now_s: float) -> None:
 def easy(state: State, now_s: float, *, shortest: bool = False) -> None:
     """Start the first jobs while they fit; then those that do not delay the first one that does not.
 
-    These come in the queue's order, or the one expected to run shortest first.
+    These start in the queue's order, or the one expected to run shortest first.
     """
     queue = state.queue
     renewed = state.stale or state.promise_of != queue.number(0)
@@ -80,12 +80,12 @@ def easy(state: State, now_s: float, *, shortest: bool = False) -> None:
 
 
 def easy_shortest(state: State, now_s: float) -> None:
-    """EASY that backfills the shortest first, by what is expected: with predictions, EASY++ as published (SJBF)."""
+    """EASY that backfills the shortest first, as expected: with predictions, EASY++ as published (SJBF)."""
     easy(state, now_s, shortest=True)
 
 
 def to_look_at(state: State, first: int, *, anew: bool) -> Ints:
-    """Return the positions, from the first on, of new jobs, or of all that need no more than any node has."""
+    """Return the positions, from `first` on, of new jobs only, or of all that need no more than any node has."""
     queue = state.queue
     found = queue.within(state.placement.reach(state.room)) if anew else queue.ints[FRESH] == 1
     found[:first] = False
@@ -108,7 +108,7 @@ def sweep(state: State, hits: Ints, kinds: Ints) -> None:
         before = placed(state, position, kind, before)
         parts = before.parts
         if parts is None:
-            # It fitted before others started; so did those behind it, of which few may be left.
+            # It fitted before others started. So did those behind it, of which few may still fit.
             tries, at = fitting(state, tries.behind(at)), 0
             continue
         state.launch(queue.number(position), parts, beside=kind % 2 == BESIDE)
@@ -118,7 +118,7 @@ def sweep(state: State, hits: Ints, kinds: Ints) -> None:
 
 
 class Placed(NamedTuple):
-    """Where a job of a kind that needs so much on one node went; None: it does not fit."""
+    """Where a job of this kind and demand (on one node) went; None: it does not fit."""
 
     kind: int = -1
     demand: Amounts = (0, 0, 0)
@@ -126,10 +126,10 @@ class Placed(NamedTuple):
 
 
 def placed(state: State, position: int, kind: int, before: Placed) -> Placed:
-    """Return where a job goes, given where the one `before` it went, since which nothing has changed but for that.
+    """Return where a job goes, given where the one `before` it went; nothing but that start has changed since.
 
-    Where the fullest node is tried first, and that has become fuller, one that is alike goes there, too, while it fits:
-    so tasks of an array need not look at all nodes.
+    If placement takes the fullest node first, that node has become fuller, so an equal job goes there, too, while it
+    fits. So tasks of an array need not look at all nodes.
     """
     queue = state.queue
     demand, nodes = queue.demand(position), queue.nodes(position)
@@ -168,10 +168,10 @@ class Tries(NamedTuple):
 
 
 def fitting(state: State, tries: Tries) -> Tries:
-    """Return those that fit now; few are left to be placed one by one, which is cheaper."""
+    """Return those that fit now; if few, return them unchecked: placing them one by one is cheaper."""
     if len(tries.positions) <= FEW:
         return tries
-    # No job has more than what is free now.
+    # No job may use more than what is free now.
     tries = tries.of(state.fits(state.room, tries.demands, tries.nodes))
     if len(tries.positions) <= FEW:
         return tries
@@ -186,21 +186,21 @@ def fitting(state: State, tries: Tries) -> Tries:
 
 
 def conservative(state: State, now_s: float) -> None:
-    """Plan all jobs, each at its earliest beside those before it; start those whose moment is now."""
+    """Plan all jobs, each at its earliest next to those before it; start those whose moment is now."""
     queue = state.queue
     wishes = [state.wish(queue, at) for at in range(len(queue))]
     planned = plan(now_s, state.room, state.changes(), wishes, state.place)
     due = [(at, found[1]) for at, found in enumerate(planned) if found is not None and found[0] == now_s]
     started = 0
     for at, parts in due:
-        # A plan by guesses knows of windows and of one job's limit, not of all limits together.
+        # A plan by guesses considers windows and one job's limit, but not all limits together.
         if state.usable(state.kind(queue, at - started, now_s)).holds(parts):
             state.start(queue, at - started, parts)
             started += 1
 
 
 def fair(state: State, now_s: float) -> None:
-    """Start the first job of the user with the least dominant share, again and again; a user whose job waits is out."""
+    """Start the first job of the user with the least dominant share, repeatedly; a user whose job waits drops out."""
     if state.released:
         state.ready |= state.blocked
         state.blocked.clear()

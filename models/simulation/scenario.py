@@ -1,7 +1,7 @@
 """A scenario file: nodes, a load, and what to try on them. Strict: an unknown key is an error that names it.
 
-Sizing is not part of it: a scenario's jobs get what they ask for, or a share of it (`granted_share`) to see what less
-would do.
+Sizing is not part of it: a scenario's jobs get what they ask for, or a share of it (`granted_share`) to see the
+effect of less.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ MOST_USERS = 1_000_000
 
 
 class JobKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A type of job of a made-up load: its weight in the mix, what it asks, what of that it uses, how long it runs.
+    """A type of job of a made-up load: its weight in the mix, what it asks for, how much it uses, how long it runs.
 
     Run times are exponential with this mean; limits are `limit_factor` times the run time. `speeds` has how fast it
-    runs on each device of the nodes; a deadline is `deadline_factor` times the run time on the fastest one, 0: none.
+    runs on each device of the nodes. A deadline is `deadline_factor` times the run time on the fastest device, 0:
+    none.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `rightsizer simulate` runs. `until_h` ends it early, 0: when everything has ended.
 
-    Whom a node's owner interrupts keeps what he did in whole multiples of `checkpoint_s`, 0: nothing.
+    A job that a node's owner interrupts keeps what it did in whole multiples of `checkpoint_s`, 0: nothing.
     """
 
     nodes: list[Node]
@@ -79,7 +80,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     checkpoint_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse a seed and an end that are none, and nothing to try."""
+        """Refuse a negative seed or end, and a scenario with nothing to try."""
         if self.seed < 0 or not self.until_h >= 0:
             raise ModelError(f"seed is {self.seed} and until_h {self.until_h}; give 0 or more for each")
         if not 0 <= self.checkpoint_s < float("inf"):
@@ -89,7 +90,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def read_scenario(file: Path) -> Scenario:
-    """Return a scenario; ConfigError where the file is none."""
+    """Return a scenario; ConfigError if the file is not one."""
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
         return msgspec.convert(document, Scenario)
@@ -98,7 +99,7 @@ def read_scenario(file: Path) -> Scenario:
     except msgspec.ValidationError as error:
         told = hint(error, Scenario) or "docs/simulation.md describes a scenario"
         raise ConfigError(f"{file}: {error}; {told}") from None
-    # A number of thousands of digits, and brackets as deep, are no TOMLDecodeError.
+    # A number of thousands of digits, or brackets nested as deep, do not raise TOMLDecodeError.
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not read: {error}") from None
     except ModelError as error:
@@ -172,9 +173,9 @@ def made_up(load: Load, seed: int) -> Workload:
 
 
 def profiles_of(scenario: Scenario) -> tuple[Profile, ...]:
-    """Return how fast each kind of a scenario's jobs runs on its devices; empty where nodes have none.
+    """Return how fast each kind of a scenario's jobs runs on its devices; empty if nodes have none.
 
-    ConfigError where one of them is missing, or named without being there.
+    ConfigError if a speed is missing, or is for a device that no node has.
     """
     devices = {node.device for node in scenario.nodes if node.device}
     kinds = scenario.load.kinds
@@ -202,7 +203,7 @@ def _units(kind: JobKind, cpu_share: float, mem_share: float) -> Amounts:
 
 
 def cluster(scenario: Scenario, users: Mapping[str, frozenset[int]] | None = None) -> Cluster:
-    """Return the cluster of a scenario; `users` as of its load, whom its reservations name."""
+    """Return the cluster of a scenario; `users` are those of its load, which its reservations may name."""
     if not scenario.nodes:
         raise ConfigError("a scenario needs [[nodes]]; give at least one")
     single_gpus = scenario.placement in SINGLE_GPUS
@@ -210,7 +211,7 @@ def cluster(scenario: Scenario, users: Mapping[str, frozenset[int]] | None = Non
 
 
 class ShareOfRequest:
-    """Grants every job the same share of the CPUs and memory it asks for: what less for all would do."""
+    """Grants every job the same share of the CPUs and memory it asks for, to see the effect of less for all."""
 
     def __init__(self, jobs: Workload, share: float) -> None:
         if not 0 < share <= 1:
@@ -219,7 +220,7 @@ class ShareOfRequest:
         self._share = share
 
     def grant(self, number: int, now_s: float) -> Amounts:  # noqa: ARG002
-        """Return so much of CPUs and memory, and the GPUs as asked."""
+        """Return that share of CPUs and memory, and the GPUs as asked."""
         cpu_milli, mem_mib, gpu_milli = self._asked[number]
         return -int(-cpu_milli * self._share // 1), -int(-mem_mib * self._share // 1), gpu_milli
 

@@ -1,11 +1,12 @@
-"""A cluster of GPUs that two jobs may share, event by event: each runs at its true speed beside the other.
+"""A cluster of GPUs that two jobs may share, event by event: each job runs at its true speed next to the other.
 
-Decides when jobs end, what moving costs and what is seen of speeds; who goes where is the policy's, which is asked at
-every arrival and end, and in every time slot. It knows neither how long jobs run nor the true speeds: it is told what
-pairs did while they ran. Nothing is drawn here: the same load and policy give the same result to the bit.
+It decides when jobs end, what moving costs, and what is seen of speeds. The policy decides which job goes where; it
+is asked at every arrival and end, and in every time slot. The policy knows neither how long jobs run nor the true
+speeds; it is told how pairs did while they ran. Nothing is drawn at random here: the same load and policy give the
+same result to the bit.
 
-The engine of queues (engine.py) is another: there a job that has started runs until an end that is known then, here
-every start and end changes the speed of another job.
+The engine of queues (engine.py) is a different one: there, the end of a job is known once it starts; here, every
+start and end changes the speed of another job.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from accounting.errors import ScheduleError
 from models.scheduling.room import Floats, Ints
 
 MOST_ON_A_GPU = 2
-# Of work that is left; sums of products of speeds and times drift by less.
+# Of the work that is left: sums of products of speeds and times drift by less.
 ROUNDING_S = 1e-6
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs of one GPU each, by arrival: when they come, how long they would run alone (seconds), of which kind."""
+    """Jobs of one GPU each, by arrival: when they come, how long they would run alone (seconds), and their kind."""
 
     submit_s: Floats
     alone_s: Floats
@@ -37,10 +38,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machines(msgspec.Struct, frozen=True, kw_only=True):
-    """GPUs that are alike: `speed[a, b]` of kind a beside b over its speed alone, 0 where both do not fit.
+    """GPUs that are alike. `speed[a, b]` is that of kind a next to b over its speed alone, 0 if both do not fit.
 
-    Every `slot_s` the policy may move jobs that run; each move makes a job run `move_s` longer (its last checkpoint,
-    its start).
+    Every `slot_s` seconds the policy may move running jobs; each move makes a job run `move_s` longer (its last
+    checkpoint, its start).
     """
 
     gpus: int
@@ -50,10 +51,10 @@ class Machines(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy sees: who is on each GPU, in the order they came there, and who waits, by arrival.
+    """What a policy sees: which jobs are on each GPU, in the order they came there, and which wait, by arrival.
 
-    Of each job its kind, its arrival and how long it has run, at whatever speed (seconds, as of the last slot or change
-    on its GPU). Jobs that run may be moved only where this is a slot.
+    Of each job it sees the kind, the arrival and how long it has run, at whatever speed (seconds, as of the last slot
+    or change on its GPU). Running jobs may be moved only if this is a slot.
     """
 
     now_s: float
@@ -66,19 +67,19 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharingPolicy(Protocol):
-    """Who goes where."""
+    """Which job goes where."""
 
     def decide(self, seen: Seen) -> dict[int, int | None]:
         """Return the GPU of each job that is to start or to move, None for one that is to wait again."""
 
     def saw(self, kind: int, beside: int, seconds: float, speed: float) -> None:
-        """Learn how fast a job of a kind ran beside another, as a share of its speed alone, for how long."""
+        """Learn how fast a job of a kind ran next to another, as a share of its speed alone, and for how long."""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """When each job started first and ended (seconds), moves of jobs that ran, and how much GPUs were shared.
+    """When each job first started and ended (seconds), moves of running jobs, and how much GPUs were shared.
 
-    `shared` is the share of busy GPU time with two jobs; `gain` the work done over the busy GPU time.
+    `shared` is the share of busy GPU time with two jobs; `gain` is the work done over the busy GPU time.
     """
 
     start_s: Floats
@@ -89,7 +90,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Gpu:
-    """Who is on a GPU, since when nothing changed there, and when the first of them will have ended."""
+    """The jobs on a GPU, since when nothing changed there, and when the first of them will have ended."""
 
     __slots__ = ("jobs", "next_end_s", "since_s")
 
@@ -193,14 +194,14 @@ class _Simulation:
         return float(self.machines.speed[self.load.kind[job], self.load.kind[other]])
 
     def _speeds(self, gpu: _Gpu) -> list[float]:
-        """Return how fast each on a GPU runs."""
+        """Return how fast each job on a GPU runs."""
         if len(gpu.jobs) < MOST_ON_A_GPU:
             return [1.0] * len(gpu.jobs)
         one, other = gpu.jobs
         return [self._speed(one, other), self._speed(other, one)]
 
     def _advance(self, gpu: _Gpu, now_s: float) -> None:
-        """Let time pass on a GPU, and tell what was seen."""
+        """Let time pass on a GPU, and tell the policy what was seen."""
         seconds, gpu.since_s = now_s - gpu.since_s, now_s
         if not gpu.jobs or seconds <= 0:
             return
@@ -225,7 +226,7 @@ class _Simulation:
         self._expect(gpu)
 
     def _expect(self, gpu: _Gpu) -> None:
-        """Work out when the first on a GPU will have ended."""
+        """Compute when the first job on a GPU will have ended."""
         ends_s = [
             gpu.since_s + max(self.left_s[job], 0.0) / speed
             for job, speed in zip(gpu.jobs, self._speeds(gpu), strict=True)

@@ -1,4 +1,4 @@
-"""The pairing of jobs that share GPUs as a policy of the simulation; it learns from what it sees of pairs."""
+"""The pairing of jobs that share GPUs as a policy of the simulation; it learns from the pairs that it sees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from models.simulation.shared_gpus import Seen
 class LearnedPairing:
     """`models.gpus.pairing.pair` at every arrival, end and slot, with what is known of interference by then.
 
-    With `moves` False nothing moves that runs, also in a slot.
+    With `moves` False, no running job is moved, not even in a slot.
     """
 
     def __init__(self, known: Interference, terms: Terms | None = None, *, moves: bool = True) -> None:
@@ -30,7 +30,7 @@ class LearnedPairing:
         }
 
     def saw(self, kind: int, beside: int, seconds: float, speed: float) -> None:
-        """Learn how fast a kind ran beside another."""
+        """Learn how fast a kind ran next to another."""
         names = self.known.kinds
         self.known.learn(Pair(kind=names[kind], beside=names[beside], speed=speed, seconds=seconds))
 

@@ -22,8 +22,8 @@ from models.scheduling.room import Amounts, Ints, Mask, Parts, Room, amounts_of,
 from models.simulation.devices import Devices
 from models.simulation.queue import GROUP, Queue
 
-# Jobs of one kind may use the same: all that is free, or what is free beside the promise too. With windows there are
-# twice as many kinds for each group of users and each number of windows that may begin before the job has ended.
+# Jobs of one kind may use the same: all that is free, or what is also free next to the promise. With windows there
+# are twice as many kinds for each group of users and each number of windows that may begin before the job has ended.
 NOW, BESIDE = range(2)
 
 
@@ -43,7 +43,7 @@ class Running(msgspec.Struct, gc=False):
 class State:
     """The cluster between two events. `released` says that something was given back since the last round.
 
-    `stale` says that what runs is expected to end at other times than the promise rests on.
+    `stale` says that running jobs are expected to end at other times than those on which the promise rests.
     """
 
     def __init__(
@@ -66,24 +66,25 @@ class State:
         self.lanes: dict[int, Queue] = {}
         self.waiting: dict[int, Waiting] = {}
         self.running: dict[int, Running] = {}
-        # What runs, in the order of its expected ends.
+        # Running jobs, in the order of their expected ends.
         self.endings: list[Ending] = []
         self.user_used: dict[int, Amounts] = {}
         self.released = True
-        # The promise has to be worked out anew.
+        # The promise has to be computed anew.
         self.stale = True
         self.arrived = False
-        # Users with waiting jobs: whose first one may fit, and whose does not until something is given back.
+        # Users with waiting jobs: those whose first job may fit, and those whose first job cannot until something is
+        # given back.
         self.ready: set[int] = set()
         self.blocked: set[int] = set()
         self.promise_of = -1
         self.promise: Promise | None = None
         self._usable: dict[int, Room] = {}
-        # What a round by deadlines asks; no other one does.
+        # Used only by a round by deadlines.
         self.devices: Devices | None = None
 
     def enqueue(self, job: Waiting, alike: int = 1) -> None:
-        """Let a job wait, or several that are alike, whose numbers go on from it."""
+        """Let a job wait, or several that are alike, with consecutive numbers from the job's own."""
         for number in range(job.number, job.number + alike):
             self.waiting[number] = job
         queue = self.queue
@@ -96,7 +97,7 @@ class State:
         self.arrived = True
 
     def kinds(self, queue: Queue, hits: Ints, now_s: float) -> Ints:
-        """Return the kind of each of these jobs, if it need not be beside the promise."""
+        """Return the kind of each of these jobs, for jobs that need not be free next to the promise."""
         if self.windows is None:
             return numpy.zeros(len(hits), dtype=numpy.int64)
         moments = numpy.array([shortage.at_s for shortage in self.windows.ahead])
@@ -109,7 +110,7 @@ class State:
         return int(self.kinds(queue, numpy.array([position]), now_s)[0]) if self.windows else NOW
 
     def usable(self, kind: int) -> Room:
-        """Return what of what is free now a kind of jobs may use."""
+        """Return what a kind of jobs may use of what is free now."""
         if kind == NOW and self.windows is None:
             return self.room
         if kind not in self._usable:
@@ -121,7 +122,7 @@ class State:
         return self.room.within(*bounds) if bounds else self.room
 
     def bounds(self, kind: int) -> list[Room]:
-        """Return what a kind of jobs is kept within, beside what is free now."""
+        """Return the rooms that bound a kind of jobs, in addition to what is free now."""
         bounds = []
         if kind % 2 == BESIDE and self.promise is not None:
             bounds.append(self.promise.beside)
@@ -165,7 +166,7 @@ class State:
         self._usable.clear()
 
     def passes_over(self, number: int) -> bool:
-        """Whether a job may not start whatever is free: it waits no longer, and is to be taken out of its queue."""
+        """Whether a job may not start whatever is free: it no longer waits, and has to be removed from its queue."""
         return self._passed_over is not None and self._passed_over(number)
 
     def start(self, queue: Queue, position: int, parts: Parts, *, beside: bool = False) -> None:
@@ -175,7 +176,7 @@ class State:
         self.launch(number, parts, beside=beside)
 
     def launch(self, number: int, parts: Parts, *, beside: bool = False) -> None:
-        """Start a job that is taken out of its queue apart."""
+        """Start a job that the caller removes from its queue."""
         self._usable.clear()
         self.room.take(parts)
         if number == self.promise_of:
@@ -194,7 +195,7 @@ class State:
             self.windows.take(running.parts, running.latest_s)
 
     def begin(self, running: Mapping[int, Running], endings: Sequence[Ending]) -> None:
-        """Note what runs already, in a room and windows that lack it; `endings` are its ends in their order."""
+        """Note what runs already, and is already taken from room and windows; `endings` are its ends, sorted."""
         self.running, self.endings = dict(running), list(endings)
 
     def expect(self, number: int, end_s: float) -> None:
@@ -217,7 +218,7 @@ class State:
         return running
 
     def changes(self) -> Iterable[Ending]:
-        """Return what runs, and windows, in the order in which they end, or begin."""
+        """Return the ends of running jobs and the changes by windows, in order of time."""
         coming = self.windows.coming if self.windows else ()
         if not coming:
             return self.endings
@@ -246,7 +247,7 @@ class State:
         return place_equal(room, demand, nodes) if nodes > 1 else self.place(room, demand)
 
     def place_first(self, room: Room, now_s: float) -> Parts | None:
-        """Return where in a room the first job of the queue goes, None: it waits. Beside windows, as ever."""
+        """Return where in a room, and within the windows, the first job of the queue goes, None: it waits."""
         bounds = self.bounds(self.kind(self.queue, 0, now_s))
         return self.place_at(self.queue, 0, room.within(*bounds) if bounds else room)
 

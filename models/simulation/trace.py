@@ -1,9 +1,10 @@
 """Reads a load from a file: the Standard Workload Format, or a CSV file with a header line. It changes nothing.
 
-CSV columns: submit_s, run_s, cpus; where known also mem_mib, gpus, used_cpus, used_mem_mib, used_gpus, limit_s,
-deadline_s (seconds, as submit_s), user, kind. Who is known to have used something, and not to have asked for it, asked
-for that much. SWF: fields 2, 4, 5, 8 to 10 and 12 of Feitelson's format (its memory is KiB a processor), -1 where not
-known. Jobs that never ran, or on no processor, are left out, and counted.
+CSV columns: submit_s, run_s, cpus; if known also mem_mib, gpus, used_cpus, used_mem_mib, used_gpus, limit_s,
+deadline_s (seconds, on the clock of submit_s), user, kind. A job with a known use but no known request of a resource
+counts as having asked for what it used. SWF: fields 2, 4, 5, 8 to 10 and 12 of Feitelson's format (its memory is KiB
+per processor), -1 if not known. Jobs that never ran, or asked for nothing (in SWF, for no processor), are left out
+and counted.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 def read_trace(file: Path) -> Trace:
-    """Return the load of a file, SWF by its name (.swf, .swf.gz); ModelError where it is not readable."""
+    """Return the load of a file, SWF by its name (.swf, .swf.gz); ModelError if it cannot be read."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)
@@ -114,7 +115,7 @@ def _trace(
     deadline_s: Floats | None = None,
     kind: Ints | None = None,
 ) -> Trace:
-    """Sort jobs by arrival, count from the first one's, and leave out those that never ran."""
+    """Sort jobs by arrival, count time from the first one's, and leave out those that never ran."""
     ran = (
         numpy.isfinite(submit_s)
         & numpy.isfinite(run_s)
@@ -122,7 +123,7 @@ def _trace(
         & numpy.isfinite(asked).all(axis=1)
         & (asked > 0).any(axis=1)
     )
-    # -1 is how SWF says that it does not know one, and others after it.
+    # SWF says -1 for an unknown limit; other sources use similar values.
     limit_s = numpy.where(limit_s > 0, limit_s, numpy.inf)
     if not ran.any():
         raise ValueError("it holds no job that ran")

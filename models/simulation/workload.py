@@ -1,4 +1,4 @@
-"""What a cluster is asked to run: jobs in columns, in the order they come. Pure, but for the seeded generator."""
+"""What a cluster is asked to run: jobs in columns, in order of arrival. Pure, except for the seeded generator."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from models.scheduling.room import RESOURCES, Floats, Ints
 Flags = npt.NDArray[numpy.bool_]
 
 RESOURCE_ROWS = len(RESOURCES)
-# So many jobs of a made-up load are years of the largest sites, and fit into memory.
+# This many jobs of a made-up load are years of the largest sites, and fit into memory.
 MOST_JOBS = 10_000_000
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs in columns, sorted by arrival; seconds, and amounts (jobs × resources) in the units of room.RESOURCES.
 
-    `run_s` is how long a job runs with what it asked for, on a node of speed 1. `used` is what it really uses; of
+    `run_s` is how long a job runs with what it asked for, on a node of speed 1. `used` is what it really uses; for
     memory it is the peak. `limit_s` is the user's limit (infinite: none), `deadline_s` likewise; `user` and `kind`
     are numbers.
     """
@@ -37,7 +37,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     kind: Ints
 
     def __post_init__(self) -> None:
-        """Refuse what no simulation can mean."""
+        """Refuse what no simulation can interpret."""
         jobs = len(self.submit_s)
         for name in ("run_s", "limit_s", "deadline_s", "user", "kind"):
             if getattr(self, name).shape != (jobs,):
@@ -72,7 +72,7 @@ def workload(
     user: Sequence[int] | Ints | None = None,
     kind: Sequence[int] | Ints | None = None,
 ) -> Workload:
-    """Return a workload; jobs use what they ask for, have no limit, deadline or user where none is given."""
+    """Return a workload; unless given, jobs use what they ask for and have no limit, deadline or user."""
     jobs = len(submit_s)
     asked_rows = numpy.asarray(asked, dtype=numpy.int64).reshape(jobs, RESOURCE_ROWS)
     endless = numpy.full(jobs, numpy.inf)
