@@ -1,4 +1,4 @@
-"""What each model would have forecast in the past: rolling origin, fitted on what was known there alone. Pure."""
+"""What each model would have forecast in the past: rolling origin, fitted only on what was known there. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from models.forecast.panel import Floats, Ints, Panel, Task
 
 @dataclass(frozen=True)
 class Backtest:
-    """Forecasts (methods × origins × leads × series) and what came (origins × leads × series); NaN = not known.
+    """Forecasts (methods × origins × leads × series) and what came (origins × leads × series); NaN: not known.
 
     The first method is the floor. `origins` are in ascending order.
     """
@@ -24,7 +24,7 @@ class Backtest:
     came: Floats
 
     def residuals(self, known: int) -> Floats:
-        """Return what came less what was forecast, where it had come by the time so many steps were known."""
+        """Return what came less what was forecast, NaN where it had not come when `known` steps were known."""
         leads = np.arange(1, self.came.shape[1] + 1)
         has_come = self.origins[:, None] + leads <= known
         return np.where(has_come[None, :, :, None], self.came - self.forecasts, np.nan)
@@ -38,7 +38,7 @@ def backtest(
     refit_every: int,
     tell: Callable[[float], None] = lambda _: None,
 ) -> Backtest:
-    """Forecast at every origin, with models that are fitted anew every so many steps. `tell` takes the share done."""
+    """Forecast at every origin, with models fitted anew every `refit_every` steps. `tell` takes the share done."""
     blocks, forecasts = _blocks(origins, refit_every), []
     for number, (begin, end) in enumerate(blocks, start=1):
         past, panel_then = panel.known(int(origins[begin])), panel.known(int(origins[end - 1]))
@@ -53,7 +53,7 @@ def backtest(
 
 
 def _blocks(origins: Ints, refit_every: int) -> list[tuple[int, int]]:
-    """Return the begin and end of each run of origins that are forecast by one fit, made at the first of them."""
+    """Return the begin and end of each run of origins that share one fit, made at the first of them."""
     block = (origins - origins[0]) // refit_every
     begins = np.flatnonzero(np.diff(block, prepend=-1))
     return list(zip(begins.tolist(), [*begins[1:].tolist(), len(origins)], strict=True))

@@ -1,9 +1,9 @@
-"""Gradient-boosted trees over what was: one model of all series and leads, by XGBoost. Pure.
+"""Gradient-boosted trees over past values: one model for all series and leads, by XGBoost. Pure.
 
-A row is an origin, a lead and a series. It holds how far what was known before, and running means, lie from the last
-value, in the unit of that series and lead (its mean absolute move over it), and where in day and week the target lies;
-the trees learn how far the target lies from the last value, by absolute error. So a few series of a few weeks make
-enough rows.
+A row is an origin, a lead and a series. Its features are how far earlier values and running means lie from the last
+value, in the unit of that series and lead (the mean absolute move of the series over the lead), and where in day and
+week the target lies. The trees learn how far the target lies from the last value, by absolute error. So a few series
+of a few weeks make enough rows.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SETTINGS: Mapping[str, str | int | float] = {
 ROUNDS, PATIENCE = 300, 15
 TRIAL_SHARE = 0.2
 MOST_ROWS = 80_000
-# Leads to learn from: more lie close together, and say the same.
+# The most leads to learn from: more of them would lie close together, and say the same.
 MOST_LEADS = 24
 _EPOCH_WEEKDAY = 4  # 1970-01-01 was a Thursday
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Cells to forecast: places of origin (steps known), lead and series, each one long."""
+    """Cells to forecast: the origin (steps known), lead and series of each."""
 
     origins: Ints
     leads: Ints
@@ -45,7 +45,7 @@ class _Rows:
 
 
 def boosted_lags(past: Panel, task: Task) -> Predict:
-    """Grow the trees on the steps that are known, in as many rounds as do best on the last fifth of them."""
+    """Grow the trees on the known steps, in as many rounds as do best on the last fifth of them."""
     scale = _usual_moves(past.values, task.horizon)
     rows = _training_rows(past, task)
     now = past.values[rows.origins - 1, rows.series]
@@ -78,7 +78,7 @@ def boosted_lags(past: Panel, task: Task) -> Predict:
 
 
 def _usual_moves(values: Floats, horizon: int) -> Floats:
-    """Return the mean absolute move of each series over each lead: leads × series, 1 where it never moved."""
+    """Return the mean absolute move of each series over each lead: leads × series, 1 if it never moved."""
     moves = np.ones((horizon, values.shape[1]))
     for lead in range(1, min(horizon, len(values) - 1) + 1):
         move = np.abs(values[lead:] - values[:-lead]).mean(axis=0)
@@ -87,7 +87,7 @@ def _usual_moves(values: Floats, horizon: int) -> Floats:
 
 
 def _training_rows(past: Panel, task: Task) -> _Rows:
-    """Return cells whose target is known, drawn where there are more than are needed."""
+    """Return cells whose target is known; a random sample if there are more than needed."""
     steps, series = past.values.shape
     leads = np.unique(np.geomspace(1, task.horizon, MOST_LEADS).round().astype(np.int64))
     if task.horizon <= MOST_LEADS:
@@ -102,7 +102,7 @@ def _training_rows(past: Panel, task: Task) -> _Rows:
 
 
 def _features(panel: Panel, rows: _Rows, scale: Floats, task: Task) -> Floats:
-    """Return what each row is forecast from: rows × features, NaN where the past is too short to tell."""
+    """Return what each row is forecast from: rows × features, NaN where the past is too short."""
     last, series, season = rows.origins - 1, rows.series, task.season
     unit, now = scale[rows.leads - 1, series], panel.values[last, series]
     sums = np.vstack([np.zeros((1, panel.values.shape[1])), panel.values.cumsum(axis=0)])

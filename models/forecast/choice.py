@@ -1,11 +1,12 @@
-"""Which model forecasts a series, how much it counts, and how far it may be off: by its errors in the backtest. Pure.
+"""Which model forecasts a series, its weight, and how far it may be off: decided by its errors in the backtest. Pure.
 
-Each series chooses at each lead: who is best an hour ahead is seldom best a day ahead, and what beats seasonal naive
-some hours ahead need not beat it a day ahead. The error is the mean absolute error, as a ratio to that of seasonal
-naive at the same origins: it has no unit, and unlike a percentage it bears demand that is zero for days. Whoever does
-not beat seasonal naive there is not used; of the others the one whose gain less its standard error is largest. It is
-averaged with seasonal naive, and counts by how sure it is that there is a lead at all: one that may be chance moves the
-forecast little, and a weighted mean of two forecasts errs no more than they do in that mean.
+Each series chooses at each lead: the best model an hour ahead is seldom the best a day ahead, and a model that beats
+seasonal naive some hours ahead need not beat it a day ahead. The measure is the mean absolute error as a ratio to
+that of seasonal naive at the same origins: it has no unit, and unlike a percentage it allows demand that is zero for
+days. A model that does not beat seasonal naive there is not used; of the others, the one whose gain less its standard
+error is largest is chosen. It is averaged with seasonal naive, and its weight is how certain it is that its gain is
+real: a gain that may be chance moves the forecast little, and a weighted mean of two forecasts errs no more than the
+same mean of their errors.
 """
 
 from __future__ import annotations
@@ -18,20 +19,21 @@ import numpy as np
 from models.forecast.backtest import Backtest
 from models.forecast.panel import LEAST_ORIGINS, Floats, Ints, bands
 
-# A model that would count for less moves nothing that is worth to fit it.
+# A model with less weight would not move the forecast enough to be worth fitting.
 LEAST_WEIGHT = 0.1
-# How long a far miss lasts, in leads: of a walk, misses of 90 % count as one each 0.54 leads, errors as one each.
+# How long a far miss lasts, in leads: in a random walk, there is one independent miss of a 90 % interval per 0.54
+# leads, and one independent error per lead.
 _MISS_LEADS = 0.5
-# A lead that never varies is taken to be so many standard deviations, and so large odds to be beyond doubt.
+# The deviations of a gain that never varies, and the logarithm of odds that are beyond doubt.
 _MOST_DEVIATIONS, _BEYOND_DOUBT = 1e6, 100.0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """For each lead and series: the place of the chosen method, and how much it counts; the rest is the floor's.
+    """For each lead and series: the number of the chosen method and its weight; the rest is the floor's.
 
-    `ratios` (methods × leads × series) are the errors of all methods over those of the floor; NaN where it was not
-    tried often enough. `chosen_ratios` (leads × series) are those of the chosen one and the floor as they count.
+    `ratios` (methods × leads × series) are the errors of all methods over those of the floor; NaN if tried too
+    seldom. `chosen_ratios` (leads × series) are those of the weighted mean of the chosen method and the floor.
     """
 
     methods: Ints
@@ -41,7 +43,7 @@ class Choice:
 
 
 def choose(test: Backtest, known: int) -> Choice:
-    """Choose by what had come when so many steps were known."""
+    """Choose by what had come when `known` steps were known."""
     residuals = test.residuals(known)
     errors = np.abs(residuals)
     methods, weights = _chosen(errors, _independent_share(test))
@@ -50,12 +52,12 @@ def choose(test: Backtest, known: int) -> Choice:
 
 
 def _chosen(errors: Floats, share: Floats) -> tuple[Ints, Floats]:
-    """Return who is chosen and how much it counts (leads × series) by errors of methods × origins × leads × series.
+    """Return the chosen methods and their weights (leads × series) from errors (methods × origins × leads × series).
 
-    Of n gains on the floor with mean m > 0 and variance v, (1 + m²/v)^(n/2) is how many times likelier they are if the
-    lead is real than if there is none (the likelihood ratio behind Student's t). What it exceeds 1 by, as a mean of
-    all methods that were tried, since the best of many is ahead by chance too, is the odds on the chosen one. Origins
-    count as the `share` (leads) of one that is independent.
+    For n gains on the floor with mean m > 0 and variance v, (1 + m²/v)^(n/2) is how many times likelier they are if
+    the gain is real than if there is none (the likelihood ratio behind Student's t). The excess of this over 1,
+    summed over all methods and divided by the number of methods tried, gives the odds on the chosen one: the best of
+    many methods is ahead by chance, too. Each origin counts as a `share` (leads) of an independent one.
     """
     mean, deviation, tried = _gains(errors)
     independent = np.maximum(tried * share[:, None], 1.0)
@@ -72,7 +74,7 @@ def _chosen(errors: Floats, share: Floats) -> tuple[Ints, Floats]:
 
 
 def _gains(errors: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return what each method errs less than the floor: mean, standard deviation, and of how many origins."""
+    """Return by how much each method errs less than the floor: mean, standard deviation, and number of origins."""
     gains = errors[:1] - errors
     told = ~np.isnan(gains)
     tried = told.sum(axis=1).astype(np.float64)
@@ -82,7 +84,7 @@ def _gains(errors: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def _ratios(errors: Floats) -> Floats:
-    """Return mean errors over those of the floor at the same origins; 1 for the floor, NaN where too few were tried."""
+    """Return mean errors over those of the floor at the same origins; 1 for the floor, NaN if tried too seldom."""
     told = ~np.isnan(errors + errors[:1])
     ours, floor = (np.where(told, one, 0.0).sum(axis=1) for one in (errors, errors[:1]))
     # A floor without an error cannot be beaten.
@@ -93,23 +95,24 @@ def _ratios(errors: Floats) -> Floats:
 
 
 def forecasts_of(choice: Choice, forecasts: Floats) -> Floats:
-    """Return what is forecast (leads × series) of what all methods say (methods × leads × series)."""
+    """Return the forecast (leads × series), given those of all methods (methods × leads × series)."""
     return _together(choice.methods, choice.weights, forecasts)
 
 
 def _together(methods: Ints, weights: Floats, figures: Floats) -> Floats:
-    """Return the figures of the chosen one and the floor as they count: … × leads × series, of those of all methods."""
+    """Return the weighted mean of the figures of chosen method and floor: … × leads × series, from all methods'."""
     ours = np.take_along_axis(figures, methods[(None,) * (figures.ndim - 2)], axis=0)[0]
     together: Floats = weights * ours + (1 - weights) * figures[0]
     return together
 
 
 def margins(test: Backtest, choice: Choice, known: int, level: float) -> tuple[Floats, Floats]:
-    """Return how far below and above its forecast a value lies with chance `level`: two of leads × series.
+    """Return how far below and above its forecast a value lies with probability `level`: two arrays, leads × series.
 
-    They are quantiles of the residuals of what was chosen in that band of leads, rounded outwards as split conformal
-    prediction has it (Lei and others, 2018): of n residuals the ⌈(n + 1)·q⌉-th, or the largest where there is none. So
-    many count as are independent: what misses a day ahead does so for hours, and thousands may tell of a few dozen.
+    These are quantiles of the residuals of the chosen mean in each band of leads, rounded outwards as in split
+    conformal prediction (Lei and others, 2018): of n residuals the ⌈(n + 1)·q⌉-th, or the largest if there is none. n
+    is the number of independent residuals: a miss a day ahead lasts for hours, so thousands may say no more than a
+    few dozen.
     """
     residuals = _together(choice.methods, choice.weights, test.residuals(known))
     band, share = bands(residuals.shape[1]), _independent_share(test, _MISS_LEADS)
@@ -124,14 +127,14 @@ def margins(test: Backtest, choice: Choice, known: int, level: float) -> tuple[F
 
 
 def _independent_share(test: Backtest, lasts_leads: float = 1.0) -> Floats:
-    """Return as how much of an independent origin each counts at each lead: forecasts that overlap err alike."""
+    """Return as what share of an independent origin each one counts, by lead: forecasts that overlap err alike."""
     every = int(test.origins[1] - test.origins[0]) if len(test.origins) > 1 else 1
     share: Floats = np.minimum(1.0, every / (lasts_leads * np.arange(1, test.came.shape[1] + 1)))
     return share
 
 
 def _ends(residuals: Floats, share: float, level: float) -> tuple[float, float]:
-    """Return the two ends of the middle `level` of sorted residuals, of which each counts as so much of one."""
+    """Return the two ends of the middle `level` of sorted residuals, each of which counts as a `share` of one."""
     count = len(residuals)
     if not count:
         return 0.0, 0.0

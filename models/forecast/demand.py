@@ -1,9 +1,10 @@
 """Demand over time from attempts at running jobs: what waited or ran, step by step. Pure.
 
-An attempt is demand from its submission, or from the end of the attempt before it, until it ends: of one job, and of
-the cores, GPUs and memory that it was given, or had asked for where it never started. The store holds attempts that
-have ended. So it tells of all demand from the first end in it on; but of what waited and ran an hour before the last
-end only that which was over within the hour. The latest steps, of which too little is known so soon, are left out.
+An attempt is demand from its submission, or from the end of the previous attempt, until it ends. It counts as one
+job, and as the cores, GPUs and memory that it was given, or had asked for if it never started. The store holds
+attempts that have ended. So it knows all demand from its first end on; but of what waited and ran an hour before its
+last end, it knows only what was over within the hour. The latest steps, of which too little is known so soon, are
+left out.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ COLUMNS = (
     "alloc_cpus", "alloc_gpus", "alloc_mem_mib",
 )  # fmt: skip
 OTHERS = "(others)"
-# A step is used if so much of its demand has ended, by the usual length of jobs, and so is in the store.
+# A step is used if this share of its demand has ended, by the usual length of jobs, and so is in the store.
 KNOWN_SHARE = 0.95
 
 
 @dataclass(frozen=True)
 class Demand:
-    """A panel of demand (jobs, cores, GPUs or MiB), and how many steps after it were left out, up to the last end."""
+    """A panel of demand (jobs, cores, GPUs or MiB), and how many steps after it, up to the last end, were left out."""
 
     panel: Panel
     left_out: int
@@ -45,7 +46,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class _Spans:
-    """What asks for how much, from when until when (unix seconds), of which group."""
+    """Demands: from when until when (unix seconds), how much, and of which group."""
 
     begin_s: Ints
     end_s: Ints
@@ -63,11 +64,12 @@ def demand_of(
     most_steps: Callable[[int], int] = lambda _: sys.maxsize,
     known_until_s: int | None = None,
 ) -> Demand:
-    """Return the demand of attempts with COLUMNS, by group the largest first; the rest together as «(others)».
+    """Return the demand of attempts with COLUMNS by group, the largest first; the rest together as OTHERS.
 
-    It is that of the last `most_steps`, which is told how many steps are left out: who was large before is not now, and
-    years in short steps would take gigabytes. Until `known_until_s` (unix seconds) all is known: what waited or ran
-    then is among the attempts, as if it had ended at that moment. SeriesError where there is none, or of no whole step.
+    Only the last `most_steps` steps are returned; the function gets the number of steps left out. Groups that were
+    large before may not be now, and years in short steps would take gigabytes. `known_until_s` (unix seconds), if
+    given, says that everything is known until then: what waited or ran at that moment is among the attempts, as if it
+    had ended then. SeriesError if there is no demand, or no whole step of it.
     """
     spans = _spans(attempts, what, by)
     if not spans.amount.sum():
@@ -107,13 +109,13 @@ def _spans(attempts: pa.Table, what: What, by: By) -> _Spans:
 
 
 def _codes(texts: pa.ChunkedArray) -> tuple[Ints, list[str]]:
-    """Return each text by its place in a list of different ones."""
+    """Return each text's index in a list of distinct ones, and that list."""
     encoded = pc.dictionary_encode(pc.fill_null(texts.cast(pa.string()), "")).combine_chunks()
     return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
 
 
 def _begins(attempts: pa.Table, end_s: Ints) -> Ints:
-    """Return when each attempt began to ask: a job that is queued again asks once at a time."""
+    """Return when each attempt began to be demand: a requeued job is one demand at a time."""
     clusters = _codes(attempts["cluster"])[0]
     begin_s, job_id = ints(attempts["submit_s"]).copy(), ints(attempts["job_id"])
     order = np.lexsort((end_s, job_id, clusters))
@@ -124,7 +126,7 @@ def _begins(attempts: pa.Table, end_s: Ints) -> Ints:
 
 
 def _amounts(attempts: pa.Table, what: What) -> Floats:
-    """Return what each attempt was given, or what it asked for where it was given nothing; 0 where neither is known."""
+    """Return what each attempt was given, or what it asked for if it was given nothing; 0 if neither is known."""
     if what == "jobs":
         return np.ones(attempts.num_rows)
     figure = _FIGURE[what]
@@ -136,8 +138,8 @@ def _amounts(attempts: pa.Table, what: What) -> Floats:
 def _unknown_steps(spans: _Spans, step_s: int, steps: int) -> int:
     """Return how many of the latest steps to leave out: those of which too much may not have ended yet.
 
-    At any time of a span, what is left of it is any share of its length. So of all demand, that which ends within L
-    is Σ amount·min(L, length) / Σ amount·length.
+    At a random time within a span, what is left of it is a uniform share of its length. So of all demand, the share
+    that ends within L is Σ amount·min(L, length) / Σ amount·length.
     """
     length_s = spans.end_s - spans.begin_s
     total = float((spans.amount * length_s).sum())
@@ -149,7 +151,7 @@ def _unknown_steps(spans: _Spans, step_s: int, steps: int) -> int:
 
 
 def _means(spans: _Spans, of_group: np.ndarray, edges: Ints) -> Floats:
-    """Return the mean demand between each two edges: exact, by the integral of all spans up to each edge."""
+    """Return the mean demand between neighbouring edges: exact, by the integral of all spans up to each edge."""
     amount = spans.amount[of_group]
     held = _integral(spans.begin_s[of_group], amount, edges) - _integral(spans.end_s[of_group], amount, edges)
     means: Floats = np.maximum(np.diff(held) / np.diff(edges), 0.0)

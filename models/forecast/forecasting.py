@@ -1,4 +1,4 @@
-"""A forecast, whole: models tried on the past, one chosen for each series and lead, intervals by its errors. Pure."""
+"""A whole forecast: models tried on the past, one chosen per series and lead, intervals from its errors. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from models.forecast.choice import Choice, choose, forecasts_of, margins
 from models.forecast.methods import Method, forecast_all
 from models.forecast.panel import FIT_SEASONS, Floats, Ints, Panel, Task
 
-# Origins to try models from, and how often they are fitted anew meanwhile: more cost time and change little.
+# The most origins at which models are tried, and how often they are fitted anew meanwhile: more would cost time and
+# change little.
 MOST_ORIGINS = 240
 REFITS = 4
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What comes after a panel: leads × series; `low` and `high` hold the value with the chance that was asked for."""
+    """What comes after a panel: leads × series; `low` to `high` holds the value with the probability asked for."""
 
     methods: tuple[str, ...]
     choice: Choice
@@ -31,11 +32,11 @@ class Forecast:
     high: Floats
 
     def method(self, lead: int, series: int) -> str:
-        """Return who forecasts a series at the lead of that place (0: one step ahead)."""
+        """Return the model that forecasts a series at the lead with this index (0: one step ahead)."""
         return self.methods[int(self.choice.methods[lead, series])]
 
     def weight(self, lead: int, series: int) -> float:
-        """Return how much that model counts; the rest is the floor's, which by itself counts whole."""
+        """Return the weight of that model, the rest is the floor's; 1 for the floor itself."""
         return float(self.choice.weights[lead, series]) if self.choice.methods[lead, series] else 1.0
 
 
@@ -46,7 +47,7 @@ def forecast(
     level: float,
     tell: Callable[[float], None] = lambda _: None,
 ) -> Forecast:
-    """Forecast every series of a panel. SeriesError where too little is known, or what is known is no demand."""
+    """Forecast every series of a panel. SeriesError if too little is known, or a value is not a demand."""
     check(panel, task)
     steps = len(panel.values)
     origins = trial_origins(steps, task)
@@ -55,7 +56,7 @@ def forecast(
     latest = forecast_all(_needed(methods, choice), panel, panel, np.array([steps]), task)[:, 0]
     value = forecasts_of(choice, latest)
     low, high = margins(test, choice, steps, level)
-    # An interval holds its forecast, also where all errors of the past had one sign.
+    # An interval contains its forecast even if all errors of the past had one sign.
     return Forecast(
         methods=test.methods,
         choice=choice,
@@ -66,7 +67,7 @@ def forecast(
 
 
 def _needed(methods: Sequence[Method], choice: Choice) -> Sequence[Method]:
-    """Return the floor and the models that were chosen, without what it takes to fit the others."""
+    """Return all methods, of which only the floor and those chosen will be fitted."""
     chosen = {methods[number].name for number in {0, *np.unique(choice.methods).tolist()}}
     for method in methods:
         if method.name in chosen:
@@ -77,7 +78,7 @@ def _needed(methods: Sequence[Method], choice: Choice) -> Sequence[Method]:
 
 
 def trial_origins(steps: int, task: Task) -> Ints:
-    """Return the origins at which models are tried: every step, or every so many that all hours of a day are met."""
+    """Return the origins at which models are tried: every step, or every few, so that all hours of a day occur."""
     first = FIT_SEASONS * task.season
     every = -(-(steps - first) // MOST_ORIGINS)
     while math.gcd(every, task.season) > 1:
@@ -86,7 +87,7 @@ def trial_origins(steps: int, task: Task) -> Ints:
 
 
 def check(panel: Panel, task: Task) -> None:
-    """Raise SeriesError, saying what is there and what is needed, where a panel cannot be forecast."""
+    """Raise SeriesError, with what is there and what is needed, if a panel cannot be forecast."""
     if not panel.names or not panel.values.size:
         raise SeriesError("there is no demand to forecast; give more of the past, or choose another --by")
     values = panel.values

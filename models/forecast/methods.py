@@ -1,4 +1,4 @@
-"""Which models there are to choose among: one table. The first is the floor that another must beat to be used."""
+"""The models to choose from, in one table. The first is the floor that another must beat to be used."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from models.forecast.smoothing import smoothing
 
 
 def two_seasons(task: Task) -> int:
-    """Return what most models need."""
+    """Return how many steps most models need."""
     return FIT_SEASONS * task.season
 
 
 class Method(msgspec.Struct, frozen=True, kw_only=True):
-    """A model by name: what it fits, or the names of the models before it whose mean it is.
+    """A model by name: what it fits, or the names of earlier models whose mean it is.
 
-    `least_steps` are what it needs, `missing` says what to install ('': nothing).
+    `least_steps` is how many steps it needs, `missing` says what to install ('': nothing).
     """
 
     name: str
@@ -33,7 +33,7 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def methods() -> Sequence[Method]:
-    """Return all models, those that cannot run here too."""
+    """Return all models, including those that cannot run here."""
     three = ("last value", "exponential smoothing", "boosted lags")
     return (
         Method(name="seasonal naive", fit=seasonal_naive),
@@ -51,9 +51,9 @@ def methods() -> Sequence[Method]:
 
 
 def forecast_all(methods: Sequence[Method], past: Panel, panel: Panel, origins: Ints, task: Task) -> Floats:
-    """Fit every model on the past, and return what each forecasts: methods × origins × leads × series, 0 or more.
+    """Fit every model on the past; return what each forecasts: methods × origins × leads × series, 0 or more.
 
-    A model that needs more steps than the past has, or a library that is not there, forecasts NaN.
+    A model that needs more steps than the past has, or a library that is not installed, forecasts NaN.
     """
     places = {method.name: number for number, method in enumerate(methods)}
     forecasts = np.full((len(methods), len(origins), task.horizon, len(panel.names)), np.nan)

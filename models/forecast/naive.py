@@ -1,4 +1,4 @@
-"""Two floors: what was a season ago, and what is now. Pure."""
+"""Two simple models: the value a season ago, which is the floor, and the last value. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from models.forecast.panel import Floats, Ints, Panel, Predict, Task
 
 
 def seasonal_naive(past: Panel, task: Task) -> Predict:  # noqa: ARG001 (nothing is fitted)
-    """Return the value at the same place in the last season that is known: exact on a periodic series."""
+    """Return the value at the same place in the last known season: exact on a periodic series."""
     leads = np.arange(1, task.horizon + 1)
     back = task.season * -(-leads // task.season)
 
@@ -20,7 +20,7 @@ def seasonal_naive(past: Panel, task: Task) -> Predict:  # noqa: ARG001 (nothing
 
 
 def last_value(past: Panel, task: Task) -> Predict:  # noqa: ARG001 (nothing is fitted)
-    """Return the last value that is known, at every lead: hard to beat at short ones."""
+    """Return the last known value at every lead: hard to beat at short leads."""
 
     def predict(panel: Panel, origins: Ints) -> Floats:
         return np.repeat(panel.values[origins - 1][:, None], task.horizon, axis=1)

@@ -1,11 +1,11 @@
 """Demand by principal components and an LSTM: the first step of the GPU-virtualisation patent. Needs PyTorch.
 
-The history of all demanders is a matrix x_i(j), demander i at time j. Its covariance has eigenvalues; the eigenvectors
-of those that are not zero turn the demanders into components, an LSTM (gates f, i, c, o as usual) reads the components
-of the last steps, and its answer is turned back into each demander's volume. Four things the patent leaves open:
-components are divided by the root of their eigenvalue, so that all are of one size to the network; it learns how far
-each future step lies from the last one known; its loss is the absolute error in each demander's own unit; and it stops
-where the latest fifth of the past is told no better.
+The history of all demanders is a matrix x_i(j), demander i at time j. Its covariance has eigenvalues; the
+eigenvectors of those that are not zero turn the demanders into components, an LSTM (gates f, i, c, o as usual) reads
+the components of the last steps, and its answer is turned back into each demander's volume. The patent leaves four
+things open. Here, components are divided by the root of their eigenvalue, so that all have the same size for the
+network; it learns how far each future step lies from the last known one; its loss is the absolute error in each
+demander's own unit; and training stops when the latest fifth of the past is predicted no better.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from models.forecast.panel import FIT_SEASONS, Floats, Ints, Panel, Predict, Tas
 
 INSTALL = f"needs PyTorch: {install_with('lstm')}"
 HIDDEN, EPOCHS, PATIENCE, BATCH = 32, 40, 8, 64
-# It reads two seasons, but no more steps than this; and of a long past an epoch reads a part that is drawn.
+# It reads two seasons, but no more steps than this; of a long past, an epoch reads a random part.
 LONGEST_WINDOW, MOST_WINDOWS = 96, 1024
 RATE, DECAY = 5e-3, 1e-4
 TRIAL_SHARE = 0.2
-# An eigenvalue is zero if it is so small a share of the largest.
+# An eigenvalue counts as zero below this share of the largest.
 ZERO_SHARE = 1e-10
 
 
 def is_installed() -> bool:
-    """Whether PyTorch is there; it is not imported for the question."""
+    """Whether PyTorch is installed; the check does not import it."""
     return importlib.util.find_spec("torch") is not None
 
 
 def least_steps(task: Task) -> int:
-    """Return how many steps it takes: windows of the past, each with what came of it, for one batch."""
+    """Return how many steps are needed: windows of the past, each with what followed it, for one batch."""
     return _window(task) + task.horizon + BATCH
 
 
@@ -45,7 +45,7 @@ def _window(task: Task) -> int:
 
 @dataclass(frozen=True)
 class Components:
-    """The demanders' mean and unit, and the turn into components (series × components) and back."""
+    """The demanders' mean and unit, and the transform to components (series × components) and back."""
 
     mean: Floats
     unit: Floats
@@ -54,7 +54,7 @@ class Components:
 
 
 def principal_components(values: Floats) -> Components:
-    """Return the components of demand (times × series) whose eigenvalue of the covariance is not zero."""
+    """Return the components of demand (times × series) whose covariance eigenvalue is not zero."""
     mean, unit = values.mean(axis=0), values.std(axis=0)
     eigenvalues, vectors = np.linalg.eigh(np.cov(values, rowvar=False).reshape(values.shape[1], -1))
     kept = eigenvalues > max(eigenvalues.max(), 0.0) * ZERO_SHARE
@@ -63,7 +63,7 @@ def principal_components(values: Floats) -> Components:
 
 
 def principal_lstm(past: Panel, task: Task) -> Predict:
-    """Train the network on the steps that are known. The same steps and seed give the same network."""
+    """Train the network on the known steps. The same steps and seed give the same network."""
     window = _window(task)
     components = principal_components(past.values)
     if not components.turn.shape[1]:  # all are constant, and stay so
@@ -94,7 +94,7 @@ def _trained(components: Components, values: Floats, origins: Ints, task: Task) 
     import torch
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # sums in one order, whatever the machine
+    torch.set_num_threads(1)  # sums in one order on every machine
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(task.seed)
@@ -111,7 +111,7 @@ def _descend(components: Components, values: Floats, origins: Ints, task: Task) 
     came = values[origins[:, None] + np.arange(task.horizon)] - values[origins - 1][:, None]
     targets = torch.from_numpy((came / components.unit).astype(np.float32))
     cut = int(len(origins) * (1 - TRIAL_SHARE))
-    learned = max(1, cut - task.horizon)  # what came of them was known before the windows they are tried on
+    learned = max(1, cut - task.horizon)  # their outcomes were known before the trial windows
     network = _network(components, task.horizon)
     descent = torch.optim.Adam(network.parameters(), lr=RATE, weight_decay=DECAY)
     least, best, since = np.inf, network.state_dict(), 0
@@ -133,7 +133,7 @@ def _descend(components: Components, values: Floats, origins: Ints, task: Task) 
 
 
 def _network(components: Components, horizon: int) -> Any:  # noqa: ANN401 (a module)
-    """Return windows of components → moves of each demander at each lead, in its unit."""
+    """Return a network from windows of components to moves of each demander at each lead, in its unit."""
     import torch
     from torch import nn
 

@@ -1,8 +1,8 @@
-"""A panel from a table of times and demand, such as a site's own meters write it as CSV. Pure.
+"""A panel from a table of times and demand, such as a site's own meters write as CSV. Pure.
 
-A row is a sample; samples within a step are averaged. A step without one is filled with the last value if no more than
-`MOST_GAP` lie together; before a longer gap the past is left out, and both are said. Times without a zone are UTC:
-local times would have an hour twice, and one missing, when the clocks change.
+A row is a sample; samples within a step are averaged. A step without a sample gets the last value, unless more than
+`MOST_GAP` such steps follow each other; the past before such a gap is left out. The notes mention both. Times without
+a zone are UTC: local times would have one hour twice, and one missing, when the clocks change.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from models.forecast.panel import Floats, Ints, Panel
 MOST_GAP = 3
 # The year 3000: no time of any demand is as late, but milliseconds since 1970 are.
 LATEST_S = 32_503_680_000
-# Of no demand is there so much, and models that reckon in 32 bits take no more.
+# No demand is this large, and models that compute in 32 bits accept no more.
 MOST = 1e30
 
 
 @dataclass(frozen=True)
 class Table:
-    """Samples as they were read: when (unix seconds, ascending), and the value of each series; NaN = none."""
+    """Samples as they were read: when (unix seconds, ascending), and the value of each series; NaN: none."""
 
     names: tuple[str, ...]
     times_s: Ints
@@ -35,16 +35,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Read:
-    """A panel, and what somebody should know of how it came to be."""
+    """A panel, and notes on what was filled or left out."""
 
     panel: Panel
     notes: tuple[str, ...]
 
 
 def read_table(lines: Iterable[str], columns: Sequence[str] = ()) -> Table:
-    """Read CSV: a header, of which the first column is the time (ISO 8601 or unix seconds); the others are series.
+    """Read CSV: a header, whose first column is the time (ISO 8601 or unix seconds); the others are series.
 
-    With `columns` those alone. SeriesError says which line cannot be used.
+    Given `columns`, read only those. SeriesError names the line that cannot be used.
     """
     rows = csv.reader(lines)
     header = next(rows, [])
@@ -81,7 +81,7 @@ def read_table(lines: Iterable[str], columns: Sequence[str] = ()) -> Table:
 
 
 def _time_s(text: str, line: int) -> int:
-    """Return a time in unix seconds; SeriesError where it is none, or so far off that it must be something else."""
+    """Return a time in unix seconds; SeriesError if it is not a time, or so far off that it must be something else."""
     try:
         time_s = _unix_s(text.strip())
     except ValueError:
@@ -97,7 +97,7 @@ def _time_s(text: str, line: int) -> int:
 
 
 def _unix_s(text: str) -> int:
-    """Return unix seconds or a time of ISO 8601 in unix seconds; ValueError where it is neither."""
+    """Return unix seconds, or an ISO 8601 time in unix seconds; ValueError if it is neither."""
     if text.lstrip("-").isdigit():
         return int(text)
     time = datetime.fromisoformat(text.replace("Z", "+00:00"))
@@ -105,7 +105,7 @@ def _unix_s(text: str) -> int:
 
 
 def _value(text: str, line: int) -> float:
-    """Return a value; NaN where there is none."""
+    """Return a value; NaN if there is none."""
     if text.strip().lower() in ("", "nan", "na", "null"):
         return float("nan")
     try:
@@ -145,7 +145,7 @@ def panel_of(table: Table, step_s: int) -> Read:
 
 
 def _why_nothing_is_left(table: Table) -> str:
-    """Return which columns have ended, or never begun, before the others do."""
+    """Return which columns end before the others do, or never begin."""
     last = [table.times_s[~np.isnan(column)].max(initial=-LATEST_S) for column in table.values.T]
     ended = [
         name for name, at_s in zip(table.names, last, strict=True) if at_s < max(last) or at_s == -LATEST_S
@@ -155,7 +155,7 @@ def _why_nothing_is_left(table: Table) -> str:
 
 
 def _is_whole(times_s: Ints, end_s: int) -> bool:
-    """Whether the last sample, which speaks for the usual time between two, reaches to the end of the last step."""
+    """Whether the last sample, which covers the usual time between two samples, reaches the end of the last step."""
     usual_s = float(np.median(np.diff(times_s))) if len(times_s) > 1 else np.inf
     return float(times_s[-1]) + usual_s >= end_s
 
@@ -168,7 +168,7 @@ def _means(column: Floats, place: Ints, steps: int) -> Floats:
 
 
 def _without_gaps(values: Floats) -> tuple[Floats, int, int]:
-    """Return what follows the last long gap, where that ends, and how many steps were filled."""
+    """Return what follows the last long gap, where that gap ends, and how many steps were filled."""
     missing = np.isnan(values)
     run, begin = np.zeros(values.shape[1], np.int64), 0
     for step, none in enumerate(missing):

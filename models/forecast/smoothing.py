@@ -1,10 +1,10 @@
 """Exponential smoothing: level, damped trend and additive season, in error-correction form. Pure.
 
-The recursion is that of Holt (1957) and Winters (1960), as Hyndman, Koehler, Ord and Snyder write it (Forecasting with
-Exponential Smoothing, 2008, ETS(A,Ad,A)): with e the error of the forecast one step ahead, the level moves by α·e, the
-trend by α·β·e, the season by γ·(1 − α)·e. All settings of a grid run at once, and each series takes at each band of
-leads that whose forecasts erred least there: what is best one step ahead follows the last value too closely to be best
-a day ahead.
+The recursion is that of Holt (1957) and Winters (1960), as Hyndman, Koehler, Ord and Snyder write it (Forecasting
+with Exponential Smoothing, 2008, ETS(A,Ad,A)): with e the error of the forecast one step ahead, the level moves by
+α·e, the trend by α·β·e, the season by γ·(1 − α)·e. All settings of a grid run at once, and each series takes, for
+each band of leads, the one whose forecasts erred least there: the best setting one step ahead follows the last value
+too closely to be the best a day ahead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from models.forecast.panel import Floats, Ints, Panel, Predict, Task, bands
 
 ALPHAS = (0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 1.0)
-# Strength of the trend, and how much of it is left a step later.
+# Strength of the trend, and how much of it is left one step later.
 TRENDS = ((0.0, 1.0), (0.1, 0.9))
 GAMMAS = (0.0, 0.1, 0.3)
 _GRID = np.array([(a, b, phi, g) for a, (b, phi), g in itertools.product(ALPHAS, TRENDS, GAMMAS)])
@@ -26,14 +26,14 @@ _GRID = np.array([(a, b, phi, g) for a, (b, phi), g in itertools.product(ALPHAS,
 
 @dataclass(frozen=True)
 class State:
-    """After some steps: level and trend (settings × series), and the season at each of its places (× those)."""
+    """After some steps: level and trend (settings × series), and the season (places × settings × series)."""
 
     level: Floats
     trend: Floats
     season: Floats
 
     def forecast(self, steps: int, horizon: int) -> Floats:
-        """Return what comes after so many steps: leads × settings × series."""
+        """Return what follows `steps` known steps: leads × settings × series."""
         leads = np.arange(1, horizon + 1)
         damping = np.cumsum(_GRID[:, 2] ** leads[:, None], axis=0)
         places = (steps + leads - 1) % len(self.season)
