@@ -1,1 +1,1 @@
-"""GPUs that jobs share, or leave idle: who shares one, on which of a node's a job goes, and what idle ones are for."""
+"""GPUs that jobs share, or leave idle: which jobs share one, on which one a job goes, and what idle ones are for."""

@@ -1,4 +1,4 @@
-"""Why a job goes on one node and not on another, in what those that usually come would lose. Pure."""
+"""Why a job goes on one node and not on another, by what the jobs that usually come would lose. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from models.scheduling.room import MILLI, PLAIN, Amounts, Room
 
 
 class Weighed(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that holds a job, and what it would cost there: less is better. Amounts are of GPUs.
+    """A node that holds a job, and what the job would cost there: less is better. Amounts are of GPUs.
 
-    The job takes `taken` itself. Of what stays idle on the node, so much more than before is lost to a job that comes,
-    in the mean: `for_cpus`, `for_memory`, or as too few GPUs are free together, or too little of one (`for_gpus`); less
-    than 0 where it takes what was lost already. It costs the sum of these, and what it is worth to keep a node
-    `empty`. `fits_no_more` is the share of the jobs that usually come that fitted there before, and do not then.
+    The job takes `taken` itself. Of what stays idle on the node, more than before is lost to a job that usually
+    comes, on average: `for_cpus`, `for_memory`, or because too few GPUs, or too little of one, are free together
+    (`for_gpus`); a negative amount if the job takes what was lost already. The cost is the sum of these and of
+    `empty`, what it is worth to keep a node empty. `fits_no_more` is the share of the usual jobs that fitted there
+    before, and do not after.
     """
 
     node: int
@@ -31,7 +32,7 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def weighed(room: Room, demand: Amounts, choice: Choice, usual: Usual) -> Weighed:
-    """Return what it would cost to put a job on a node that holds it, beside the jobs that usually come."""
+    """Return what it would cost the jobs that usually come to put a job on a node that holds it."""
     part = part_on(room, choice.node, demand, choice.device)
     before = room.free[:, [choice.node]]
     after = before - numpy.array(part)[:, None]

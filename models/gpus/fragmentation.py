@@ -1,10 +1,10 @@
-"""What of the idle GPUs is of use to the jobs that usually come, and why the rest is not. Pure.
+"""How much of the idle GPUs is of use to the jobs that usually come, and why the rest is not. Pure.
 
-A GPU is idle for nothing where its node has no CPUs or memory left for the jobs that come, where too few GPUs are free
-there together, or where a share of it is left that is smaller than what is asked for. How much of a node's idle GPUs is
-lost so, over the jobs that usually come by how often they do, is its fragmentation (Weng et al.: Beware of
-Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent, USENIX ATC 2023, §3). Unlike there
-memory counts, too, as on most Slurm sites a job may use up that of a node.
+A GPU is idle for nothing if its node has no CPUs or memory left for the jobs that come, if too few GPUs are free
+there together, or if the share of it that is left is smaller than what is asked for. How much of a node's idle GPUs
+is lost in this way, over the usual jobs weighted by their frequency, is its fragmentation (Weng et al.: Beware of
+Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent, USENIX ATC 2023, §3). Unlike
+there, memory counts, too: on most Slurm sites a job may use up that of a node.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import numpy
 from models.scheduling.room import MILLI, PLAIN, Floats, Ints, Mask
 
 CPU, MEM, GPU = range(PLAIN)
-# So many kinds of jobs, the most frequent ones, are usual: what more would cost to look at tells no more.
+# This many kinds of jobs, the most frequent ones, are usual: more would take time and say no more.
 MOST_KINDS = 200
 
 
 class Wanted(NamedTuple):
-    """GPUs that a job wants of a node: so many, of each a share in thousandths."""
+    """The GPUs that a job wants of a node: how many, and how much of each in thousandths."""
 
     gpus: int
     share_milli: int
 
 
 def wanted_of(gpu_milli: int) -> Wanted:
-    """Return which GPUs a job wants that asks for so much: less than one is a share of one, more are whole GPUs."""
+    """Return which GPUs a request wants: less than one is a share of one GPU, more are whole GPUs."""
     if gpu_milli < MILLI:
         return Wanted(min(1, gpu_milli), gpu_milli)
     return Wanted(-(-gpu_milli // MILLI), MILLI)
 
 
 class Usual(NamedTuple):
-    """Kinds of jobs that want GPUs, and how often each comes among them (together 1; nothing: no such job comes).
+    """Kinds of jobs that want GPUs, and how often each comes among them (1 in all; empty: no such job comes).
 
     `share_of` has the place of each kind's share in `shares`, which ascend.
     """
@@ -49,9 +49,10 @@ class Usual(NamedTuple):
 
 
 def usual_of(asked: Ints, times: Ints | None = None) -> Usual:
-    """Return the kinds among jobs that asked for so much on a node (jobs × resources), the most frequent ones.
+    """Return the most frequent kinds among jobs that asked for these amounts on a node (jobs × resources).
 
-    Each counts as one, or as so many `times`. Those without GPUs do not matter: of idle GPUs they use none.
+    Each job counts once, or as many `times` as given. Jobs without GPUs are left out, as they use none of the idle
+    GPUs.
     """
     wants = asked[:, GPU] > 0
     kinds, kind_of = numpy.unique(asked[wants], axis=0, return_inverse=True)
@@ -72,9 +73,9 @@ def usual_of(asked: Ints, times: Ints | None = None) -> Usual:
 
 
 def usable_milli(free: Ints, usual: Usual) -> Floats:
-    """Return how much of each node's idle GPUs a job that comes could use, in the mean (thousandths of a GPU).
+    """Return how much of each node's idle GPUs a usual job could use, on average (thousandths of a GPU).
 
-    `free` is as of a Room whose GPUs are told apart (rows × nodes).
+    `free` is as in a Room whose GPUs are told apart (rows × nodes).
     """
     enough, idle = _free_gpus(free, usual)
     found: Floats = usual.often @ (_fits(free, usual, enough) * idle[usual.share_of])
@@ -82,7 +83,7 @@ def usable_milli(free: Ints, usual: Usual) -> Floats:
 
 
 def fitting(free: Ints, usual: Usual) -> Floats:
-    """Return how many of the jobs that come would fit on each node (0..1); `free` as of `usable_milli`."""
+    """Return the share of usual jobs that would fit on each node (0..1); `free` is as in `usable_milli`."""
     found: Floats = usual.often @ _fits(free, usual, _free_gpus(free, usual)[0])
     return found
 
@@ -91,7 +92,7 @@ def _free_gpus(free: Ints, usual: Usual) -> tuple[Ints, Ints]:
     """Return how many GPUs of each node have each of the shares free, and how much these have in all."""
     shares = usual.shares[:, None]
     enough, idle = numpy.zeros((2, len(shares), free.shape[1]), dtype=numpy.int64)
-    # One after the other: all of them at once are more than a processor's cache holds.
+    # One after the other: all at once are more than a processor's cache holds.
     for device in free[PLAIN:]:
         has = device >= shares
         enough += has
@@ -108,10 +109,10 @@ def _fits(free: Ints, usual: Usual, enough: Ints) -> Mask:
 
 
 class Lost(NamedTuple):
-    """Of what use each node's idle GPUs are to a job that comes, in the mean (thousandths of a GPU).
+    """Of what use each node's idle GPUs are to a usual job, on average (thousandths of a GPU).
 
-    `usable`, or lost: for want of `cpus`, of `memory`, or of GPUs: too few of them, or too little of each, are free
-    together (`gpus`). What lacks several counts for the first of these.
+    They are `usable`, or lost for want of `cpus`, of `memory`, or of GPUs, if too few of them, or too little of each,
+    are free together (`gpus`). What lacks several counts for the first of these.
     """
 
     usable: Floats
@@ -121,7 +122,7 @@ class Lost(NamedTuple):
 
 
 def lost(free: Ints, usual: Usual) -> Lost:
-    """Return of what use the idle GPUs of each node are; `free` as of `usable_milli`. Where nobody comes, of none."""
+    """Return of what use each node's idle GPUs are; `free` is as in `usable_milli`. Without usual jobs, of none."""
     idle = free[PLAIN:].sum(axis=0)
     no_cpus = free[CPU] < usual.cpu_milli[:, None]
     no_memory = ~no_cpus & (free[MEM] < usual.mem_mib[:, None])

@@ -1,14 +1,14 @@
-"""How fast a kind of job runs beside another on one GPU, as a share of its speed alone. Pure state; it sees no clock.
+"""How fast a kind of job runs next to another on one GPU, as a share of its speed alone. Pure state, without a clock.
 
-A second of work alone takes 1 + s_A · d_B seconds beside another: s_A says how much A suffers, d_B how much B
+A second of work alone takes 1 + s_A · d_B seconds next to another job: s_A says how much A suffers, d_B how much B
 disturbs. Both are learned from all pairs that were seen, in logs, by ridge regression: a kind that was seen little
 stays near the mean of all. So pairs that never ran together are predicted.
 
     speed of A beside B = (PREDICTION_S · predicted + work done) / (PREDICTION_S + seconds seen)
 
-What is seen moves an estimate with as much weight as it has seconds, a table measured off line as well as what runs
-now. Nothing else is forgotten. The idea of modelling interference off line and updating it on line is G-Share's
-(Lin et al., Computer Engineering & Science 48(3), 2026); the model is ours.
+What is seen moves an estimate with a weight of its seconds, whether from a table measured off line or from what runs
+now. Nothing is forgotten. The idea of modelling interference off line and updating it on line is G-Share's (Lin et
+al., Computer Engineering & Science 48(3), 2026); the model is ours.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ import numpy
 from accounting.errors import ModelError
 from models.scheduling.room import Floats, Mask
 
-# A prediction counts as much as so many seconds of two jobs that were seen side by side.
+# A prediction weighs as much as this many seconds of two jobs seen side by side.
 PREDICTION_S = 600.0
-# What one pair of a table measured off line counts.
+# The weight of one pair of a table measured off line.
 MEASURED_S = 36_000.0
-# Each kind's suffering and disturbing are drawn to the mean as by half a pair more that was seen.
+# Each kind's suffering and disturbing are drawn to the mean as strongly as by half a pair seen there.
 SHRINKAGE = 0.5
-# Logs of stretches: below the least, two jobs hardly feel each other, and how little says nothing of others.
+# Bounds of a stretch before its log is taken: below the least, two jobs hardly affect each other, and how little says
+# nothing about others.
 LEAST_STRETCH, MOST_STRETCH = 0.02, 50.0
-# How far predictions are thought to be off, in logs of the stretch, before anything is seen; as by so many pairs.
+# The error that predictions are assumed to have before anything is seen, in logs of the stretch; it weighs this many
+# pairs.
 FIRST_SPREAD, FIRST_PAIRS = 0.5, 4.0
-# Of a normal distribution: eight of ten lie within.
+# Deviations of a normal distribution that contain eight of ten values.
 WITHIN = 1.2816
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast a kind ran beside another, as a share of its speed alone, for how long; 0: both did not fit."""
+    """How fast a kind ran next to another, as a share of its speed alone, and for how long; 0: both did not fit."""
 
     kind: str
     beside: str
@@ -45,7 +47,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cramped(mem_mib: Mapping[str, float], gpu_mem_mib: float) -> list[Pair]:
-    """Return the pairs of kinds that need more memory together than a GPU has; `mem_mib` is what each needs of it."""
+    """Return the pairs of kinds that together need more memory than a GPU has; `mem_mib` is what each kind needs."""
     return [
         Pair(kind=kind, beside=beside, speed=0.0, seconds=0.0)
         for kind in mem_mib
@@ -55,9 +57,9 @@ def cramped(mem_mib: Mapping[str, float], gpu_mem_mib: float) -> list[Pair]:
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """The expected speed of a kind beside another (1: as alone; 0: they do not fit), eight times of ten in low..high.
+    """The expected speed of a kind next to another (1: as alone; 0: they do not fit); in low..high with 80 %.
 
-    `seconds` is how long the two were seen side by side; 0 is a prediction.
+    `seconds` is how long the two were seen side by side; 0: the speed is a prediction.
     """
 
     speed: float
@@ -84,7 +86,7 @@ class Interference:
             self.learn(pair)
 
     def learn(self, pair: Pair) -> None:
-        """Take in what was seen of a kind beside another."""
+        """Learn what was seen of a kind next to another."""
         if not (pair.speed >= 0 and 0 <= pair.seconds < numpy.inf):
             raise ModelError(
                 f"{pair.kind} beside {pair.beside}: speed {pair.speed:g} for {pair.seconds:g} s; "
@@ -98,19 +100,19 @@ class Interference:
         self._speeds = None
 
     def number(self, kind: str) -> int:
-        """Return the place of a kind in what `speeds` and `fits` return."""
+        """Return the position of a kind in what `speeds` and `fits` return."""
         if kind not in self._number:
             raise ModelError(f"nothing is known of the kind of job {kind!r}; name it among the kinds")
         return self._number[kind]
 
     @property
     def fits(self) -> Mask:
-        """Which kinds fit beside each other, as far as is known."""
+        """Which kinds fit next to each other, as far as is known."""
         return self._fits
 
     @property
     def speeds(self) -> Floats:
-        """Return the expected speed of each kind (row) beside each (column); 0 where they do not fit."""
+        """Return the expected speed of each kind (row) next to each (column); 0 if they do not fit."""
         if self._speeds is None:
             stretch, self._spread = _fitted(self._seconds, self._work_s, self._fits)
             seen = PREDICTION_S + self._seconds
@@ -120,13 +122,13 @@ class Interference:
         return self._speeds
 
     def hoped(self, spreads: float) -> Floats:
-        """Return the speeds by so many standard deviations better than expected; 0 where kinds do not fit."""
+        """Return speeds better than expected by this many standard deviations; 0 if kinds do not fit."""
         expected = numpy.maximum(self.speeds, 1 / (1 + MOST_STRETCH))
         stretch = (1 / expected - 1) / numpy.exp(spreads * self._spread)
         return numpy.where(self._fits, 1 / (1 + stretch), 0.0)
 
     def estimate(self, kind: str, beside: str) -> Estimate:
-        """Return what is expected of a kind beside another, and how sure that is."""
+        """Return what is expected of a kind next to another, and how certain that is."""
         at = self.number(kind), self.number(beside)
         speed, seconds = float(self.speeds[at]), float(self._seconds[at])
         if not self._fits[at]:
@@ -142,14 +144,14 @@ class Interference:
 
 
 def _fitted(seconds: Floats, work_s: Floats, fits: Mask) -> tuple[Floats, Floats]:
-    """Return the stretch predicted of each pair, and by how much its log is thought to be off."""
+    """Return the predicted stretch of each pair, and by how much its log may be off."""
     size = len(seconds)
     weight = numpy.where(fits, seconds / (seconds + PREDICTION_S), 0.0)
     speed = numpy.divide(work_s, seconds, out=numpy.ones_like(seconds), where=seconds > 0)
     speed = numpy.clip(speed, 1 / (1 + MOST_STRETCH), 1 / (1 + LEAST_STRETCH))
     log = numpy.log(1 / speed - 1)
     suffers, disturbs = weight.sum(axis=1), weight.sum(axis=0)
-    # The mean as well as each kind's two parts, at once: the normal equations of the ridge regression.
+    # The mean and each kind's two parts at once: the normal equations of the ridge regression.
     left = numpy.zeros((1 + 2 * size, 1 + 2 * size))
     left[0, 0] = max(weight.sum(), 1e-9)
     left[0, 1 : size + 1] = left[1 : size + 1, 0] = suffers

@@ -1,22 +1,22 @@
-"""Who shares a GPU with whom: decides where each job goes that waits, and in a slot who moves. Pure.
+"""Which jobs share a GPU: decides where each waiting job goes, and in a slot which jobs move. Pure.
 
-Who waits longest has the first free GPU. Where none is free, jobs that wait are matched with jobs that are alone on a
-GPU: a bipartite matching whose weights are what two jobs do together, in GPUs' work, beyond what one alone does, so
-that the sum over all GPUs is largest (least is lost to interference). Never two that do not fit, never two that
-together do hardly more than one. How long jobs will run is not asked: weights that knew did not do better
-(docs/decisions/0073). In a slot whoever came second to a GPU is matched again, and moves where that gains enough,
-or to a GPU that nobody waits for.
+The first free GPU goes to the waiting job of the first level (see below) that has waited longest. If none is free,
+waiting jobs are matched with jobs that are alone on a GPU, by a bipartite matching. Its weights are what two jobs do
+together, in GPUs' work, beyond what one alone does, so that the sum over all GPUs is largest (least is lost to
+interference). It never pairs two jobs that do not fit, or that together do hardly more than one. It does not ask how
+long jobs will run: weights that knew did not do better (docs/decisions/0073). In a slot, jobs that came second to a
+GPU are matched again; they move if that gains enough, or to a GPU for which no job waits.
 
-In a slot, too, who has run long gives its GPU up to who waits and has not, and is then matched again: it stays beside
-who came, shares another GPU, or is suspended. So short jobs need not wait for long ones, whose lengths nobody knew:
-least attained service first, in two queues (Tiresias, Gu et al. 2019).
+Also in a slot, a job that has run long gives up its GPU to a waiting job that has not, and is then matched again: it
+stays next to the newcomer, shares another GPU, or is suspended. So short jobs need not wait for long ones, although
+no lengths are known: least attained service first, in two queues (Tiresias, Gu et al. 2019).
 
-Nobody waits for ever. Who has waited too long goes before all others in a slot, unless it has run longer than that.
-Who has and can share with nobody gets a GPU to itself: the job that came last to one it is alone on takes no other,
-until one ends.
+No job waits for ever. One that has waited too long, and longer than it has run, comes before all others; in a slot it
+takes the GPU even of a job that has not run long. If it can share with no host, it gets a GPU to itself: the host
+that has run least takes no second job until a GPU is free.
 
 From G-Share (Lin et al., Computer Engineering & Science 48(3), 2026): the matching, with interference learned off and
-on line, in time slots. What its weights are exactly its abstract does not say.
+on line, in time slots. Its abstract does not say what exactly its weights are.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from models.gpus.interference import Interference
 from models.gpus.matching import matched
 from models.scheduling.room import Floats, Ints, Mask
 
-# Who has waited too long, who has not run long yet, and who has: the first go before the next.
+# Jobs that have waited too long, that have not run long yet, and that have: each level goes before the next.
 OVERDUE, SHORT, LONG = 0, 1, 2
-# 2 to 8 h are alike within 2 %, in an hour too many give way (docs/decisions/0073).
+# 2 to 8 h are alike within 2 %; with one hour, too many give way (docs/decisions/0073).
 LONG_S = 14_400.0
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job of one GPU: of which kind, how long it has waited in all, and has run so far (seconds)."""
+    """A job of one GPU: its kind, how long it has waited in all, and how long it has run so far (seconds)."""
 
     job_id: int
     kind: str
@@ -49,14 +49,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """When two jobs share: gains are in GPUs' work, 0.2 is a fifth of a GPU more than one job alone does.
+    """When two jobs share. Gains are in GPUs' work: 0.2 is a fifth of a GPU more than one job alone does.
 
-    A move must gain `move_gain` more than staying. `trying` is by how many standard deviations of what is not sure a
-    pair is thought to be better than expected: 0 pairs on evidence alone, and never learns of a pair that is thought to
-    lose; 0.5 finds out, from nothing if need be.
+    A move must gain `move_gain` more than staying. `trying` is by how many standard deviations of its uncertainty a
+    pair is assumed to be better than expected: 0 pairs on evidence alone, and never learns of a pair that is expected
+    to lose; 0.5 finds out, from nothing if need be.
 
-    Who has run for `long_s` gives way in a slot to who waits and has not. Who has waited for `most_wait_s`, and longer
-    than it has run, goes before both. With an infinite `long_s` nobody gives way.
+    In a slot, a job that has run for `long_s` gives way to a waiting one that has not. A job that has waited for more
+    than `most_wait_s`, and longer than it has run, goes before both. With an infinite `long_s` all jobs are alike,
+    and none gives way.
     """
 
     least_gain: float = 0.02
@@ -74,7 +75,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def level(self, job: Job) -> int:
-        """Return before whom a job goes: OVERDUE, SHORT, LONG; where nobody gives way, all are alike."""
+        """Return the level of a job: OVERDUE, SHORT or LONG; always SHORT if no job gives way."""
         if math.isinf(self.long_s):
             return SHORT
         if job.waited_s > max(self.most_wait_s, job.ran_s):
@@ -83,10 +84,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a job goes, None: it waits; beside whom, None: alone. `left` is the GPU it moves away from.
+    """Where a job goes, None: it waits; next to which job, None: alone. `left` is the GPU that it leaves.
 
-    `instead_of` is who has run long and gives the GPU up to it, to wait, to move, or to stay there beside it (`left` is
-    `gpu` then).
+    `instead_of` is the job that has run long and gives up the GPU to this one: to wait, to move, or to stay next to
+    it (its own `left` is its `gpu` then).
     """
 
     job: Job
@@ -99,8 +100,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """One decision: where each job goes that starts, moves, or waits.
 
-    `hosts` are those by GPU who could take a second job (in a slot also who has one), `kept_free` GPUs that take none,
-    and for whom.
+    `hosts` are, by GPU, the jobs that could take a second one (in a slot also those that have one); `kept_free` the
+    GPUs that take none, and for which job.
     """
 
     choices: tuple[Choice, ...]
@@ -109,7 +110,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Guest(msgspec.Struct, frozen=True, gc=False):
-    """A job that seeks a host; `left` is the GPU that it is on, and so is `on` if it may stay there beside another."""
+    """A job that seeks a host; `left` is its present GPU, and so is `on` if it may stay there next to another job."""
 
     job: Job
     left: int | None = None
@@ -117,7 +118,7 @@ class _Guest(msgspec.Struct, frozen=True, gc=False):
 
 
 def gains(known: Interference, trying: float = 0.0) -> Floats:
-    """Return what each two kinds do together beyond one alone, in GPUs' work; −1 where they do not fit."""
+    """Return what each two kinds do together beyond one alone, in GPUs' work; −1 if they do not fit."""
     speeds = known.hoped(trying)
     return numpy.where(known.fits, speeds + speeds.T, 0.0) - 1.0
 
@@ -130,9 +131,9 @@ def pair(
     *,
     moving: bool = False,
 ) -> Round:
-    """Return who goes where; `gpus` are the one or two jobs, or none, on each, and with `moving` some of them move.
+    """Return which job goes where. `gpus` has the up to two jobs on each; with `moving`, some of them move.
 
-    The order in which jobs that wait are given does not matter.
+    The order in which waiting jobs are given does not matter.
     """
     terms = terms or Terms()
     gain = gains(known, terms.trying)
@@ -167,7 +168,7 @@ def pair(
 
 
 def _given_up(on: Sequence[Sequence[Job]], queue: Sequence[Job], terms: Terms) -> dict[int, Job]:
-    """Return the GPUs that are given up, and to whom of those who wait; who has run longest gives way first."""
+    """Return the GPUs that are given up, and to which waiting jobs; the job that has run longest gives way first."""
     longest = sorted(
         (gpu for gpu, jobs in enumerate(on) if jobs),
         key=lambda gpu: (-terms.level(on[gpu][0]), -on[gpu][0].ran_s, gpu),
@@ -183,13 +184,13 @@ def _seeking(
     known: Interference,
     gain: Floats,
 ) -> Iterator[_Guest]:
-    """Yield the jobs that run and seek a host anew: who came second to a GPU, and all on one that is given up."""
+    """Yield the running jobs that seek a host anew: those that came second, and all on a GPU that is given up."""
     for gpu, jobs in enumerate(on):
         if gpu not in given_up:
             yield from (_Guest(job, gpu, gpu) for job in jobs[1:])
             continue
         host = hosts.get(gpu)
-        # Of two that give way one may stay, who does more beside who comes.
+        # Of two jobs that give way, one may stay: the one that does more next to the newcomer.
         stays = host and max(jobs, key=lambda job: gain[known.number(job.kind), known.number(host.kind)])
         yield from (_Guest(job, gpu, gpu if job is stays else None) for job in jobs)
 
@@ -202,13 +203,13 @@ def _apart(
     gain: Floats,
     terms: Terms,
 ) -> list[Choice]:
-    """Return who moves to GPUs that nobody waits for, those first who do least beside another."""
+    """Return which jobs move to GPUs for which no job waits, first those that do least next to another."""
     together = [
         (float(gain[known.number(guest.job.kind), known.number(hosts[guest.on].kind)]), number)
         for number, guest in enumerate(sharing)
         if guest.on is not None
     ]
-    # Each to itself, two do two GPUs' work.
+    # Each on its own GPU, two jobs do two GPUs' work.
     worth = sorted(one for one in together if 1 - one[0] >= terms.move_gain)
     moved = [(sharing[number], gpu) for (_, number), gpu in zip(worth, free, strict=False)]
     return [Choice(job=guest.job, gpu=gpu, left=guest.on) for guest, gpu in moved]
@@ -217,13 +218,13 @@ def _apart(
 def _kept_free(
     hosts: dict[int, Job], queue: Sequence[Job], known: Interference, gain: Floats, terms: Terms
 ) -> dict[int, Job]:
-    """Return the GPUs that take no second job, each for one that has waited too long and can share with no host."""
+    """Return the GPUs that take no second job, each for a job that has waited too long and can share with no host."""
     kinds = sorted({known.number(job.kind) for job in hosts.values()})
     shares: Mask = numpy.any(gain[:, kinds] >= terms.least_gain, axis=1)
     overdue = [
         job for job in queue if job.waited_s > terms.most_wait_s and not shares[known.number(job.kind)]
     ]
-    # What has run least is likeliest to end soon, where run times are as different as those of training are.
+    # The host that has run least is likeliest to end soon if run times differ as much as those of training do.
     soonest = sorted(hosts, key=lambda gpu: (hosts[gpu].ran_s, gpu))
     return dict(zip(soonest, overdue, strict=False))
 
@@ -231,11 +232,11 @@ def _kept_free(
 def _matched(
     hosts: dict[int, Job], guests: Sequence[_Guest], known: Interference, gain: Floats, terms: Terms
 ) -> Iterator[Choice]:
-    """Yield where each guest goes, but for those that stay."""
+    """Yield where each guest goes, except those that stay."""
     by_kind: defaultdict[int, list[int]] = defaultdict(list)
     for gpu in sorted(hosts, key=lambda gpu: (-hosts[gpu].ran_s, gpu)):
         by_kind[known.number(hosts[gpu].kind)].append(gpu)
-    # Guests are alike if they are of a kind and, where they run, beside the same kind. −1 is nobody.
+    # Guests are alike if they are of one kind and, if they run, next to the same kind. −1 is nobody.
     alike: defaultdict[tuple[int, int], list[_Guest]] = defaultdict(list)
     for guest in guests:
         beside = -1 if guest.on is None else known.number(hosts[guest.on].kind)
@@ -249,7 +250,7 @@ def _matched(
 
 
 def _values(kinds: list[int], classes: list[tuple[int, int]], gain: Floats, terms: Terms) -> Floats:
-    """Return what a guest of each class (column) beside a host of each kind (row) is worth; 0: they do not share."""
+    """Return what a guest of each class (column) is worth next to a host of each kind (row); 0: they do not share."""
     of_guests = [kind for kind, _ in classes]
     values = (
         gain[numpy.ix_(kinds, of_guests)] if kinds and classes else numpy.zeros((len(kinds), len(classes)))
@@ -267,7 +268,7 @@ def _carried_out(
     kinds: list[int],
     alike: dict[tuple[int, int], list[_Guest]],
 ) -> Iterator[Choice]:
-    """Yield, of so many of each class beside so many of each kind, which job goes to which GPU."""
+    """Yield which job goes to which GPU, given how many of each class go next to how many of each kind."""
     seeking = {one: list(guests) for one, guests in alike.items()}
     taken: set[int] = set()
     rows = {kind: row for row, kind in enumerate(kinds)}

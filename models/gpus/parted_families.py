@@ -1,4 +1,4 @@
-"""Which families of jobs with one GPU would do with a part of one, and how many GPU hours that frees. Pure."""
+"""Which job families with one GPU could do with a part of one, and how many GPU hours that frees. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from accounting.report.gpu_jobs import OnOneGpu
 from accounting.report.measures import SECONDS_AN_HOUR
 from models.gpus.parts import MIB_A_GIB, Part, least_part, times_at_most
 
-# Why a family keeps its GPU; nothing where a part would do.
+# Why a family keeps its GPU; '' if a part would do.
 Why = Literal["", "too few measured", "names tell too little", "memory", "busy"]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """What a family must show: so many measured jobs, of which a part makes none run longer than `most_times` as long.
+    """What a family must show: `least_jobs` measured jobs, none of which runs over `most_times` as long in a part.
 
-    The margin of its most memory is a fraction. `alike` tells whether a family's jobs can be taken for the same work.
+    `mem_margin` is added to the family's highest memory, as a fraction. `alike` tells whether a family's jobs can be
+    taken for the same work.
     """
 
     least_jobs: int
@@ -30,10 +31,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartedFamily(msgspec.Struct, frozen=True, kw_only=True):
-    """A family's jobs with one GPU: the most memory that one used, how busy they kept it in the mean and at most.
+    """A family's jobs with one GPU: the most memory that one used, how busy they kept it on average and at most.
 
-    `times_at_most` is how many times as long the busiest would run in `part`; `gpu_h_freed` what at least would be free
-    of the hours held, were all of them in one.
+    `times_at_most` is how many times as long the busiest would run in `part`, at most. `gpu_h_freed` is how many of
+    the GPU hours held would at least be free if all jobs ran in such a part.
     """
 
     user: str
@@ -59,7 +60,7 @@ class Parted(NamedTuple):
 
 
 def parted_families(runs: Iterable[OnOneGpu], parts: Sequence[Part], rule: Rule) -> Parted:
-    """Return a row for each user's family; who would free most comes first, then who holds most."""
+    """Return a row for each user's family, sorted by what it would free, then by what it holds, the most first."""
     seen: defaultdict[tuple[str, str], _Seen] = defaultdict(_Seen)
     first_s, last_s = math.inf, -math.inf
     for run in runs:
@@ -71,7 +72,7 @@ def parted_families(runs: Iterable[OnOneGpu], parts: Sequence[Part], rule: Rule)
 
 
 class _Seen:
-    """What is seen of a family, run by run; figures of a run that did not end well are bounds from below."""
+    """What is seen of a family, run by run; figures of a run that did not end well are lower bounds."""
 
     def __init__(self) -> None:
         self.jobs = self.measured = 0
@@ -116,7 +117,7 @@ def _row(user: str, family: str, seen: _Seen, parts: Sequence[Part], rule: Rule)
     part, why = _choice(family, seen, parts, rule)
     busy = seen.busy_s / seen.measured_s if seen.measured_s else None
     held_h = seen.held_s / SECONDS_AN_HOUR
-    # The bound is linear in how busy a job is: by the mean it is that of all their hours together.
+    # The bound is linear in how busy a job is: with the mean, it is that of all their hours together.
     part_h = 0.0 if part is None else held_h * times_at_most(busy or 0.0, part.speed)
     return PartedFamily(
         user=user,

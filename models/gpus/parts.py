@@ -1,9 +1,9 @@
-"""Which part of a GPU a job would do with, and how much longer it would run there at most. Pure.
+"""Which part of a GPU a job could do with, and how much longer it would run there at most. Pure.
 
-MIG cuts a GPU into instances, each with processors and memory of its own, in fixed sizes (NVIDIA Multi-Instance GPU
-User Guide, «Supported MIG Profiles»): of seven parts of the processors and eight of the memory, or of four and four.
-Shards of Slurm's are parts by count alone: the jobs on one GPU take turns, and nothing keeps them from each other's
-memory.
+MIG cuts a GPU into instances of fixed sizes, each with its own processors and memory (NVIDIA Multi-Instance GPU User
+Guide, "Supported MIG Profiles"): in units of a seventh of the processors and an eighth of the memory, or of a quarter
+of both. Slurm's shards are parts by count alone: the jobs on one GPU take turns, and nothing keeps them from each
+other's memory.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MIB_A_GIB = 1024
-# What is left of an instance's memory for programs: 0.91 (H200) to 0.95 (A100) of what its name says. So it is of a
-# whole GPU's, of which each job's context takes some.
+# The share of an instance's named memory that is left for programs is 0.91 (H200) to 0.95 (A100). The same is assumed
+# of a whole GPU, of which each job's context takes some.
 USABLE = 0.9
 
 
 class Sizes(NamedTuple):
-    """Into how many parts MIG cuts processors and memory; and its instances: so many of the one and of the other."""
+    """Into how many parts MIG cuts processors and memory, and its instances, as numbers of both parts."""
 
     processors: int
     memory: int
     instances: tuple[tuple[int, int], ...]
 
 
-# By the number of instances that are there at most.
+# By the largest number of instances.
 MIG = {
     7: Sizes(7, 8, ((1, 1), (1, 2), (2, 2), (3, 4), (4, 4))),
     4: Sizes(4, 4, ((1, 1), (2, 2))),
@@ -36,7 +36,7 @@ MIG = {
 class Part(NamedTuple):
     """A part of a GPU: the memory (MiB) that a job has there, and the share of a GPU that it takes from others (0..1).
 
-    `speed` (0..1) is the least share of the GPU's processors, and of what its memory moves, that the job has there.
+    `speed` (0..1) is the least share that the job has there of the GPU's processors and of its memory bandwidth.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
 
 def mig_instances(gpu_mem_gib: float, most: int) -> list[Part]:
-    """Return the instances of a GPU with so much memory, as its name says; named like the profiles (`1g.10gb`).
+    """Return the instances of a GPU with this much memory, as in its name; named like the profiles (`1g.10gb`).
 
     `most` is a key of MIG.
     """
@@ -67,9 +67,9 @@ def _rounded(gib: float) -> int:
 
 
 def shards(gpu_mem_gib: float, count: int) -> list[Part]:
-    """Return what one shard to all but one of a GPU are (`shard:1`), beside jobs of one shard each that never rest.
+    """Return the parts from one shard of a GPU (`shard:1`) to all but one, next to one-shard jobs that never rest.
 
-    All that compute take turns of one length, however many shards each holds.
+    All jobs that compute take turns of equal length, however many shards each holds.
     """
     return [
         Part(
@@ -85,16 +85,16 @@ def shards(gpu_mem_gib: float, count: int) -> list[Part]:
 def times_at_most(busy: float, speed: float) -> float:
     """Return how many times as long a job that keeps a GPU `busy` runs at most with `speed` of it (both 0..1).
 
-    What it does on the GPU takes 1 / speed as long where it can use all of one, and less where it cannot; the rest
-    takes as long as before.
+    Its work on the GPU takes 1 / speed as long if it can use all of one, less if it cannot; the rest takes as long as
+    before.
     """
     return 1.0 + busy * (1.0 / speed - 1.0)
 
 
 def least_part(parts: Iterable[Part], mem_mib: float, busy: float, most_times: float) -> Part | None:
-    """Return the part in which a job takes least of a GPU's time, of those with memory enough that are no slower.
+    """Return the part in which a job takes least of a GPU's time, among those with enough memory and speed.
 
-    None where there is none, or where all of them take as much as the whole GPU does.
+    None if there is none, or if all of them take as much as the whole GPU does.
     """
     enough = {
         part: part.share * times

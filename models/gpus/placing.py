@@ -1,9 +1,9 @@
-"""On which node, and which of its GPUs, a job goes so that the idle ones stay of use to those that usually come. Pure.
+"""On which node, and which of its GPUs, a job goes so that idle ones stay of use to the jobs that usually come. Pure.
 
-Of all nodes that hold it, it goes where what they could use of idle GPUs shrinks least (fragmentation.py): down the
-gradient of fragmentation, as in FGD (Weng et al., USENIX ATC 2023, §4). Beyond that paper a node that is full already
-is preferred to one that is empty, by KEPT_EMPTY_MILLI. What a job would cost on a node is worked out anew only once
-something there has changed.
+Of all nodes that hold the job, it takes the one where what the usual jobs could use of idle GPUs shrinks least
+(fragmentation.py): down the gradient of fragmentation, as in FGD (Weng et al., USENIX ATC 2023, §4). Beyond that
+paper, a node in use is preferred to an empty one, by KEPT_EMPTY_MILLI. What a job would cost on a node is computed
+anew only once something there has changed.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from models.gpus.fragmentation import CPU, GPU, MEM, Usual, usable_milli, wanted
 from models.scheduling.placement import Placement, fits_whole, holding
 from models.scheduling.room import MILLI, PLAIN, Amounts, Floats, Ints, Mask, Parts, Room
 
-# What it is worth to keep a node empty, for jobs to come that nobody knows yet, in thousandths of a GPU. Chosen on the
-# two Alibaba traces of the paper (docs/decisions/0072).
+# What it is worth to keep a node empty, for jobs to come that nobody knows yet, in thousandths of a GPU. Chosen on
+# the two Alibaba traces of the paper (docs/decisions/0072).
 KEPT_EMPTY_MILLI = 30.0
-# Of so many demands it is remembered what they would cost on each node.
+# For how many demands the cost on each node is remembered.
 REMEMBERED = 500
 NONE = -1
 
 
 def with_gpus(capacity: Ints) -> Ints:
-    """Return a capacity (resources × nodes) with a row for each GPU behind it; a part of a GPU is the last."""
+    """Return a capacity (resources × nodes) with a further row for each GPU; a part of a GPU comes last."""
     most = -(-int(capacity[GPU].max(initial=0)) // MILLI)
     devices = numpy.clip(capacity[GPU] - MILLI * numpy.arange(most)[:, None], 0, MILLI)
     return numpy.vstack([capacity[:PLAIN], devices])
 
 
 def holding_gpus(room: Room, demand: Amounts) -> Ints:
-    """Return the nodes that hold a demand, on as few of their GPUs as it wants, in their order."""
+    """Return the nodes that hold a demand on as few of their GPUs as it wants, in node order."""
     nodes = holding(room, demand)
     wanted = wanted_of(demand[GPU])
     if not wanted.gpus:
@@ -43,7 +43,7 @@ def holding_gpus(room: Room, demand: Amounts) -> Ints:
 
 
 def part_on(room: Room, node: int, demand: Amounts, device: int = NONE) -> Amounts:
-    """Return what a demand takes of a node: a share of that GPU, else of the fullest ones that hold as much."""
+    """Return what a demand takes of a node: a share of the GPU `device`, else the fullest GPUs that hold as much."""
     wanted = wanted_of(demand[GPU])
     devices = room.free[PLAIN:, node]
     taken = [0] * len(devices)
@@ -67,7 +67,7 @@ def place_fullest(room: Room, demand: Amounts) -> Parts | None:
 
 
 class _Known(NamedTuple):
-    """What is known of a demand: how nodes were when it was worked out, what each would lose, and by which GPU."""
+    """What is known of a demand: how nodes were when it was computed, what each would lose, and on which GPU."""
 
     free: Ints
     loss_milli: Floats
@@ -75,10 +75,11 @@ class _Known(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A node that holds a job, which of its GPUs a share goes on (-1: no share), and what that costs.
+    """A node that holds a job, on which of its GPUs a share goes (-1: no share), and what that costs.
 
-    `loss_milli` is how much less of the idle GPUs a job that comes could use, in the mean (thousandths of a GPU); what
-    the job takes itself is in it. With `empty_milli`, for how empty the node is, it makes the score; less is better.
+    `loss_milli` is how much less of the idle GPUs a usual job could use, on average (thousandths of a GPU), including
+    what the job takes itself. Together with `empty_milli`, for how empty the node is, it makes the score; less is
+    better.
     """
 
     node: int
@@ -88,17 +89,17 @@ class Choice(NamedTuple):
 
 
 class Gradient:
-    """Places jobs where those that usually come lose least. It remembers what it has worked out, and nothing else."""
+    """Places jobs where the usual jobs lose least. It remembers what it has computed, and nothing else."""
 
     def __init__(self, usual: Usual, kept_empty_milli: float = KEPT_EMPTY_MILLI) -> None:
         self._usual = usual
         self._kept_empty_milli = kept_empty_milli
-        # By how many nodes there are, and what is asked for.
+        # By the number of nodes, and the demand.
         self._known: dict[tuple[int, Amounts], _Known] = {}
 
     @property
     def placement(self) -> Placement:
-        """Return it as a way to place jobs of one node."""
+        """Return this as a placement for jobs of one node."""
         return Placement(self.place, fits_gpus, fullest=False)
 
     def place(self, room: Room, demand: Amounts) -> Parts | None:
@@ -111,7 +112,7 @@ class Gradient:
         return ((node, part_on(room, node, demand, int(known.device[node]))),)
 
     def choices(self, room: Room, demand: Amounts) -> list[Choice]:
-        """Return all nodes that hold a job, the best first, as `place` takes them."""
+        """Return all nodes that hold a job, in the order in which `place` prefers them."""
         nodes = holding_gpus(room, demand)
         known = self._know(room.free, demand)
         loss_milli, empty_milli = known.loss_milli[nodes], self._empty_milli(room, nodes)
@@ -120,7 +121,7 @@ class Gradient:
         return [Choice(*row) for row in zip(*(column[order].tolist() for column in columns), strict=True)]
 
     def _empty_milli(self, room: Room, nodes: Ints) -> Floats:
-        """Return what it costs to use nodes that are empty yet: of one as large as the mean, KEPT_EMPTY_MILLI."""
+        """Return the cost of using what is empty of nodes: KEPT_EMPTY_MILLI for an empty node of average size."""
         resources = sum(map(bool, room.total[:PLAIN]))
         found: Floats = room.left_of(nodes) * (
             self._kept_empty_milli * room.free.shape[1] / max(1, resources)
@@ -145,11 +146,11 @@ class Gradient:
 
 
 def losses(free: Ints, demand: Amounts, usual: Usual) -> tuple[Floats, Ints]:
-    """Return what a job would cost on each node, as of `Choice`, and by which GPU; infinite: it does not fit there."""
+    """Return what a job would cost on each node, as in `Choice`, and on which GPU; infinite: it does not fit there."""
     nodes, device, after = _afterwards(free, demand)
     before, then = numpy.split(usable_milli(numpy.hstack([free, after]), usual), [free.shape[1]])
     loss = before[nodes] - then
-    # Of each node the GPU by which it loses least, the first of equal ones.
+    # For each node, the GPU by which it loses least; the first of equal ones.
     order = numpy.lexsort((device, loss, nodes))
     found, first = numpy.unique(nodes[order], return_index=True)
     least, by = numpy.full(len(before), numpy.inf), numpy.full(len(before), NONE)
@@ -158,7 +159,7 @@ def losses(free: Ints, demand: Amounts, usual: Usual) -> tuple[Floats, Ints]:
 
 
 def _afterwards(free: Ints, demand: Amounts) -> tuple[Ints, Ints, Ints]:
-    """Return the nodes that hold a job, by each GPU that a share of it may go on, and how they would be then."""
+    """Return the nodes that hold a job, by each GPU that a share of it may go on, and what would be free then."""
     wanted, devices = wanted_of(demand[GPU]), free[PLAIN:]
     held: Mask = (free[CPU] >= demand[CPU]) & (free[MEM] >= demand[MEM])
     enough: Mask = devices >= wanted.share_milli
@@ -167,7 +168,7 @@ def _afterwards(free: Ints, demand: Amounts) -> tuple[Ints, Ints, Ints]:
         device = numpy.full(len(nodes), NONE)
         taken: Ints = wanted.share_milli * (enough & (enough.cumsum(axis=0) <= wanted.gpus))[:, nodes]
     else:
-        # Of GPUs that have as much free one is as good as another.
+        # Of GPUs with equally much free, one is as good as another.
         again = [(devices[:each] == has).any(axis=0) for each, has in enumerate(devices)]
         device, nodes = (enough & held & ~numpy.array(again)).nonzero()
         taken = numpy.zeros((len(devices), len(nodes)), dtype=numpy.int64)

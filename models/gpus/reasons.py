@@ -1,4 +1,4 @@
-"""Why each job goes where it goes, in words: who, with whom, how fast, how sure, and who else there was. Pure."""
+"""Why each job goes where it goes, in words: with which other job, how fast, how sure, and the alternatives. Pure."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _best_other(job: Job, host: Job, found: Round, known: Interference) -> str:
 
 
 def _best(job: Job, found: Round, known: Interference, without: str | None) -> tuple[Job, float] | None:
-    """Return the host with whom most is done together, and how much; None where it fits beside none."""
+    """Return the host with which most is done together, and how much; None if the job fits next to none."""
     together = [
         (known.estimate(job.kind, host.kind).speed + known.estimate(host.kind, job.kind).speed, -gpu, host)
         for gpu, host in found.hosts.items()
