@@ -17,7 +17,7 @@ from models.simulation.state import Running
 class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     """What runs, by number from 0; its ends, sorted; and its limits (seconds from now).
 
-    `windows` knows what may run into them. None: there are no windows, and everybody may use all machines.
+    `windows` keeps track of what may run into them. None: there are none, and every job may use all machines.
     """
 
     running: Mapping[int, Running]

@@ -1,7 +1,8 @@
 """From a wished order to one that may be used: its factors, the order that they really make, and what it brings. Pure.
 
 No more jobs are moved than may change at once; the rest stay in Slurm's own order. Jobs that would start too late are
-put first, and the order is tried again; if jobs are still too late then, the order is refused.
+put first, and the order is tried again, for as long as the work for a plan allows; if jobs are still too late then,
+the order is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A problem cut into cells: machines linked by shared pools, with all jobs that want them. Pure.
 
 What waits for one cell never waits for another, so each cell is rolled forward, and ordered, by itself. Within a cell
-pools may overlap: jobs are grouped by the machines that they may use, as in the engine's own rule of who may use
-which node. A machine on which more runs than it has counts as full.
+pools may overlap: jobs with the same pools form a group, and the engine's own rule of who may use which node keeps
+each group to its machines. A machine on which more runs than it has counts as full.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _spread(slots: Sequence[_Slot], kept: Sequence[int]) -> list[int]:
 
 
 def _ends(slots: Sequence[_Slot], first: int, last: int, steps: int) -> tuple[int, int]:
-    """Return the priorities between which slots are spread; on an open side, GAP a step. One side is never open."""
+    """Return the priorities between which slots are spread; on an open side, GAP a step. Never are both sides open."""
     if first >= 0 and last < len(slots):
         return slots[first].priority, slots[last].priority
     if first >= 0:

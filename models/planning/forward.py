@@ -234,7 +234,7 @@ class Rollout:
             self.woken = True
 
     def _promote(self) -> None:
-        """Move the records whose time to come first has come to the front, in Slurm's own order among each other."""
+        """Move records to the front once their time in `first_from_s` has come, in Slurm's order among themselves."""
         while self.promotions and -self.promotions[-1][0] <= self.now_s:
             _, turn, number = self.promotions.pop()
             if not self.left[number]:

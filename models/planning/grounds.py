@@ -32,10 +32,10 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def starts_of(ground: Ground, outlook: Outlook, rest_s: Floats, horizon_s: float) -> Starts:
-    """Return the starts of an outlook on a future: simulated as far as the queue as it is was, estimated after that.
+    """Return the starts of an outlook on a future: simulated as far as the base rollout went, then estimated.
 
-    A task that does not start within the horizon counts as starting at its end. A job of the forecast counts from its
-    arrival on.
+    The base rollout is that of the queue as it is. A task that does not start within the horizon counts as starting
+    at the horizon's end. A job of the forecast counts from its arrival on.
     """
     until_s = ground.until_s
     rows = numpy.array([number for rolled in outlook.rolled for number in rolled.numbers], dtype=numpy.int64)

@@ -121,7 +121,7 @@ def _settle_best(
     """Return the best allowed order of the promising ones; if none gains, the standing order or the queue as it is.
 
     Without a standing order, the order in force stays if it is any better than the queue as it is: going back would
-    be a change that is worth less than none.
+    be a change for the worse.
     """
     as_is, bounds = race.tried[0], ahead.bounds
     stands = STANDING.get(bounds.objective, IN_FORCE)

@@ -33,7 +33,7 @@ class StartSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def expected_starts(problem: Problem, samples: int, seed: int = 1) -> list[StartSpan]:
-    """Return when Slurm as it is would start each waiting record (the first task of an array).
+    """Return when Slurm as it is would start each waiting record (of an array, the first task).
 
     `start_s` is the start if everything runs as long as is likely. Low and high are the 10 and 90 % quantiles over
     `samples` futures with drawn run times, each with a sample of the forecast in turn; without samples both are

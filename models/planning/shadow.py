@@ -1,8 +1,8 @@
 """The shadow: the queue as it would be if we had never moved anything. What it is made of and what it learns. Pure.
 
 Jobs come when they really came. They run as long as they really ran if they have ended by now, else as long as is
-expected by now. shadow_rolling.py starts them. A shadow is a value that fits into a file. It begins anew from the
-real queue if there is none, or none that fits. Times are absolute seconds on the caller's clock.
+expected by now. shadow_rolling.py starts them. A shadow is a value that a file can hold. It begins anew from the real
+queue if there is none, or none that is usable. Times are absolute seconds on the caller's clock.
 """
 
 from __future__ import annotations

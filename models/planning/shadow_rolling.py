@@ -1,9 +1,9 @@
 """The shadow, rolled on in Slurm's own order, and what a plan learns from it. Pure.
 
 It gives each job a start without us: one that happened in the shadow, or one foreseen from it, never from the queue
-that we have changed. A job that we hold back would in the shadow have ended before it has really begun, so how long
-it runs is not known yet. So the shadow is kept at the last moment at which all is certain; what follows is simulated
-again when more is known.
+that we have changed. A job that we hold back may have ended in the shadow before it really begins, so its run time is
+not known yet. So the shadow is kept as of the last moment up to which all is certain; what follows is simulated again
+when more is known.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def passed_on(shadow: Shadow, site: Site, now_s: float, seen: Sequence[Seen]) ->
     """Return the shadow up to the last certain moment, and as it is expected to be now.
 
     `seen` is all that waits or runs, and what ended since the last call. What waited and is not seen any more was
-    cancelled by its user. Pass the certain one on to the next call, which simulates all again from its moment on, by
-    what is known then; but no more than MOST_AGAIN starts.
+    cancelled by its user. Pass the certain shadow to the next call: from its moment on, all is simulated again by
+    what is known then, but no more than MOST_AGAIN starts.
     """
     known = learned(on_nodes(shadow, site.nodes), now_s, seen)
     records = (*known.waiting, *known.came)

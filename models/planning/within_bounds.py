@@ -1,11 +1,10 @@
 """From the wished order to what the site's bounds leave of it. Pure.
 
-Jobs move within a segment only: nothing passes a record before it whose place we may not change (`kept`), or that is
-of a higher tier. So a kept record has the same before it as without us. In a segment, urgent jobs come first, in
-Slurm's own order: those that have waited long, are overdue, or would start too late otherwise. With them come the
-jobs that fair share or Nice holds before them. The others come where they are wished, but behind each job that Slurm
-would have before them and whose fair share is better by more than the bound, or that is the same user's with a lower
-Nice.
+Jobs move within a segment only: none passes a record that we may not move (`kept`), or one of a higher tier, so a
+kept record has the same before it as without us. In a segment, urgent jobs come first, in Slurm's own order: those
+that have waited long, are overdue, or would start too late otherwise. With them come the jobs that fair share or Nice
+holds before them. Each of the others comes where it is wished, but behind every job that Slurm would have before it
+and whose fair share is better by more than the bound, or that belongs to the same user and has a lower Nice.
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ def _held_back(
 
 
 def _with_several_nices(jobs: Iterable[Pending]) -> dict[int, _Nices]:
-    """Return an empty collection for each user whose jobs differ in Nice."""
+    """Return, for each user whose jobs differ in Nice, an empty record of the largest keys."""
     first: dict[int, int] = {}
     found: dict[int, _Nices] = {}
     for job in jobs:

@@ -183,10 +183,7 @@ def part_of(demand: Amounts, nodes: int) -> Amounts:
 
 
 def _share_of(demand: Amounts, share: int) -> Amounts:
-    """Return so many thousandths of a demand, rounded up.
-
-    A node with no more free than that share has the same share again.
-    """
+    """Return `share` thousandths of a demand, rounded up so that a node with just this amount free has that share."""
     cpu_milli, mem_mib, gpu_milli = (-(-amount * share // MILLI) for amount in demand)
     return cpu_milli, mem_mib, gpu_milli
 

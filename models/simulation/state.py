@@ -97,7 +97,7 @@ class State:
         self.arrived = True
 
     def kinds(self, queue: Queue, hits: Ints, now_s: float) -> Ints:
-        """Return the kind of each of these jobs, for jobs that need not be free next to the promise."""
+        """Return the kind of each of these jobs, not restricted to what is free next to the promise."""
         if self.windows is None:
             return numpy.zeros(len(hits), dtype=numpy.int64)
         moments = numpy.array([shortage.at_s for shortage in self.windows.ahead])
@@ -252,7 +252,7 @@ class State:
         return self.place_at(self.queue, 0, room.within(*bounds) if bounds else room)
 
     def fits(self, room: Room, demands: Ints, nodes: Ints) -> Mask:
-        """Return which demands (resources × jobs, on so many nodes each) could be placed, each by itself."""
+        """Return which demands (resources × jobs, on `nodes` nodes each) could be placed, each by itself."""
         if int(nodes.max(initial=1)) > 1:
             return fits_equal(room, demands, nodes)
         return self.placement.fits(room, demands)

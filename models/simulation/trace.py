@@ -123,7 +123,7 @@ def _trace(
         & numpy.isfinite(asked).all(axis=1)
         & (asked > 0).any(axis=1)
     )
-    # SWF says -1 for an unknown limit; other sources use similar values.
+    # -1 is an unknown limit in SWF, and in formats that follow it.
     limit_s = numpy.where(limit_s > 0, limit_s, numpy.inf)
     if not ran.any():
         raise ValueError("it holds no job that ran")

@@ -15,7 +15,7 @@ from models.scheduling.room import RESOURCES, Floats, Ints
 Flags = npt.NDArray[numpy.bool_]
 
 RESOURCE_ROWS = len(RESOURCES)
-# This many jobs of a made-up load are years of the largest sites, and fit into memory.
+# This many jobs of a made-up load are years of work at the largest sites, and fit into memory.
 MOST_JOBS = 10_000_000
 
 
