@@ -1,14 +1,15 @@
---- What the cli_filter/lua plugin loads into every srun, salloc and sbatch: copy or link it next to
--- slurm.conf, on every host with Slurm's commands, compute nodes included: a client that does not find it
--- exits.
+--- The script that the cli_filter/lua plugin loads into every srun, salloc and sbatch. Copy it next to
+-- slurm.conf, or link it there, on every host with Slurm's commands, compute nodes included: a client that
+-- does not find it exits.
 --
--- Next to it belong the folder `rightsizer` and the file `rightsizer_clients.lua`, which every user must be
--- able to read (`rightsizer config clients` writes it). A site that has a cli_filter.lua of its own keeps
--- it, names the two folders once at its top,
+-- The folder `rightsizer` and the file `rightsizer_clients.lua` belong next to it; every user must be able to
+-- read that file (`rightsizer config clients` writes it). A site that has its own cli_filter.lua keeps it,
+-- names the two folders once at the top,
 --
 --    package.path = "/usr/local/share/slurm-rightsizer/lua/?.lua;/etc/slurm/?.lua;" .. package.path
 --
--- and calls from its slurm_cli_pre_submit, after its own rules and before it returns slurm.SUCCESS:
+-- and calls the filter from its slurm_cli_pre_submit, after its own rules and before it returns
+-- slurm.SUCCESS:
 --
 --    pcall(function()
 --       local filter = require("rightsizer.filter")
@@ -16,7 +17,7 @@
 --       filter.submit(options, pack_offset)
 --    end)
 --
--- This file loads nothing before it is needed, prints nothing where anything is wrong, and refuses no job.
+-- This file loads nothing before it is needed, prints nothing if anything is wrong, and rejects no job.
 
 local SUCCESS = 0
 local SIZED = { srun = true, salloc = true }
@@ -27,7 +28,7 @@ end
 
 local folder = own_folder()
 
---- Without the places that depend on where a user stands: somebody else may have left a module there.
+--- Drops relative places from a search path: somebody else may have left a module in the current directory.
 local function absolute(path)
    local kept = {}
    for place in path:gmatch("[^;]+") do
@@ -47,7 +48,7 @@ local function submit(options, pack_offset)
    filter.submit(options, pack_offset)
 end
 
---- The plugin wants all three functions: without one of them no client starts.
+--- The plugin requires all three functions: without any one of them no client starts.
 function slurm_cli_setup_defaults(_options, _early_pass)
    return SUCCESS
 end
@@ -57,7 +58,7 @@ function slurm_cli_pre_submit(options, pack_offset)
    return SUCCESS
 end
 
---- The job's id comes too late (for srun once it runs) and from the client: nothing rests on it.
+--- The job id arrives too late (for srun, only once the job runs) and comes from the client: it is not used.
 function slurm_cli_post_submit(_offset, _job_id, _step_id)
    return SUCCESS
 end

@@ -1,6 +1,5 @@
---- What slurmctld's job_submit/lua plugin loads: copy or link it next to slurm.conf.
---
--- Next to it belong the folder `rightsizer` and the file `rightsizer_site.lua`, for example
+--- The script that slurmctld's job_submit/lua plugin loads. Copy it next to slurm.conf, or link it there.
+-- The folder `rightsizer` and the file `rightsizer_site.lua` belong next to it. An example of the latter:
 --
 --    return {
 --       socket = "/run/slurm-rightsizer/service.sock",
@@ -8,21 +7,22 @@
 --       kill_switch = "/etc/slurm/rightsizer.off",
 --    }
 --
--- (links do as well; without them package.path is searched). A site that has a job_submit.lua of its own
--- keeps it, names the two folders once at its top,
+-- Links work too. If they are not there, package.path is searched. A site that has its own job_submit.lua
+-- keeps it, names the two folders once at the top,
 --
 --    package.path = "/usr/local/share/slurm-rightsizer/lua/?.lua;/etc/slurm/?.lua;" .. package.path
 --
--- and calls from its slurm_job_submit, after its own rules and before it returns slurm.SUCCESS:
+-- and calls the hook from its slurm_job_submit, after its own rules and before it returns slurm.SUCCESS:
 --
 --    pcall(function() require("rightsizer.hook").submit(job_desc, part_list, submit_uid) end)
 --
--- `submit` answers true, or nil and a reason, never raises, and leaves the job alone when anything is wrong.
--- But `require` raises where a module is missing or half copied, and 26.05 refuses a job then: so pcall.
--- Its settings come from `rightsizer_site.lua` on package.path, or from
+-- `submit` returns true, or nil and a reason. It never raises an error, and leaves the job alone if anything
+-- is wrong. But `require` raises one if a module is missing or only half copied, and 26.05 then rejects the
+-- job: hence the pcall. The settings come from `rightsizer_site.lua` on package.path, or from
 -- `require("rightsizer.hook").configure{ socket = … }`.
 --
--- This file rejects no job, and loads whatever is missing: a broken script at start would stop slurmctld.
+-- This file rejects no job. It loads even if everything else is missing: slurmctld does not start with a
+-- broken script.
 
 local SUCCESS = slurm and slurm.SUCCESS or 0
 
@@ -70,7 +70,7 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
    return SUCCESS
 end
 
---- Runs for every `scontrol update`, once per array record, under write locks: it does nothing.
+--- slurmctld calls this for every `scontrol update`, once per array record, under write locks: do nothing.
 function slurm_job_modify(_job_desc, _job_rec, _part_list, _modify_uid)
    return SUCCESS
 end

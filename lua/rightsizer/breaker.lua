@@ -1,5 +1,5 @@
---- Stops asking a service that fails: after three failures in a row, or when half of the last twenty calls
--- failed, for 30 seconds; then one call probes it. Its state is that of the Lua state, no file and no thread.
+--- Stops asking a service that fails: for 30 seconds, after three failures in a row or if half of the last
+-- twenty calls failed. Then one call probes it. The state lives in the Lua state; there is no file or thread.
 local breaker = {}
 
 breaker.FAILURES_IN_A_ROW = 3
@@ -28,23 +28,24 @@ local function open(state, now_s)
    state.is_open, state.last_s, state.left_s = true, now_s, breaker.OPEN_S
 end
 
---- Counts down by how far the clock moved on since the last call: time set back neither counts nor adds.
+--- Counts down by how far the clock has advanced since the last call. A clock that is set back changes
+-- nothing.
 local function is_waiting(state, now_s)
    state.left_s = state.left_s - math.max(now_s - state.last_s, 0)
    state.last_s = now_s
    return state.left_s > 0
 end
 
---- How much of the usual time a call may take: half of what the last one had, while calls fail in a row, so
--- that a service that hangs costs less than two deadlines before it is left alone. A probe has all of it.
+--- Returns the share of the usual time that a call may take: it halves with each failure in a row, so that a
+-- service that hangs costs less than two deadlines before it is left alone. A probe gets all of it.
 local function patience(state)
    return state.is_open and 1 or 0.5 ^ state.in_a_row
 end
 
---- A function like `call` that answers nil and `breaker_open` while the service is left alone. `call` takes
--- the share of the usual time that it may take, then the same arguments; it returns a result, or nil and a
--- reason. `now_s` tells the time in seconds (nil: not known); the reasons in `harmless` say nothing about the
--- service; `announce(is_open)` hears of every change.
+--- Returns a function like `call` that returns nil and `breaker_open` while the service is left alone.
+-- `call` takes the share of the usual time that it may use, then the caller's arguments. It returns a result,
+-- or nil and a reason. `now_s` returns the time in seconds (nil: not known). Reasons in `harmless` say
+-- nothing about the service. `announce(is_open)` is called at every change.
 function breaker.around(call, now_s, harmless, announce)
    local state = new_state()
 
@@ -66,7 +67,7 @@ function breaker.around(call, now_s, harmless, announce)
       if state.is_open and is_waiting(state, now_s() or state.last_s) then
          return nil, "breaker_open"
       elseif state.is_open then
-         -- Before the call: a probe that raises leaves it open as well.
+         -- Done before the call, so that the breaker stays open if the probe raises an error.
          open(state, state.last_s)
       end
       return settle(call(patience(state), ...))

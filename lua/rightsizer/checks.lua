@@ -1,23 +1,24 @@
 --- Checks a reply before anything is written: the service is trusted with nothing.
--- Pure: it sees the decoded reply and what was asked, and answers with a decision or a named reason.
+-- Pure: it sees the decoded reply and what was asked, and returns a decision or a named reason.
 local text = require("rightsizer.text")
 
 local checks = {}
 
 local MAX_TEXT_BYTES = 512
 local MEMBERS = { v = true, id = true, grant = true, token = true, message = true }
---- The kinds in which each can be asked: a job uses one of a line, and is granted that one.
+--- One line per dimension, with the kinds in which it can be asked for. A job uses one kind of a line, and
+-- may be granted only that one.
 local KINDS = {
    { "cpus_per_task" },
    { "gpus_per_node", "gpus_per_job", "gpus_per_task" },
    { "mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib" },
 }
---- Direct srun and salloc break on a server's change of these; their own client may change them.
+--- A direct srun or salloc breaks if the server changes these; its own client may change them.
 local BATCH_ONLY = {
    cpus_per_task = true, gpus_per_node = true, gpus_per_job = true, gpus_per_task = true,
    mem_per_gpu_mib = true,
 }
---- Every dimension that can be granted, with the kinds of its line.
+--- Every kind that can be granted, with all kinds of its line.
 checks.KINDS_OF = {}
 local KINDS_OF = checks.KINDS_OF
 for _, kinds in ipairs(KINDS) do
@@ -40,7 +41,7 @@ local function why_not_asked(dimension, ask)
    return "not_asked"
 end
 
---- Why `value` may not be granted for `dimension`; nil when it may.
+--- Returns why `value` may not be granted for `dimension`; nil if it may.
 local function refusal(dimension, value, ask, by_client)
    local asked = ask[dimension]
    if not is_whole(value) then
@@ -98,8 +99,8 @@ local function unless_empty(value)
    return value ~= "" and value or nil
 end
 
---- `{ grant = {...}, token = ..., message = ... }`, or nil and the reason why the reply counts for nothing.
--- `by_client`: it is carried out on the client's side, before anything is submitted.
+--- Returns `{ grant = {...}, token = ..., message = ... }`, or nil and the reason why the reply is not used.
+-- `by_client`: the decision is carried out on the client's side, before anything is submitted.
 function checks.decision(reply, id, ask, by_client)
    local fits, reason = check_envelope(reply, id)
    if not fits then

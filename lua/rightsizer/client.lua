@@ -1,18 +1,20 @@
---- Asks the service: one line out, one line back, within one deadline, over a connection that is kept.
--- Whatever goes wrong ends the connection, so that no answer can be taken for another call's. breaker.lua
--- says when not to call. slurmctld waits while this runs: nothing waits past the deadline or leaks a socket.
+--- Talks to the service: one line out, one line back, within one deadline, over a connection that is kept.
+-- Any failure ends the connection, so that no answer can be taken for that of another call. breaker.lua
+-- decides when not to call. slurmctld waits meanwhile: nothing may wait past the deadline or leak a socket.
 local client = {}
 
 client.MAX_REPLY_BYTES = 16384
 
 local DRAIN_BYTES = 8192
---- A double holds today's time to a quarter of a microsecond: a sum and its difference may disagree by that.
+--- A double holds today's time to a quarter of a microsecond: a sum and its difference may differ by that
+-- much.
 local CLOCK_ROUNDING_S = 0.001
 
 local time, new_socket
 
---- LuaSocket 2 gives a function that makes the socket, LuaSocket 3 a table of them.
--- Looked for until it is found, then kept: a require at every call would be a tenth of the call.
+--- LuaSocket 2 provides a function that makes the socket, LuaSocket 3 a table of such functions.
+-- The libraries are looked for until they are found, then kept: a require at every call would take a tenth of
+-- the call's time.
 local function load_libraries()
    if new_socket then
       return true
@@ -26,8 +28,9 @@ local function load_libraries()
    return true
 end
 
---- A function that tells how many seconds are left: never negative (a negative timeout waits for ever).
--- The wall clock is the only fine clock here; when it is set back the time counts as used up.
+--- Returns a function that returns the seconds left, or nil if none are: never a negative number, since a
+-- negative timeout waits for ever. The wall clock is the only fine clock here; if it is set back, the time
+-- counts as used up.
 local function countdown(gettime, budget_s)
    local deadline_s = gettime() + budget_s
    return function()
@@ -39,7 +42,7 @@ local function countdown(gettime, budget_s)
    end
 end
 
---- Why a socket call failed: LuaSocket's words, mapped to the names in our log.
+--- Maps LuaSocket's words for why a call failed to the names in our log.
 local function failure(message, otherwise)
    if message == "timeout" then
       return "deadline"
@@ -64,8 +67,8 @@ local function send(socket, line, time_left)
    return true
 end
 
---- What has arrived: waits for one byte, then takes what lies in the buffer without waiting.
--- LuaSocket's own line reader knows no limit, so that an endless line would be read for ever.
+--- Returns what has arrived: waits for one byte, then takes what the buffer holds without waiting.
+-- LuaSocket's own line reader has no limit: it would read an endless line for ever.
 local function receive_some(socket, left_s)
    socket:settimeout(left_s, "t")
    local first, message = socket:receive(1)
@@ -77,10 +80,10 @@ local function receive_some(socket, left_s)
    return first .. (rest or partial or "")
 end
 
---- A tenth of a millisecond, about: longer than most answers take from there on.
+--- About a tenth of a millisecond: longer than most answers take from then on.
 local LOOKS = 150
 
---- The first byte of the answer, looked for so many times without sleep; nil where it is not there.
+--- Looks for the first byte of the answer so many times without sleeping; nil if it has not arrived.
 local function look(socket, times)
    socket:settimeout(0, "t")
    for _ = 1, times do
@@ -93,9 +96,9 @@ local function look(socket, times)
 end
 
 --- Passes the time until the answer comes, unless it is there already (a service that was woken on this
--- processor had it to itself): the first byte of the answer, or nil. The nap, of 60 µs at least, is for a
--- service that waits for this very processor. Then it stays awake: to put a processor to sleep and to wake
--- it takes longer than an answer that comes soon.
+-- processor had it to itself). Returns the first byte of the answer, or nil. The nap, of at least 60 µs, is
+-- for a service that waits for this very processor. After it, this stays awake: putting a processor to sleep
+-- and waking it takes longer than an answer that comes soon.
 local function pass_time(socket, meanwhile)
    local byte = look(socket, 1)
    if not byte then
@@ -106,7 +109,7 @@ local function pass_time(socket, meanwhile)
    return byte
 end
 
---- The line that begins with `received`.
+--- Returns the line that begins with `received`.
 local function receive_line(socket, time_left, received)
    local newline = received:find("\n", 1, true)
    while not newline and #received <= client.MAX_REPLY_BYTES do
@@ -136,7 +139,7 @@ local function converse(socket, line, time_left, meanwhile)
    return receive_line(socket, time_left, byte or "")
 end
 
---- Seconds since the epoch as a fraction; nil and a reason without LuaSocket.
+--- Returns seconds since the epoch as a fraction; nil and a reason without LuaSocket.
 function client.now_s()
    local loaded, reason = load_libraries()
    if not loaded then
@@ -145,10 +148,10 @@ function client.now_s()
    return time.gettime()
 end
 
---- The connection that is kept, and where to.
+--- The connection that is kept, and the path it leads to.
 local kept, kept_path
 
---- Ends the connection that is kept: for a caller whose reply made no sense.
+--- Ends the kept connection: for a caller to whom the reply made no sense.
 function client.hang_up()
    if kept then
       kept:close()
@@ -171,8 +174,8 @@ local function connect(path, time_left)
    return connected, failure(message, "connect_failed")
 end
 
---- A kept connection may have been closed meanwhile, by a service that was started anew: what fails on it,
--- but for want of time, is tried once on a new one.
+--- The service may have been restarted and have closed the kept connection: whatever fails on it, except for
+-- lack of time, is tried once more on a new one.
 local function ask(path, line, time_left, meanwhile)
    if kept and kept_path == path then
       local reply, reason, is_followed = converse(kept, line, time_left, meanwhile)
@@ -188,9 +191,9 @@ local function ask(path, line, time_left, meanwhile)
    return converse(kept, line, time_left)
 end
 
---- Sends `line` (with its newline) to the socket at `path`: the line that comes back, or nil and a reason.
--- `meanwhile` (nil: nothing) may be called once the line is on its way. The answer is looked for without
--- sleep then.
+--- Sends `line` (with its newline) to the socket at `path`. Returns the line that comes back, or nil and a
+-- reason. `meanwhile` (nil: nothing) may be called once the line is on its way; the answer is then looked for
+-- without sleeping.
 function client.exchange(path, line, deadline_ms, meanwhile)
    local loaded, missing = load_libraries()
    if not loaded then

@@ -1,6 +1,6 @@
 --- One direct srun or salloc, before its client submits it: read the options, ask the service, check the
--- reply, lower the options. It never raises and never refuses: whatever goes wrong leaves the options as they
--- were, without a word to the user (`srun -vv` shows the reason).
+-- reply, lower the options. It never raises an error and never rejects: if anything goes wrong, the options
+-- stay as they were, and the user sees nothing (`srun -vv` shows the reason).
 local client = require("rightsizer.client")
 local json = require("rightsizer.json")
 local lowering = require("rightsizer.lowering")
@@ -10,31 +10,32 @@ local settings = require("rightsizer.settings")
 
 local filter = {}
 
---- Next to cli_filter.lua, or on package.path.
+--- Found next to cli_filter.lua, or on package.path.
 filter.SETTINGS_FILE = "rightsizer_clients"
 
---- The service looks closer (docs/user.md); whoever comes near it is left alone here.
+--- The service reads this word exactly (docs/user.md); here anything that contains it counts as opting out.
 local OPT_OUT = "rightsize=off"
 local COMMAND_LINE = "/proc/self/cmdline"
 local MAX_COMMAND_LINE_BYTES = 1048576
 
 local site
 
---- Uses these settings from now on: true, or nil and a message. A site's own cli_filter.lua may call it.
+--- Uses these settings from now on. Returns true, or nil and a message. A site's own cli_filter.lua may call
+-- it.
 function filter.configure(values)
    local checked, message = settings.checked(values)
    site = checked
    return checked ~= nil or nil, message
 end
 
---- Uses the settings found in `folder` or on package.path: true, or nil and a message.
+--- Uses the settings found in `folder` or on package.path. Returns true, or nil and a message.
 function filter.load_settings(folder)
    local message
    site, message = settings.load(folder, filter.SETTINGS_FILE)
    return site ~= nil or nil, message
 end
 
---- What a file begins with, empty where it is empty; nil when it cannot be opened.
+--- Returns the beginning of a file (empty if the file is empty); nil if it cannot be opened.
 local function read_bytes(path, limit)
    local file = io.open(path, "rb")
    if not file then
@@ -46,13 +47,13 @@ local function read_bytes(path, limit)
 end
 
 --- Whether a word of the command line is `:`, which separates the components of a heterogeneous job: the
--- first of them is asked about before the others are read. Not known counts as yes.
+-- filter is called for the first component before the others are read. Not known counts as yes.
 local function may_be_heterogeneous()
    local line = read_bytes(COMMAND_LINE, MAX_COMMAND_LINE_BYTES)
    return not line or ("\0" .. line .. "\0"):find("\0:\0", 1, true) ~= nil
 end
 
---- Why a client is none of our business; nil when it is.
+--- Returns why a client is to be left alone; nil if it may be sized.
 local function why_not(kind, offset, to)
    if kind ~= "srun" and kind ~= "salloc" then
       return "not_direct"
@@ -78,7 +79,7 @@ local function decoded(codec, line, otherwise)
    return value
 end
 
---- What the user set, and what it asks for; nil and a reason.
+--- Returns the options that the user set, and what they ask for; nil and a reason.
 local function read_request(codec, fields, slurm, kind)
    local values, reason = decoded(codec, slurm.json_cli_options(fields), "options_unreadable")
    if not values then
@@ -96,7 +97,7 @@ local function read_request(codec, fields, slurm, kind)
    return set, options.read(set, kind, command)
 end
 
---- The writes of the service's decision, and its message for the user; nil and a reason.
+--- Returns the writes of the service's decision, and its message for the user; nil and a reason.
 local function consult(fields, slurm, kind)
    local codec, no_codec = json.codec()
    if not codec then
@@ -107,7 +108,7 @@ local function consult(fields, slurm, kind)
       return nil, ask
    end
    local decision, reason = service.ask(codec, ask, site.socket, site.deadline_ms, "cli")
-   -- It asks once, and may then run for days.
+   -- A client asks only once, and may then run for days.
    client.hang_up()
    if not decision then
       return nil, reason
@@ -139,8 +140,8 @@ local function lower(fields, offset, slurm)
    return true
 end
 
---- For slurm_cli_pre_submit: true when the service's answer was carried out (it may be «change nothing»),
--- else nil and a reason, the options being as they were.
+--- For slurm_cli_pre_submit. Returns true if the service's answer was carried out (it may be «change
+-- nothing»); else nil and a reason, with the options as they were.
 function filter.submit(fields, offset)
    local slurm = rawget(_G, "slurm") or {}
    local completed, done, reason = pcall(lower, fields, offset, slurm)

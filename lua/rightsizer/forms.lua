@@ -1,25 +1,25 @@
---- Names the ways a job asks for CPUs, memory, GPUs or placement that the wire has no field for.
--- The service leaves such a job, or that dimension of it, as it is, and records the names as the reason.
--- A release that lacks a field reads it as nil, which counts as not set. What says only where a job runs
--- (--constraint, --reservation and the like) keeps nothing and is not read: slurmctld compares a field's name
--- with all names it knows, which takes up to two microseconds a field when the job is the first for a while.
+--- Names the ways of asking for CPUs, memory, GPUs or placement for which the wire has no field.
+-- The service leaves such a job, or that dimension of it, as it is, and records the names as the reason. A
+-- release that lacks a field reads it as nil, which counts as not set. Fields that only say where a job runs
+-- (--constraint, --reservation and the like) keep nothing and are not read: slurmctld compares a field's name
+-- with all names it knows, which takes up to two microseconds a field if no job came for a while.
 local numbers = require("rightsizer.numbers")
 local tasks = require("rightsizer.tasks")
 local given = require("rightsizer.text").given
 
 local forms = {}
 
---- Numbers, by the width of the sentinel that stands for «not set».
+--- Numbers, by the width of the sentinel that means «not set».
 local WIDE = { "max_cpus" }
---- Of these, only 26.05 shows the last two, and then only when they are set.
+--- Only 26.05 shows the last two of these, and only if they are set.
 local NARROW = {
    "ntasks_per_socket", "ntasks_per_core", "ntasks_per_tres",
    "sockets_per_node", "cores_per_socket", "threads_per_core", "core_spec", "thread_spec",
 }
---- Numbers that are 0 where nobody asked (a release may also use the sentinel).
+--- Numbers that are 0 if nobody asked for them (a release may also use the sentinel).
 local ZERO_IS_UNSET = { "ntasks_per_board", "boards_per_node", "sockets_per_board" }
 local STRINGS = { "cpus_per_tres", "tres_freq" }
---- Bits of `bitflags`, each by the name under which Slurm gives its value to Lua.
+--- Bits of `bitflags`, each by the name under which Slurm gives Lua its value.
 local FLAGS = {
    GRES_DISABLE_BIND = "gres_flags",
    GRES_ENFORCE_BIND = "gres_flags",
@@ -57,7 +57,7 @@ local function add_flags(found, fields, slurm)
    end
 end
 
---- Sizes that disagree with each other were set by something else: --mincpus, --overcommit, --cpus-per-gpu.
+--- Sizes that disagree with each other were set by another option: --mincpus, --overcommit, --cpus-per-gpu.
 local function add_sizes(found, fields, sizes)
    local pn_min_cpus = numbers.narrow(fields.pn_min_cpus)
    found.min_cpus = not tasks.counted(sizes) or nil
@@ -69,13 +69,13 @@ local function add_placement(found, fields)
    if shared then
       found[SHARED[shared] or "exclusive_user"] = true
    end
-   -- 0 as well: so come cron jobs, which Slurm queues again as they are however they fail, and siblings of a
-   -- federated job, whose first token is lost (22.05 to 26.05). Neither could be recovered. No field was
-   -- found that tells such a sibling from the first part of a het job (22.05).
+   -- 0 counts too. It marks cron jobs, which Slurm queues again unchanged however they fail, and siblings of
+   -- a federated job, whose first token is lost (22.05 to 26.05): neither could be recovered. No field is
+   -- known that tells such a sibling from the first component of a het job (22.05).
    found.het_job = numbers.wide(fields.het_job_offset) ~= nil or nil
 end
 
---- The names in a set, sorted.
+--- Returns the names in a set, sorted.
 function forms.sorted_names(found)
    local names = {}
    for name in pairs(found) do
@@ -85,8 +85,8 @@ function forms.sorted_names(found)
    return names
 end
 
---- The names, sorted: those in the set `found` (of memory and GPUs, read elsewhere), and all others.
--- `sizes` are the fields by which tasks are counted, read already.
+--- Returns all names, sorted, including those in the set `found` (of memory and GPUs, read elsewhere).
+-- `sizes` are the fields that count tasks, read already.
 function forms.names(fields, slurm, found, sizes)
    add_numbers(found, fields)
    add_placement(found, fields)

@@ -1,4 +1,4 @@
---- Writes a request of wire version 1: one line of JSON, at most 64 KiB with its newline.
+--- Writes a request of wire version 1: one line of JSON, at most 64 KiB including its newline.
 local text = require("rightsizer.text")
 
 local frame = {}
@@ -6,7 +6,7 @@ local frame = {}
 frame.VERSION = 1
 frame.MAX_REQUEST_BYTES = 65536
 
--- Of a script's beginning, and of its end: the one says what it does, the other is where it starts its steps.
+-- Bytes of a script's beginning, which says what it does, and of its end, where it starts its steps.
 local SCRIPT_BYTES = 8192
 local TEXT_BYTES = {
    user = 1024, account = 1024, partition = 1024, qos = 1024, name = 1024, comment = 1024, work_dir = 1024,
@@ -14,8 +14,8 @@ local TEXT_BYTES = {
 
 local calls, first_us = 0, nil
 
---- Sixteen hexadecimal digits that no other call of this slurmctld shares: when the first was made, and which
--- this is.
+--- Returns sixteen hexadecimal digits that no other call of this slurmctld shares: the time of the first call
+-- and the number of this one.
 function frame.new_id(now_s)
    first_us = first_us or math.floor(now_s * 1e6) % 4294967296
    calls = (calls + 1) % 4294967296
@@ -28,7 +28,7 @@ local function cut_texts(ask)
    end
 end
 
---- `other` is put in by hand: an empty Lua table would be encoded as an object.
+--- `other` is inserted by hand: an empty Lua table would be encoded as an object.
 local function encode(codec, id, kind, job, other)
    local job_text = codec.encode(job)
    local list_text = #other > 0 and codec.encode(other) or "[]"
@@ -36,10 +36,10 @@ local function encode(codec, id, kind, job, other)
       .. job_text:sub(1, -2) .. ',"other":' .. list_text .. "}}\n"
 end
 
---- The request for `ask`, of the kind `submit` unless another is given; nil and a reason when it cannot be
--- made to fit. Texts are cut in `ask` itself, and its `other` is taken out of it. Bytes that are no UTF-8 go
--- as they are: the service puts a question mark for each.
--- A script full of control characters grows sixfold when it is escaped: it is halved until the line fits.
+--- Returns the request for `ask`, of kind `submit` unless another is given; nil and a reason if it cannot be
+-- made to fit. Cuts the texts in `ask` itself, and removes its `other`. Bytes that are not UTF-8 are sent as
+-- they are: the service replaces each by a question mark. A script full of control characters grows sixfold
+-- when it is escaped: it is halved until the line fits.
 function frame.request(codec, id, ask, kind)
    local script, other = ask.script, ask.other
    local script_bytes = SCRIPT_BYTES

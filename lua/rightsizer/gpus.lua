@@ -1,15 +1,15 @@
---- How a job asks for GPUs: per node, per job or per task, each in a field of its own.
--- The field that the user used is the one to edit: an edit of another makes the job ask for both, and with
--- two of them at once Slurm derives tasks and nodes from both, so that such a job is not understood here.
+--- Reads how a job asks for GPUs: per node, per job or per task, each in a field of its own.
+-- Only the field that the user used may be edited: editing another would make the job ask in both. If two are
+-- set, Slurm derives tasks and nodes from both, so such a job counts as not understood.
 local given = require("rightsizer.text").given
 local tres = require("rightsizer.tres")
 
 local gpus = {}
 
---- The dimensions on the wire, and where Slurm keeps them.
+--- The dimensions on the wire, and the fields where Slurm keeps them.
 gpus.FIELD = { gpus_per_node = "gres", gpus_per_job = "tres_per_job", gpus_per_task = "tres_per_task" }
 
---- Of a per-task request: its GPUs (nil when not understood), and whether it says nothing but the CPUs.
+--- Returns the GPUs of a per-task request (nil if not understood), and whether it names only the CPUs.
 local function read_per_task(request, cpus_per_task)
    local said = tres.per_task(request)
    if not said or (said.cpus and said.cpus ~= cpus_per_task) then
@@ -18,7 +18,7 @@ local function read_per_task(request, cpus_per_task)
    return said.gpus, said.cpus ~= nil and not said.gpus
 end
 
---- The count by field, `false` where a field is set but not understood.
+--- Returns the count by field; `false` if a field is set but not understood.
 local function used_fields(fields)
    local used = {}
    for _, name in ipairs({ "gres", "tres_per_job" }) do
@@ -40,7 +40,8 @@ local function used_fields(fields)
    return used
 end
 
---- What is asked (a table by dimension: at most one), and the set of field names that are not understood.
+--- Returns what is asked (a table by dimension, with one entry at most), and the set of fields that are not
+-- understood.
 function gpus.read(fields)
    local used, asked, names = used_fields(fields), {}, {}
    local first = next(used)

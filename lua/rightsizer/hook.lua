@@ -1,6 +1,7 @@
 --- One submission: read the job, ask the service, check the reply, write.
--- It never raises and never rejects: whatever goes wrong leaves the job as it was, and one log line (none
--- while the breaker is open); a job whose grant does not fit it gets the decision's token all the same.
+-- It never raises an error and never rejects a job. If anything goes wrong, the job stays as it was, and one
+-- line is logged (none while the breaker is open). A job whose grant does not fit still gets the decision's
+-- token.
 local breaker = require("rightsizer.breaker")
 local client = require("rightsizer.client")
 local job_desc = require("rightsizer.job_desc")
@@ -12,16 +13,17 @@ local writes = require("rightsizer.writes")
 
 local hook = {}
 
---- Slurm gives Lua a new table of all jobs up to once a second, and the old one is garbage. Collected when
--- the heap has doubled (Lua's default), nearly each of them costs a run of the collector, under slurmctld's
--- locks; at three times its size every other one does. And a run that is quick takes less in all: while a
--- slow one lasts, tables are added of which it has to look at each (docs/large-queues.md).
+--- Slurm gives Lua a new table of all jobs up to once a second, and the old table becomes garbage. With Lua's
+-- default, which collects when the heap has doubled, nearly every new table costs a run of the collector,
+-- under slurmctld's locks; at three times the size only every other one does. A fast run also costs less in
+-- all: a slow run has to examine every table that is added while it lasts (docs/large-queues.md).
 pcall(collectgarbage, "setpause", 300)
 pcall(collectgarbage, "setstepmul", 1000)
 
 local site
 
---- Uses these settings from now on: true, or nil and a message. A site's own job_submit.lua may call it.
+--- Uses these settings from now on. Returns true, or nil and a message. A site's own job_submit.lua may call
+-- it.
 function hook.configure(values)
    local checked, message = settings.checked(values)
    site = checked
@@ -45,7 +47,7 @@ local function is_switched_off(path)
    return true
 end
 
---- A decision and what the job asked for, or nil and a reason.
+--- Returns a decision and what the job asked for, or nil and a reason.
 local function consult(share, fields, slurm, to, partitions)
    local codec, no_codec = json.codec()
    if not codec then
@@ -60,7 +62,7 @@ local function consult(share, fields, slurm, to, partitions)
    return decision, decision and ask or reason
 end
 
---- Only our own words reach the log: what users and services wrote stays out of it.
+--- Logs only texts of this project, never those of users or of the service.
 local function log(text)
    local slurm = rawget(_G, "slurm") or {}
    pcall(slurm.log_info, "%s", "rightsizer: " .. text)
@@ -73,7 +75,7 @@ end
 
 local guarded_consult = breaker.around(consult, client.now_s, { request_too_long = true }, announce)
 
---- True, or nil and the reason why nothing was changed.
+--- Returns true, or nil and the reason why nothing was changed.
 local function carry_out(fields, ask, decision, partitions)
    local list, misfit = plan.writes(fields, ask, decision, partitions)
    if not list then
@@ -95,22 +97,23 @@ local function resize(fields, slurm, partitions)
    end
    local applied, refusal = carry_out(fields, ask, decision, partitions)
    if not applied then
-      -- The service counts the decision as applied: the token is all that says otherwise.
+      -- The service counts the decision as applied: only the token says that it was not.
       writes.apply(plan.refusal(fields, ask, decision, refusal), fields)
       return nil, refusal
    end
    if decision.message then
-      -- The job is written by now: a message that cannot be shown must not look like a failure.
+      -- The job has been written by now: failing to show a message must not look like failing to size the
+      -- job.
       pcall(slurm.log_user, "%s", decision.message)
    end
    return true
 end
 
---- Reasons that the log has been told once, or that an admin chose.
+--- Reasons that have been logged once already, or that an admin chose.
 local QUIET = { kill_switch = true, breaker_open = true }
 
---- For slurm_job_submit: true when the service's answer was carried out (it may be «change nothing»),
--- else nil and a reason, the job being as it was. The submitting user is not needed.
+--- For slurm_job_submit. Returns true if the service's answer was carried out (it may be «change nothing»);
+-- else nil and a reason, with the job as it was. The submitting user's uid is not needed.
 function hook.submit(fields, part_list, _submit_uid)
    local slurm = rawget(_G, "slurm") or {}
    local completed, done, reason = pcall(resize, fields, slurm, part_list)

@@ -1,5 +1,5 @@
---- What a job asks for, read off Slurm's job description. It changes nothing.
--- It takes any table with Slurm's field names, so that a plain table serves in tests.
+--- Reads what a job asks for from Slurm's job description. It changes nothing.
+-- Any table with Slurm's field names will do, so tests can use a plain one.
 local forms = require("rightsizer.forms")
 local gpus = require("rightsizer.gpus")
 local numbers = require("rightsizer.numbers")
@@ -12,12 +12,13 @@ local job_desc = {}
 local NO_VAL = 0xfffffffe
 local MAX_FOLDER_BYTES = 1024
 local STRINGS = { "account", "partition", "qos", "name", "comment", "script" }
---- What Slurm takes where the user names none: rules and limits hold for it all the same.
+--- What Slurm uses if the user names none: rules and limits apply to it all the same.
 local DEFAULTS = { account = "default_account", qos = "default_qos" }
 
 local at_least_one, narrow, wide = numbers.at_least_one, numbers.narrow, numbers.wide
 
---- Memory of any kind; Slurm shows only the kind that the user used. Zero means all of the node's.
+--- Reads memory of any kind; Slurm shows only the kind that the user used. Zero means all of the node's
+-- memory.
 local function read_memory(fields, ask, names)
    local per_node, per_cpu, per_gpu = fields.min_mem_per_node, fields.min_mem_per_cpu, fields.mem_per_tres
    local node_mib, cpu_mib = wide(per_node), wide(per_cpu)
@@ -31,7 +32,7 @@ local function read_memory(fields, ask, names)
    end
 end
 
---- Returns those by which tasks are counted as well, since a look at a field is dear.
+--- Returns the fields that count tasks too, since reading a field is expensive.
 local function read_sizes(fields, ask)
    local sizes = {
       num_tasks = fields.num_tasks, cpus_per_task = fields.cpus_per_task, min_cpus = fields.min_cpus,
@@ -61,14 +62,14 @@ local function read_texts(fields, ask)
    ask.user = users.name(fields, uid) or string.format("%d", ask.uid)
 end
 
---- The job's working directory; nil where there is none, or it is longer than the wire takes: cut, it would
--- be another one.
+--- Returns the job's working directory; nil if it has none, or one longer than the wire takes (a cut path
+-- would name another directory).
 function job_desc.work_dir(fields)
    local folder = given(fields.work_dir)
    return folder and #folder <= MAX_FOLDER_BYTES and folder or nil
 end
 
---- The `job` object of a request, with text as long and as odd as users made it.
+--- Returns the `job` object of a request. Its texts are as long and as odd as users made them.
 function job_desc.read(fields, slurm)
    local ask, names = gpus.read(fields)
    read_memory(fields, ask, names)

@@ -1,15 +1,15 @@
---- One JSON codec over whichever library the site has: lua-cjson, else dkjson.
--- Neither is loaded before the first job asks for it, so that a machine without both still loads the hook.
+--- One JSON codec on top of whichever library the site has: lua-cjson, else dkjson.
+-- Neither is loaded before the first job needs it, so the hook loads on a machine without either.
 local json = {}
 
 local function from_cjson(cjson)
-   -- A private instance: settings made here reach no other user of the library in the same Lua state.
+   -- A private instance: its settings affect no other user of the library in the same Lua state.
    local codec = cjson.new()
    codec.decode_invalid_numbers(false)
    return { encode = codec.encode, decode = codec.decode }
 end
 
---- Stands for null: dkjson's own is a table, which would pass for an empty object.
+--- Stands for null: dkjson's own null is a table, which would pass for an empty object.
 local function null() end
 
 local function decode_with(dkjson, line)
@@ -35,7 +35,8 @@ local chosen
 
 local LIBRARIES = { { "cjson", from_cjson }, { "dkjson", from_dkjson } }
 
---- A table of `encode` and `decode`, both of which raise on bad input; nil and a reason without a library.
+--- Returns a table of `encode` and `decode`, which raise an error on bad input; nil and a reason without a
+-- library.
 function json.codec()
    if chosen then
       return chosen

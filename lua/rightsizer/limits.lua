@@ -1,6 +1,7 @@
---- Whether fewer CPUs still carry the memory that a job asks for per node, where a partition limits memory
--- per CPU. Slurm raises such a job's CPUs again by itself: nothing is saved, and on 26.05 its environment
--- then contradicts itself, so that an srun inside it aborts. Lua sees partitions' limits, not the cluster's.
+--- Checks whether fewer CPUs still carry the memory per node that a job asks for, if a partition limits
+-- memory per CPU. If they do not, Slurm raises the CPUs again by itself: nothing is saved, and on 26.05 the
+-- job's environment then contradicts itself, so that an srun inside it aborts. Lua sees the limits of
+-- partitions, not the cluster's.
 local limits = {}
 
 local function carries(partition, memory_mib, cpus_per_node)
@@ -8,7 +9,7 @@ local function carries(partition, memory_mib, cpus_per_node)
    return type(limit_mib) ~= "number" or limit_mib <= 0 or memory_mib <= limit_mib * cpus_per_node
 end
 
---- Whether `memory_mib` fits `cpus_per_node` in every partition of the list `names` (nil: the default ones).
+--- Whether `memory_mib` fits `cpus_per_node` in every partition of the list `names` (nil: the default one).
 function limits.allow(partitions, names, memory_mib, cpus_per_node)
    for name, partition in pairs(partitions or {}) do
       local is_named = names and ("," .. names .. ","):find("," .. name .. ",", 1, true)

@@ -1,17 +1,17 @@
---- Carries a decision out on the options of a direct srun or salloc: all of it, or nothing.
--- The client builds its request from them afterwards, so that whatever repeats a number follows by itself.
+--- Carries out a decision on the options of a direct srun or salloc: all of it, or nothing.
+-- The client builds its request from the options afterwards, so whatever repeats a number follows by itself.
 local options = require("rightsizer.options")
 
 local lowering = {}
 
---- Slurm refuses a job whose comment is longer.
+--- Slurm rejects a job with a longer comment.
 local MAX_COMMENT_BYTES = 1024
 
 local MEMORY_OPTION = {
    mem_per_node_mib = "mem", mem_per_cpu_mib = "mem-per-cpu", mem_per_gpu_mib = "mem-per-gpu",
 }
 
---- The option to write for a granted dimension, and its text; nil when the user did not set such an option.
+--- Returns the option to write for a granted dimension, and its text; nil if the user set no such option.
 local function write_of(set, dimension, granted)
    local option = MEMORY_OPTION[dimension]
    if dimension == "cpus_per_task" then
@@ -23,7 +23,7 @@ local function write_of(set, dimension, granted)
    return option, option and options.with_gpus(option, set[option], granted)
 end
 
---- The word that names the decision goes into the comment, where the job_submit hook takes it out again.
+--- Puts the word that names the decision into the comment, where the job_submit hook takes it out again.
 local function write_of_comment(set, word)
    local old = set.comment or ""
    local new = old == "" and word or old .. " " .. word
@@ -35,8 +35,8 @@ local function write_of_comment(set, word)
    return { option = "comment", new = new, old = old }
 end
 
---- The writes of a checked decision, as a list of option, new and old text; nil and a reason. Nothing is
--- lowered without the word by which accounting finds what was asked for.
+--- Returns the writes of a checked decision, as a list of option, new and old text; nil and a reason. Nothing
+-- is lowered without the word by which accounting finds what was asked for.
 function lowering.plan(set, ask, decision)
    local list = {}
    for dimension, granted in pairs(decision.grant) do
@@ -60,7 +60,7 @@ function lowering.plan(set, ask, decision)
    return list
 end
 
---- Slurm answers a refused write with nothing: only what is read back tells that it was done.
+--- Slurm refuses a write silently: only reading the option back shows whether it was written.
 local function is_written(fields, write)
    local value = fields[write.option]
    return type(value) == "string"
@@ -80,7 +80,7 @@ local function put_back(fields, list, last)
    end
 end
 
---- Writes all, or puts back what was written: true, or nil and a reason.
+--- Does all writes, or puts back what was written. Returns true, or nil and a reason.
 function lowering.apply(list, fields)
    for index, write in ipairs(list) do
       local completed, written = pcall(put, fields, write)

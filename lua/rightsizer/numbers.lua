@@ -1,11 +1,11 @@
---- Reads Slurm's numeric fields: nil for the value that stands for «not set», and for what is no number.
+--- Reads Slurm's numeric fields: nil for the value that means «not set», and for what is not a number.
 -- slurm.h has given these sentinels the same values in every release; INFINITE lies above its NO_VAL.
 local numbers = {}
 
 local NO_VAL16 = 0xfffe
 local NO_VAL = 0xfffffffe
 
---- On Lua 5.3 and 5.4 a Slurm number is a float, which some encoders of JSON print as 8.0.
+--- On Lua 5.3 and 5.4 a Slurm number is a float, which some JSON encoders print as 8.0.
 local as_integer = math.tointeger or function(value)
    return value
 end
@@ -17,17 +17,17 @@ local function whole_number_below(value, sentinel)
    return as_integer(value)
 end
 
---- A field of 16 bits.
+--- Reads a field of 16 bits.
 function numbers.narrow(value)
    return whole_number_below(value, NO_VAL16)
 end
 
---- A field of 32 bits, or of 64 bits of which more than 32 make no sense.
+--- Reads a field of 32 bits, or one of 64 bits in which values of more than 32 bits make no sense.
 function numbers.wide(value)
    return whole_number_below(value, NO_VAL)
 end
 
---- `value` unless it is nil or 0.
+--- Returns `value` unless it is nil or 0.
 function numbers.at_least_one(value)
    return value and value >= 1 and value or nil
 end

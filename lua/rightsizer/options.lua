@@ -1,6 +1,6 @@
---- What a direct srun or salloc asks for, read off the options that its user set (on the command line or in
--- the environment). It changes nothing. Options are text, by their long names; a name that is not in a table
--- here goes to the service as it is, and keeps the whole request.
+--- Reads what a direct srun or salloc asks for from the options that its user set (on the command line or in
+-- the environment). It changes nothing. Options are text, by their long names. An option that is in no table
+-- here goes to the service by its name, and keeps the whole request.
 local forms = require("rightsizer.forms")
 local numbers = require("rightsizer.numbers")
 local tres = require("rightsizer.tres")
@@ -16,12 +16,12 @@ local TEXTS = {
 local MEMORY = {
    mem = "mem_per_node_mib", ["mem-per-cpu"] = "mem_per_cpu_mib", ["mem-per-gpu"] = "mem_per_gpu_mib",
 }
---- By option: its name on the wire, and the name that keeps GPUs as they are when it is not understood.
+--- By option: its name on the wire, and the name that keeps the GPUs as they are if it is not understood.
 local GPUS = {
    gres = { "gpus_per_node", "gres" }, ["gpus-per-node"] = { "gpus_per_node", "gres" },
    gpus = { "gpus_per_job", "tres_per_job" }, ["gpus-per-task"] = { "gpus_per_task", "tres_per_task" },
 }
---- Options that the table of forms knows by another name, which is that of the job's field in slurmctld.
+--- Options that the table of forms knows by another name: that of the job's field in slurmctld.
 local FORMS = {
    overcommit = "min_cpus", mincpus = "pn_min_cpus", hint = "threads_per_core", pty = "interactive",
    ["extra-node-info"] = "cores_per_socket", ["cpus-per-gpu"] = "cpus_per_tres",
@@ -30,7 +30,7 @@ local FORMS = {
    constraint = "features", nodelist = "req_nodes", exclude = "exc_nodes", switches = "req_switch",
    bb = "burst_buffer", bbf = "burst_buffer", segment = "segment_size",
 }
---- Options that say nothing about how much is asked for, nor where.
+--- Options that neither say how much is asked for, nor where.
 local HARMLESS = {}
 for name in ([[
    acctg-freq argv begin bell chdir cluster clusters comment container context cpu_bind deadline
@@ -45,12 +45,13 @@ end
 
 local MIB_OF_UNIT = { [""] = 1, M = 1, G = 1024, T = 1048576 }
 
---- A whole number in decimal digits, at least 1; nil for all else.
+--- Returns a whole number in decimal digits, at least 1; nil for anything else.
 local function count(value)
    return value:find("^%d+$") and #value <= 9 and numbers.at_least_one(tonumber(value)) or nil
 end
 
---- The MiB in `8000`, `8000M` or `8G`; 0 in `0`, which Slurm shows as `0?`; nil when it cannot be read.
+--- Returns the MiB in `8000`, `8000M` or `8G`; 0 for `0`, which Slurm shows as `0?`; nil if it is not
+-- readable.
 function options.mib(value)
    if value == "0?" then
       return 0
@@ -59,18 +60,19 @@ function options.mib(value)
    return digits and #digits <= 9 and numbers.wide(tonumber(digits) * MIB_OF_UNIT[unit]) or nil
 end
 
---- A request for GPUs as a list of gres: only `--gres` is one, the others count GPUs alone (`4`, `a100:4`).
+--- Returns a request for GPUs as a list of gres. Only `--gres` is one already; the others count only GPUs
+-- (`4`, `a100:4`).
 local function gpu_request(option, value)
    return option == "gres" and value or "gpu:" .. value:gsub(",", ",gpu:")
 end
 
---- The same option's value for fewer GPUs.
+--- Returns the same option's value for fewer GPUs.
 function options.with_gpus(option, value, gpus)
    local changed = tres.with_gpus(gpu_request(option, value), gpus)
    return option == "gres" and changed or changed:sub(#"gpu:" + 1)
 end
 
---- The option in which a request of this dimension was made; nil when there is none.
+--- Returns the option by which this dimension was asked for; nil if there is none.
 function options.gpu_option(set, dimension)
    for option, known in pairs(GPUS) do
       if known[1] == dimension and set[option] then
@@ -124,13 +126,13 @@ local function read_nodes(set, ask, names)
    names.node_range = set.nodes and not ask.nodes_max and true or names.node_range
 end
 
---- Minutes of Slurm's `[days-]hours:minutes:seconds`; nil for UNLIMITED and all else.
+--- Returns the minutes in Slurm's `[days-]hours:minutes:seconds`; nil for UNLIMITED and anything else.
 local function minutes(value)
    local days, hours, mins = value:match("^(%d*)%-?(%d%d):(%d%d):%d%d$")
    return hours and (tonumber(days) or 0) * 1440 + tonumber(hours) * 60 + tonumber(mins) or nil
 end
 
---- The name that Slurm is going to give the job.
+--- Returns the name that Slurm will give the job.
 local function job_name(set, command)
    return set["job-name"] or (command[1] and command[1]:match("[^/]*$")) or nil
 end
@@ -144,23 +146,23 @@ local function add_forms(set, names)
    end
 end
 
---- The options among `values` (by long name) that are text: those that the user set.
+--- Returns those of `values` (by long name) that are text: the options that the user set.
 function options.texts(values)
    local set = {}
    for name, value in pairs(values) do
       if type(value) == "string" then
          set[name] = value
       elseif name ~= "argv" then
-         -- Set, but in a way that cannot be read: its name keeps the request.
+         -- Set, but not readable: its name keeps the request.
          set[name] = ""
       end
    end
    return set
 end
 
---- The `job` object of a request. `set` are options.texts, `kind` is `srun` or `salloc`, `command` what it
--- is to run, word for word (empty where it cannot be seen). Words of the command stand for a script: they
--- tell one piece of work from another, and fix sizes in the same way.
+--- Returns the `job` object of a request. `set` comes from options.texts, `kind` is `srun` or `salloc`,
+-- `command` holds the words of the command to run (empty if it cannot be seen). They stand for a script: they
+-- distinguish one piece of work from another, and fix sizes in the same way.
 function options.read(set, kind, command)
    local ask, names = { batch = false }, {}
    for option, name in pairs(COUNTS) do
@@ -174,7 +176,7 @@ function options.read(set, kind, command)
    read_memory(set, ask, names)
    read_nodes(set, ask, names)
    ask.time_limit_min = set.time and minutes(set.time)
-   -- What a person is going to type tells nothing about what is needed; a name says that it is known work.
+   -- What somebody is going to type says nothing about what is needed; a job name marks it as known work.
    names.interactive = kind == "salloc" and not set["job-name"] or nil
    ask.name = kind == "salloc" and ask.name or job_name(set, command)
    ask.script = #command > 0 and table.concat(command, " ") or nil

@@ -1,6 +1,6 @@
---- Which fields have to change together so that a job gets what was granted; it writes nothing itself.
--- What an srun inside the job reads back from its environment counts as such a field. Where they do not fit
--- together as expected the answer is nil and `coupled_field`: the job is left alone.
+--- Plans which fields have to change together so that a job gets what was granted; it writes nothing itself.
+-- Variables that an srun inside the job reads from its environment count as such fields. If fields do not fit
+-- together as expected, the answer is nil and `coupled_field`, and the job is left alone.
 local gpus = require("rightsizer.gpus")
 local limits = require("rightsizer.limits")
 local numbers = require("rightsizer.numbers")
@@ -12,23 +12,24 @@ local writes = require("rightsizer.writes")
 local plan = {}
 
 local MISFIT = "coupled_field"
---- What `sbatch` exports for each way of asking, as `4` or `a100:4`: an srun inside the job asks for it.
+--- The variable that `sbatch` exports for each way of asking, as `4` or `a100:4`: an srun inside the job asks
+-- for that much.
 local EXPORTED = {
    gpus_per_node = "SLURM_GPUS_PER_NODE",
    gpus_per_job = "SLURM_GPUS",
    gpus_per_task = "SLURM_GPUS_PER_TASK",
    mem_per_gpu_mib = "SLURM_MEM_PER_GPU",
 }
---- By each of these an srun asks for GPUs. Others than the job's own are there where it is submitted from
--- inside a job that asked in another way.
+--- An srun asks for GPUs by each of these. Variables other than the job's own are set if it was submitted
+-- from inside a job that asked in another way.
 local GPU_VARIABLES = { "SLURM_GPUS_PER_NODE", "SLURM_GPUS", "SLURM_GPUS_PER_TASK", "SLURM_GRES" }
 
 local function is_het_job(fields)
    return numbers.wide(fields.het_job_offset) ~= nil
 end
 
---- Both places of a per-task request: from 23.11 it repeats the CPUs, from 24.05 it has the GPUs.
--- Clients of 23.11–25.05 abort when the environment disagrees with it.
+--- Edits both places of a per-task request. From 23.11 it repeats the CPUs, from 24.05 it holds the GPUs.
+-- Clients of 23.11–25.05 abort if the environment disagrees with it.
 local function edit_per_task(list, fields, old, new, read, edit)
    local request = writes.value(list, fields, "tres_per_task")
    local exported = writes.variable(list, fields, "SLURM_TRES_PER_TASK")
@@ -45,14 +46,15 @@ local function edit_per_task(list, fields, old, new, read, edit)
    return nil
 end
 
---- Whether a job gets more CPUs than its tasks ask for (--exclusive, --mincpus). Fewer CPUs a task save none
--- then, and where the number of tasks is not set either, an inner srun of 24.11 and later starts one for each
--- time cpus_per_task fits: it would start more of them.
+--- Whether a job gets more CPUs than its tasks ask for (--exclusive, --mincpus). Fewer CPUs per task then
+-- save none. And if the number of tasks is not set either, an inner srun of 24.11 and later starts one task
+-- for each time that cpus_per_task fits: it would start more of them.
 local function has_cpus_to_spare(fields, cpus_per_task)
    return numbers.narrow(fields.shared) == 0 or (numbers.narrow(fields.pn_min_cpus) or 0) > cpus_per_task
 end
 
---- What a user exported for his srun in the job from which he submits this one: an srun in here goes by it.
+--- A user who submits this job from inside another may have exported this for an srun there; an srun in this
+-- job obeys it too.
 local function lower_cpus_export(list, fields, new)
    local digits = (writes.variable(list, fields, "SRUN_CPUS_PER_TASK") or ""):match("^%d+$")
    if digits and tonumber(digits) > new then
@@ -60,7 +62,8 @@ local function lower_cpus_export(list, fields, new)
    end
 end
 
---- Slurm allocates by min_cpus: cpus_per_task alone changes nothing, so all that repeat it change together.
+--- Slurm allocates by min_cpus: cpus_per_task alone changes nothing, so all fields that repeat it change
+-- together.
 local function plan_cpus(list, fields, ask, new)
    local old = ask.cpus_per_task
    local count = tasks.counted(fields)
@@ -81,7 +84,8 @@ local function plan_cpus(list, fields, ask, new)
    return edit_per_task(list, fields, old, new, tres.cpus, tres.with_cpus)
 end
 
---- Tasks, CPUs or nodes that hang on the number of GPUs: --ntasks-per-gpu, --cpus-per-gpu, a GPU a node.
+--- Refuses to change GPUs on whose number tasks, CPUs or nodes depend: --ntasks-per-gpu, --cpus-per-gpu, a
+-- GPU per node.
 local function check_gpus_stand_alone(fields, ask, dimension, new)
    local is_coupled = is_het_job(fields)
       or given(fields.cpus_per_tres)
@@ -104,7 +108,7 @@ local function plan_request(list, fields, dimension, old, new)
    return nil
 end
 
---- The binding that clients from 24.05 derive from --gpus-per-task, in the field and in the environment.
+--- Edits the binding that clients from 24.05 derive from --gpus-per-task, in the field and the environment.
 local function plan_binding(list, fields, dimension, old, new)
    local binding = fields.tres_bind
    if not given(binding) then
@@ -122,14 +126,14 @@ local function plan_binding(list, fields, dimension, old, new)
    return nil
 end
 
---- What a variable asks for, and how many that is; not a number where it is not understood.
+--- Returns the value of a variable, and how many GPUs that is; not a number if it is not understood.
 local function exported_gpus(list, fields, name)
    local exported = writes.variable(list, fields, name)
    local request = exported and (name == "SLURM_GRES" and exported or "gpu:" .. exported)
    return exported, request and not request:find(",", 1, true) and tres.gpus(request)
 end
 
---- An export that asks for more than the job now has would make an inner srun fail: it goes down as well.
+--- A variable that asks for more than the job now has would make an inner srun fail: it is lowered too.
 local function lower_export(list, fields, name, new)
    local exported, count = exported_gpus(list, fields, name)
    if exported and not count then
@@ -140,7 +144,8 @@ local function lower_export(list, fields, name, new)
    return nil
 end
 
---- Nobody knows how many of another kind the job now has: that may not be more than one node or task has.
+--- How many GPUs of another kind of request the job now has is not known: a variable of such a kind may ask
+-- for no more than one node or task has.
 local function check_other_exports(list, fields, own, new)
    for _, name in ipairs(GPU_VARIABLES) do
       local exported, count = exported_gpus(list, fields, name)
@@ -177,8 +182,8 @@ local function plan_field(field)
    end
 end
 
---- In this order, so that the same grant is always written in the same way. Each step plans its writes and
--- answers nil, or the reason why it cannot.
+--- In this order, so that the same grant is always written the same way. Each step plans its writes and
+-- returns nil, or the reason why it cannot.
 local STEPS = {
    { "cpus_per_task", plan_cpus },
    { "gpus_per_node", plan_gpus("gpus_per_node") },
@@ -189,15 +194,15 @@ local STEPS = {
    { "mem_per_gpu_mib", plan_memory_per_gpu },
 }
 
---- Appended: Slurm's own tools and other plugins keep what they wrote there.
+--- Appends the token: Slurm's own tools and other plugins keep what they wrote there.
 local function plan_token(list, fields, token)
    local comment = fields.admin_comment
    local old = given(comment) and comment .. " " or ""
    writes.set(list, fields, "admin_comment", old .. token)
 end
 
---- The word by which a direct srun names the decision that its client carried out (cli_filter.lua): recorded
--- in the token, it has done its service, and the comment is its user's again.
+--- Removes the word by which a direct srun names the decision that its client carried out (cli_filter.lua):
+-- the token records it now, and the comment is the user's again.
 local function plan_comment(list, fields)
    local comment = fields.comment
    local rest = given(comment) and comment:match("^(.-) ?rightsizer%-cli=%x+$")
@@ -206,8 +211,8 @@ local function plan_comment(list, fields)
    end
 end
 
---- The writes for a decision that is not carried out: its token says why, and calls what was granted what
--- would have been.
+--- Returns the writes for a decision that is not carried out: the token says why, and names as `would` what
+-- was granted.
 function plan.refusal(fields, ask, decision, reason)
    local list = {}
    if decision.token then
@@ -220,8 +225,8 @@ function plan.refusal(fields, ask, decision, reason)
    return list
 end
 
---- Whether the partitions let the CPUs that remain have the memory that remains. The job's own list of them
--- is whole; that of `ask` is cut to what goes over the wire.
+--- Whether the partitions allow the remaining memory on the remaining CPUs. The job's own list of partitions
+-- is complete; that in `ask` is cut to what goes over the wire.
 local function fits_partitions(partitions, fields, ask, grant)
    local memory_mib = grant.mem_per_node_mib or ask.mem_per_node_mib
    if not grant.cpus_per_task or grant.cpus_per_task == ask.cpus_per_task or not memory_mib then
@@ -231,7 +236,7 @@ local function fits_partitions(partitions, fields, ask, grant)
    return limits.allow(partitions, fields.partition or ask.partition, memory_mib, cpus_per_node)
 end
 
---- The writes for a checked decision, each with the value to put back; nil and a reason when the job's
+--- Returns the writes for a checked decision, each with the value to put back; nil and a reason if the job's
 -- fields do not fit together as the decision assumes. `partitions` are Slurm's, by name.
 function plan.writes(fields, ask, decision, partitions)
    if not fits_partitions(partitions, fields, ask, decision.grant) then

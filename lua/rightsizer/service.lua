@@ -1,4 +1,4 @@
---- Asks the service about one job and checks what it says: for slurmctld's hook and for the clients' filter.
+--- Asks the service about one job and checks the reply: for slurmctld's hook and for the clients' filter.
 local checks = require("rightsizer.checks")
 local client = require("rightsizer.client")
 local frame = require("rightsizer.frame")
@@ -13,13 +13,14 @@ local function understood(codec, answer, id, ask, is_client)
    return checks.decision(reply, id, ask, is_client)
 end
 
---- After a pause this long the code and the data of a call have left the processor's nearest caches.
+--- After a pause this long, the code and data of a call have left the processor's nearest caches.
 local COLD_S = 0.01
 local PRETENDED = '{"v":1,"id":"%s","grant":{},"token":"rightsizer=1;id=0"}'
 local last_s = 0
 
---- What to do while the service thinks: nothing soon after the last call, else the way of its answer once
--- over for nothing, with a decision that grants one of everything, so that the real one finds the way warm.
+--- Returns what to do while the service works: nothing if the last call was recent; else a rehearsal of what
+-- its answer will need, with a decision that grants one of everything, so that the caches are warm for the
+-- real one. The rehearsal has no effect.
 local function rehearsal(codec, id, ask, now_s, rehearse)
    local is_warm = now_s - last_s >= 0 and now_s - last_s < COLD_S
    last_s = now_s
@@ -35,8 +36,8 @@ local function rehearsal(codec, id, ask, now_s, rehearse)
    end
 end
 
---- A checked decision about `ask`, or nil and a reason. `kind` is the request's: `cli` for a client's.
--- `rehearse(decision)` goes through what a decision will need without any effect.
+--- Returns a checked decision about `ask`, or nil and a reason. `kind` is the request's: `cli` for a client.
+-- `rehearse(decision)` does what a decision will need, without any effect.
 function service.ask(codec, ask, socket, deadline_ms, kind, rehearse)
    local now_s, no_clock = client.now_s()
    if not now_s then

@@ -1,6 +1,6 @@
---- The site's settings: a Lua file that returns { socket = "…", deadline_ms = 25, kill_switch = "…" }, for
--- clients also `salloc = true` where an salloc with a name may be sized; for the hook `inputs = true` where
--- the service looks at the size of input files, and so has to know the working directory.
+--- The site's settings: a Lua file that returns { socket = "…", deadline_ms = 25, kill_switch = "…" }.
+-- Clients may also have `salloc = true`, which lets an salloc with a job name be sized; the hook may have
+-- `inputs = true` if the service looks at the size of input files, for which it needs the working directory.
 local settings = {}
 
 settings.FILE = "rightsizer_site"
@@ -8,7 +8,7 @@ settings.FILE = "rightsizer_site"
 local DEFAULT_DEADLINE_MS = 25
 local MAX_DEADLINE_MS = 1000
 
---- A copy of `site` with defaults; nil and a message when it cannot be used.
+--- Returns a copy of `site` with defaults; nil and a message if it cannot be used.
 function settings.checked(site)
    if type(site) ~= "table" then
       return nil, "the site file does not return a table"
@@ -27,7 +27,7 @@ function settings.checked(site)
    }
 end
 
---- What loading or running a site file said of a mistake in it; nil where there is no such file.
+--- Returns what loading or running a site file reported about a mistake in it; nil if there is no such file.
 local function mistake(problem, failure)
    if problem and not problem:find("^cannot open") then
       return problem
@@ -36,8 +36,8 @@ local function mistake(problem, failure)
    return failure:match("^error loading module.-:%s*(.*)$") or not is_absent and failure or nil
 end
 
---- The settings in `rightsizer_site.lua` (or another `name`) of `folder`, else of package.path; nil and a
--- message without any.
+--- Returns the settings in `rightsizer_site.lua` (or another `name`) in `folder`, else on package.path; nil
+-- and a message if there are none.
 function settings.load(folder, name)
    name = name or settings.FILE
    local chunk, problem, loaded, site

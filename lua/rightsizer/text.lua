@@ -1,4 +1,4 @@
---- Cuts text to what the wire takes, and says whether text from the wire is safe to show.
+--- Cuts text to what the wire takes, and checks whether text from the wire is safe to show.
 local text = {}
 
 local function is_continuation(byte)
@@ -13,7 +13,7 @@ local SECOND_BYTE = {
    [0xF4] = { 0x80, 0x8F },
 }
 
---- How many bytes the valid multi-byte sequence at the start of `run` has; 0 when there is none.
+--- Returns the length in bytes of the valid multi-byte sequence at the start of `run`; 0 if there is none.
 local function sequence_length(run)
    local lead, second, third, fourth = run:byte(1, 4)
    local range = SECOND_BYTE[lead] or { 0x80, 0xBF }
@@ -27,12 +27,13 @@ local function sequence_length(run)
    return is_continuation(third) and is_continuation(fourth) and 4 or 0
 end
 
---- The value where it is text that says something, else nil: Slurm's strings read nil or empty where unset.
+--- Returns `value` if it is text that says something, else nil: Slurm's unset strings read as nil or empty.
 function text.given(value)
    return type(value) == "string" and value ~= "" and value or nil
 end
 
---- The first `limit` bytes at most, without the front half of a character that the limit cuts through.
+--- Returns at most the first `limit` bytes, without the front part of a character that the limit cuts
+-- through.
 function text.cut(value, limit)
    if #value <= limit then
       return value
@@ -44,8 +45,8 @@ function text.cut(value, limit)
    return value:sub(1, last)
 end
 
---- The first and the last `limit` bytes, the last from the beginning of a line on where one is in them. What
--- is no longer than both stays whole. Else the last begin behind `limit` bytes and a line's end.
+--- Returns the first and the last `limit` bytes, the latter from the start of a line if one begins in them.
+-- A value no longer than both stays whole. Otherwise the last part begins after `limit` bytes and a line end.
 function text.ends(value, limit)
    if #value <= 2 * limit then
       return value

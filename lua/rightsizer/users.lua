@@ -1,6 +1,6 @@
---- Who a uid is, remembered for ten minutes. Each time that Lua looks at `user_name`, slurmctld asks the
--- system's directory of users, with its locks held and for as long as that takes: 36 µs from local files,
--- which is a third of reading a job. From 23.11 on it need not ask where the client has sent the name along.
+--- Maps a uid to a user name, which is remembered for ten minutes. Each time that Lua reads `user_name`,
+-- slurmctld asks the system's user directory, holding its locks for as long as that takes: 36 µs from local
+-- files, a third of the time to read a job. From 23.11 it need not ask if the client has sent the name.
 local text = require("rightsizer.text")
 
 local users = {}
@@ -18,7 +18,7 @@ local function forget_in_time()
    end
 end
 
---- The name of a job's user; nil where there is none, which is asked anew: it may be known the next time.
+--- Returns the name of a job's user; nil if there is none. That is not remembered: it may be known next time.
 function users.name(fields, uid)
    forget_in_time()
    local name = names[uid] or text.given(fields.user_name)

@@ -1,4 +1,4 @@
---- The writes that a decision needs, gathered first and then done all together or not at all.
+--- Gathers the writes that a decision needs, and then does all of them or none.
 local writes = {}
 
 local function environment_value(fields, name)
@@ -25,7 +25,7 @@ local function add(list, name, in_environment, old, new)
    end
 end
 
---- A field's value as it will be once `list` is done.
+--- Returns a field's value as it will be once `list` is done.
 function writes.value(list, fields, name)
    local earlier = planned(list, name, nil)
    if earlier then
@@ -34,12 +34,12 @@ function writes.value(list, fields, name)
    return fields[name]
 end
 
---- Plans to set a field; nothing when it has that value.
+--- Plans to set a field; plans nothing if it already has that value.
 function writes.set(list, fields, name, new)
    add(list, name, nil, fields[name], new)
 end
 
---- A variable of the job's environment as it will be once `list` is done; nil when it is not there.
+--- Returns a variable of the job's environment as it will be once `list` is done; nil if it is not set.
 function writes.variable(list, fields, name)
    local earlier = planned(list, name, true)
    return earlier and earlier.new or environment_value(fields, name)
@@ -66,7 +66,7 @@ local function put_back(fields, list, last)
    return restored
 end
 
---- Writes all, or puts back what was written: true, or nil and a reason.
+--- Does all writes, or puts back what was written. Returns true, or nil and a reason.
 function writes.apply(list, fields)
    for index, write in ipairs(list) do
       if not pcall(put, fields, write, write.new) then
