@@ -1,1 +1,1 @@
-"""Site policy: which jobs may be touched, how far a request may be cut, and what its user is told. Pure."""
+"""Site policy: which jobs may be changed, how far a request may be cut, and what the user is shown. Pure."""

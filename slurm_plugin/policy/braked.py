@@ -1,4 +1,4 @@
-"""Which jobs a pulled brake leaves whole. Pure: slurm_plugin/brakes pulls them."""
+"""Which jobs a pulled brake exempts from cuts. Pure: slurm_plugin/brakes pulls the brakes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Level = Literal["family", "partition", "all"]
 
 
 class Brake(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A brake: of a user's jobs of one name without its numbers, of a partition, or of everything."""
+    """A brake on a family (one user's jobs of one name, its numbers ignored), on a partition, or on everything."""
 
     level: Level
     user: str = ""
@@ -25,12 +25,12 @@ ALL = Brake("all")
 
 
 def family_brake(user: str, job_name: str) -> Brake:
-    """Return the brake of a job's family, which is what a gradual rollout takes for one."""
+    """Return the brake of a job's family, as a gradual rollout defines it."""
     return Brake("family", user, normal_name(job_name))
 
 
 def renamed(brake: Brake) -> Brake:
-    """Return a brake as it would be called today: an older release may have made another name of the same jobs'."""
+    """Return a brake under its current name: an older release may have named the same family differently."""
     return family_brake(brake.user, brake.name) if brake.level == "family" else brake
 
 
@@ -40,7 +40,7 @@ def partition_brake(name: str) -> Brake:
 
 
 def brake_on(request: JobRequest, partitions: Iterable[str], pulled: frozenset[Brake]) -> Brake | None:
-    """Return the widest brake that holds for a job that may run in these partitions; None for most jobs."""
+    """Return the widest brake that applies to a job that may run in these partitions; None for most jobs."""
     if not pulled:
         return None
     found = (ALL, *map(partition_brake, partitions), family_brake(request.user, request.job_name))

@@ -1,7 +1,7 @@
-"""What is different where a direct srun or salloc asks before it submits. Pure.
+"""What differs for a direct srun or salloc, which asks before it submits. Pure.
 
-Its client knows only what its user typed: slurmctld fills in default accounts and QOS, and raises CPUs to what a
-limit of memory per CPU wants, after it was asked.
+The client knows only what its user typed. After it has asked, slurmctld fills in the default account and QOS, and
+raises the CPUs if a limit of memory per CPU requires that.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from slurm_plugin.policy.submission import NOT_SAID, ClientSubmission, job_reque
 
 
 def claims_another(job: ClientSubmission, uid: int, user: str) -> bool:
-    """Whether a request says that it is somebody else's than the user's at the other end of its socket."""
+    """Whether a request claims to be of another user than the one at the other end of its socket."""
     return job.user not in ("", user) or job.uid not in (NOT_SAID, uid)
 
 
 def as_known(
     job: ClientSubmission, uid: int, user: str, config: Config, facts: SiteFacts
 ) -> ClientSubmission:
-    """Return a client's request as its user's own, with the names of what cannot be known yet."""
+    """Return a client's request as that of its user; `other` also names what cannot be known yet."""
     unknown = [
         *(["default_account"] if not job.account and any(rule.account for rule in config.rules) else []),
         *(["default_qos"] if not job.qos and depends_on_qos(config, facts) else []),
@@ -31,11 +31,11 @@ def as_known(
 
 
 def depends_on_qos(config: Config, facts: SiteFacts) -> bool:
-    """Whether a rule or a minimum hangs on the QOS."""
+    """Whether any rule or minimum depends on the QOS."""
     return bool(facts.qos_minimums) or any(rule.qos for rule in config.rules)
 
 
 def would_be_raised(job: ClientSubmission, facts: SiteFacts) -> bool:
-    """Whether fewer CPUs might not carry the memory asked for where a partition limits memory per CPU."""
+    """Whether a partition limits memory per CPU so that fewer CPUs might not carry the memory asked for."""
     memory = facts.memory_for(job_request(job)) or MemoryTerms()
     return 0 < memory.max_per_cpu_mib < (job.mem_per_node_mib or 0)

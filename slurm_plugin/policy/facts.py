@@ -1,4 +1,4 @@
-"""What policy must know of the cluster and its people, gathered beforehand. Pure: `slurm_plugin/slurm` gathers it."""
+"""What policy must know of the cluster and its users, gathered beforehand. Pure: `slurm_plugin/slurm` gathers it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import msgspec
 from accounting.request import JobRequest
 from slurm_plugin.policy.braked import Brake
 
-# Stands for all of a node's memory where nothing says how much that is: more than any node has.
+# Stands for all of a node's memory if nothing says how much that is: more than any node has.
 WHOLE_NODE_MIB = 2**40
-# Stands for all CPUs of a socket, which may be any number: more than any has.
+# Stands for all CPUs of a socket, whose number is not known: more than any socket has.
 SOCKET_CPUS = 2**16
-# What a core of a node that is not there yet has at least: two threads, as most have that have several.
+# The least CPUs assumed per core of a node that does not exist yet: two threads, as most multithreaded cores have.
 UNSEEN_CORE_CPUS = 2
 
 
 class Minimum(msgspec.Struct, frozen=True, kw_only=True):
     """The least that a job must ask for in all; memory is MiB, 0 = no minimum.
 
-    `is_billed`: there is one of billing too, of which each partition makes its own sum of all that is asked.
+    `is_billed`: there is a minimum of billing too, which each partition computes in its own way from all that is
+    asked.
     """
 
     cpus: int = 0
@@ -34,14 +35,14 @@ NO_MINIMUM = Minimum()
 
 
 class Maximum(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a job may ask for in all, or Slurm refuses it; memory is MiB, 0 = any amount."""
+    """The most that a job may ask for in all before Slurm refuses it; memory is MiB, 0 = any amount."""
 
     cpus: int = 0
     gpus: int = 0
     mem_mib: int = 0
 
     def is_below(self, request: JobRequest) -> bool:
-        """Whether a job asks for more of anything."""
+        """Whether a job asks for more than this of anything."""
         asked = ((request.cpus, self.cpus), (request.gpus, self.gpus), (request.mem_mib, self.mem_mib))
         return any(is_beyond(amount or 0, most) for amount, most in asked)
 
@@ -50,13 +51,13 @@ NO_MAXIMUM = Maximum()
 
 
 class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What Slurm's configuration says of memory, in MiB; 0 where it says nothing of the kind.
+    """Slurm's memory configuration, in MiB; 0 where nothing is set.
 
-    `max_per_cpu_mib` is MaxMemPerCPU, `max_per_node_mib` MaxMemPerNode. The defaults are what a job gets that asks
-    for no memory, per CPU or per node, and what each GPU brings it of memory and CPUs (JobDefaults). `is_uncounted`:
-    SelectTypeParameters names no memory, so that Slurm gives none out and limits nobody to it; what jobs ask only
-    says which nodes are large enough. `limits_virtual`: VSizeFactor limits each process to so much address space,
-    too.
+    `max_per_cpu_mib` is MaxMemPerCPU, `max_per_node_mib` MaxMemPerNode. The defaults are what a job gets per CPU or
+    per node if it asks for no memory, and the memory and CPUs that come with each GPU (JobDefaults). `is_uncounted`:
+    SelectTypeParameters names no memory, so that Slurm does not allocate it and limits nobody to it; what a job asks
+    for only decides which nodes are large enough. `limits_virtual`: VSizeFactor also limits the address space of each
+    process.
     """
 
     max_per_cpu_mib: int = 0
@@ -70,11 +71,12 @@ class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition: its own QOS ('' for none), and the memory terms that hold in it, the cluster's included.
+    """One partition: its own QOS ('' for none), and the memory terms that apply in it, including the cluster's.
 
-    `whole_nodes`: nobody else may use what its jobs leave of their nodes (OverSubscribe=EXCLUSIVE, ExclusiveTopo).
-    `whole_sockets`: nobody else may use what they leave of their sockets (SelectTypeParameters=CR_Socket).
-    `max_cpus_per_node`: all its jobs together may have so many CPUs of a node (MaxCPUsPerNode); 0: all of them.
+    `whole_nodes`: nobody else may use what its jobs leave free on their nodes (OverSubscribe=EXCLUSIVE,
+    ExclusiveTopo). `whole_sockets`: nobody else may use what they leave free on their sockets
+    (SelectTypeParameters=CR_Socket). `max_cpus_per_node`: all its jobs together may use this many CPUs of a node
+    (MaxCPUsPerNode); 0: all of them.
     """
 
     qos: str = ""
@@ -85,21 +87,21 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     max_cpus_per_node: int = 0
 
 
-# An account and a user of it, and who stands for all that are not named.
+# An account and one of its users; ANYBODY stands for all that are not named.
 Whose = tuple[str, str]
 ANYBODY: Whose = ("", "")
-# The parts of the facts that only Slurm knows; each may keep a job from being cut.
+# The parts of the facts that only Slurm knows. A missing one may keep a job from being cut.
 SLURM_PARTS = frozenset({"memory", "partitions", "qos_minimums", "given_qos", "cpus_per_core"})
 
 
 class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Group → users; QOS → its minimum, or its maximum; the partitions by name, and the most CPUs of a core there.
+    """What is known of the site. `groups` maps a group to its users; `cpus_per_core` has the most, by partition.
 
-    `given_qos` are those that Slurm may give jobs that name none, without the hook seeing it.
-    `memory` are the cluster's own terms, for partitions that are not known; None while Slurm has not been asked.
-    `select_parameters` are its SelectTypeParameters, None where they are not known.
-    `whole_nodes`: all of its partitions give out nothing less (select/linear).
-    `chosen_later`: a job that names no partition may be given any of them once we have decided.
+    `given_qos` are those that Slurm may give to jobs that name none, without the hook seeing it.
+    `memory` holds the cluster's own terms, for partitions that are not known; None until Slurm has been asked.
+    `select_parameters` are its SelectTypeParameters, None if not known.
+    `whole_nodes`: all of its partitions allocate only whole nodes (select/linear).
+    `chosen_later`: a job that names no partition may be given any of them after the decision.
     `brakes` are those that are pulled. `missing` are those of SLURM_PARTS that are needed and were never read.
     """
 
@@ -117,23 +119,23 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     missing: frozenset[str] = frozenset()
 
     def partitions_of(self, request: JobRequest) -> list[Partition]:
-        """Return the partitions that a job may run in: those it names, else the default one; unknown ones too."""
+        """Return the partitions that a job may run in, unknown ones included: those it names, else the default one."""
         unknown = Partition(
             memory=self.memory or MemoryTerms(), whole_sockets=gives_whole_sockets(self.select_parameters)
         )
         return [self.partitions.get(name, unknown) for name in self.partition_names(request)] or [unknown]
 
     def partition_names(self, request: JobRequest) -> list[str]:
-        """Return the names of the partitions that a job may run in: those it gives, else the default one.
+        """Return the names of the partitions that a job may run in: those it names, else the default one.
 
-        All of them where another plugin gives it some of its own choice.
+        Returns all of them if another plugin chooses the partitions of a job that names none.
         """
         if request.partition:
             return request.partition.split(",")
         return [name for name, found in self.partitions.items() if self.chosen_later or found.is_default]
 
     def forms_of(self, request: JobRequest) -> tuple[str, ...]:
-        """Return the ways of asking (forms.py) that a job has by where it may run, not by its own options."""
+        """Return the ways of asking (forms.py) that follow from where a job may run, not from its own options."""
         if self.whole_nodes:
             return ("select_linear",)
         partitions = self.partitions_of(request)
@@ -150,11 +152,11 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name for name, does in holds.items() if does)
 
     def cpus_step_for(self, request: JobRequest) -> int:
-        """Return of how many CPUs Slurm gives a job a multiple, where it may run: those of a core, its threads.
+        """Return how many CPUs a core has where a job may run (its threads): Slurm gives a job a multiple of that.
 
-        Fewer of them free nothing, and an srun in the job would start as many tasks as fit. Of a socket, which it is
-        given whole, nobody says how many those are. Nor of a partition whose nodes only come once jobs wait (dynamic
-        ones): it counts as the others, and as two at least.
+        Fewer CPUs than that free nothing, and an srun in the job would start as many tasks as fit. If a job is given
+        whole sockets, their CPUs are not known. Neither are those of a partition whose nodes appear only once jobs
+        wait (dynamic nodes): it counts like the partition with the most CPUs per core, and as two at least.
         """
         if any(partition.whole_sockets for partition in self.partitions_of(request)):
             return SOCKET_CPUS
@@ -167,7 +169,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _is_refused(self, request: JobRequest) -> bool:
-        """Whether Slurm refuses a job as it is asked, by each of the QOS that it names or of its partitions."""
+        """Whether Slurm refuses a job as asked: by each QOS that it names, or by each partition that it may run in."""
         of_partitions = [partition.qos for partition in self.partitions_of(request)]
         return any(
             all(self.qos_maximums.get(name.lower(), NO_MAXIMUM).is_below(request) for name in names)
@@ -180,7 +182,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         names += self.given_qos.get((request.account.lower(), request.user.lower()), ())
         if not request.qos:
             names += self.given_qos.get(ANYBODY, ())
-        # slurmdbd knows a QOS in lower case alone; a partition's is as slurm.conf has it.
+        # slurmdbd knows a QOS only in lower case; a partition's QOS is written as in slurm.conf.
         least = [self.qos_minimums[name.lower()] for name in names if name.lower() in self.qos_minimums]
         if not least:
             return NO_MINIMUM
@@ -192,9 +194,9 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def memory_for(self, request: JobRequest) -> MemoryTerms | None:
-        """Return the strictest terms of the partitions that this job may run in; None while Slurm was not asked.
+        """Return the strictest terms of the partitions that this job may run in; None until Slurm has been asked.
 
-        Where a partition limits memory per CPU and has no default, a job that asks for none counts as asking for a
+        If a partition limits memory per CPU and has no default, a job that asks for no memory counts as asking for a
         node's.
         """
         if self.memory is None:
@@ -204,23 +206,23 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cpus_of_node(request: JobRequest) -> int:
-    """Return how many CPUs a job asks for of one node at least: each of its tasks may be on another one."""
+    """Return how many CPUs of one node a job asks for at least: each of its tasks may be on another node."""
     tasks = math.ceil(request.num_tasks / request.nodes) if request.nodes else 1
     return (request.cpus_per_task or 1) * tasks
 
 
 def is_beyond(asked: int, most: int) -> bool:
-    """Whether more is asked than a maximum, of which 0 is none."""
+    """Whether more is asked than the maximum allows; 0 means no maximum."""
     return 0 < most < asked
 
 
 def gives_whole_sockets(parameters: str | None) -> bool:
-    """Whether each job is given all CPUs of the sockets that it is on, by SelectTypeParameters."""
+    """Whether SelectTypeParameters gives each job all CPUs of the sockets that it is on."""
     return "CR_SOCKET" in (parameters or "").upper()
 
 
 def gives_all_memory(partition: Partition) -> bool:
-    """Whether a job there that asks for no memory gets all that its nodes have, so that others find none left."""
+    """Whether a job that asks for no memory gets all of its nodes' memory there, so that none is left for others."""
     terms = partition.memory
     has_default = terms.default_per_cpu_mib or terms.default_per_node_mib
     return not (has_default or terms.is_uncounted or partition.whole_nodes)
@@ -233,10 +235,10 @@ def _with_default(terms: MemoryTerms) -> MemoryTerms:
 
 
 def strictest(terms: Sequence[MemoryTerms]) -> MemoryTerms:
-    """Return terms that keep all of these, of which there is one at least."""
+    """Return terms that satisfy all of these; at least one is needed."""
     return MemoryTerms(
         max_per_cpu_mib=_least_set([one.max_per_cpu_mib for one in terms]),
-        # A job runs in whichever of them takes it.
+        # A job runs in whichever partition accepts it.
         max_per_node_mib=0
         if any(not one.max_per_node_mib for one in terms)
         else max(one.max_per_node_mib for one in terms),

@@ -1,8 +1,8 @@
-"""Every way of asking, and which dimensions of it may be cut. The table is the whole of the rule.
+"""Every way of asking, and which dimensions it keeps as asked. The table is the whole rule.
 
-The hook names each way of asking that has no field of its own on the wire (`other`); what a partition makes of a job
-Slurm tells (facts.py). A name keeps the dimensions listed here as the user asked for them; a name that is not listed
-keeps all three. docs/forms.md is the same table for people, and a test holds the two together.
+The hook names each way of asking that has no field of its own on the wire (`other`); those that follow from a job's
+partitions come from Slurm (facts.py). A name keeps the dimensions listed here as the user asked for them; a name that
+is not listed keeps all three. docs/forms.md is the same table for people, and a test keeps the two equal.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ GPUS: Final[frozenset[Dimension]] = frozenset({"gpus"})
 NOTHING: Final[frozenset[Dimension]] = frozenset()
 
 KEEPS: Final[dict[str, frozenset[Dimension]]] = {
-    # Whole nodes: others cannot use what we would free.
+    # Whole nodes: other jobs cannot use what a cut would free.
     "exclusive": ALL,
     "exclusive_user": ALL,
     "exclusive_partition": ALL,
     "select_linear": ALL,
     # Less of anything is less billing, and below its QOS's minimum a job waits for ever.
     "min_billing": ALL,
-    # With CR_Socket others cannot use them, and an srun would start as many tasks as fit all of them.
+    # With CR_Socket others cannot use the freed CPUs, and an srun would start as many tasks as fit all of them.
     "whole_sockets": CORES,
     # One decision for each component could tear the job apart.
     "het_job": ALL,
-    # What a person is going to type tells nothing about what is needed.
+    # What a person is going to type says nothing about what is needed.
     "interactive": ALL,
-    # The site's rules or limits hang on a name that slurmctld fills in only after the client has asked.
+    # The site's rules or limits depend on a name that slurmctld fills in only after the client has asked.
     "default_account": ALL,
     "default_qos": ALL,
-    # All the node's memory; CPUs would have to follow it.
+    # All of the node's memory; CPUs would have to follow it.
     "mem_all": MEMORY_AND_CORES,
     "mem_unreadable": ALL,
-    # CPUs, tasks or memory counted by something else than tasks and nodes.
+    # CPUs, tasks or memory that are not counted by tasks and nodes.
     "cpus_per_tres": CORES_AND_GPUS,
     "ntasks_per_tres": CORES_AND_GPUS,
     "mem_per_tres": ALL,
@@ -51,7 +51,7 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "tres_bind": CORES_AND_GPUS,
     "tres_freq": GPUS,
     "gres_flags": CORES_AND_GPUS,
-    # CPUs tied to the shape of nodes, or to a number of their own.
+    # CPUs tied to the shape of nodes, or given as a number of their own.
     "threads_per_core": CORES,
     "cores_per_socket": CORES,
     "sockets_per_node": CORES,
@@ -70,10 +70,10 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "cpu_bind": CORES,
     # Slurm would raise the CPUs again by itself.
     "max_mem_per_cpu": CORES,
-    # Slurm refuses it, or lets it wait for ever, as it is asked.
+    # Slurm refuses the job as asked, or lets it wait for ever.
     "max_cpus_per_node": MEMORY_AND_CORES,
     "qos_maximum": ALL,
-    # Where a job may run, not how much of it: whatever fits there with more fits with less.
+    # These say where a job may run, not how much it gets: if it fits there with more, it fits with less.
     "batch_features": NOTHING,
     "burst_buffer": NOTHING,
     "contiguous": NOTHING,
@@ -91,7 +91,7 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
 
 
 def kept_by_form(names: Sequence[str]) -> dict[Dimension, str]:
-    """Return the dimensions that the named ways of asking keep, each with the first name that does."""
+    """Return the dimensions that the named ways of asking keep, each with the first name that keeps it."""
     kept: dict[Dimension, str] = {}
     for name in names:
         for dimension in KEEPS.get(name, ALL):

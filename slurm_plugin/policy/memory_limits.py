@@ -1,9 +1,9 @@
-"""MaxMemPerCPU and MaxMemPerNode, and what else Slurm's memory settings keep as it was asked. Pure.
+"""MaxMemPerCPU, MaxMemPerNode, and what else Slurm's memory settings keep as asked. Pure.
 
-By MaxMemPerCPU Slurm raises the CPUs of a job whose memory they cannot carry, after the hook has seen it. Such a job
-gets no fewer CPUs however few we grant, and on 26.05 its environment then contradicts itself, so that an srun inside it
-aborts. So CPUs are cut only as far as those that are left carry the memory that is left. By MaxMemPerNode it refuses a
-job (EnforcePartLimits), or lets it wait for ever: nor does cutting let it in.
+Under MaxMemPerCPU, Slurm raises the CPUs of a job if they cannot carry its memory, after the hook has seen it.
+However few CPUs are granted, such a job gets no fewer, and on 26.05 its environment then contradicts itself, so that
+an srun inside it aborts. CPUs are therefore cut only as far as the remaining ones carry the remaining memory. Under
+MaxMemPerNode, Slurm refuses a job (EnforcePartLimits) or lets it wait for ever: such a job is not cut.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from slurm_plugin.policy.facts import MemoryTerms, cpus_of_node, is_beyond
 
 
 def lowest_share_mib(share_mib: int | None, max_per_cpu_mib: int) -> int | None:
-    """Return what a CPU really brings: of a share above the limit Slurm makes several CPUs. None and 0 stay so."""
+    """Return the MiB that a CPU really brings: Slurm spreads a larger share over several CPUs. None and 0 stay."""
     return min(share_mib, max_per_cpu_mib) if share_mib and max_per_cpu_mib else share_mib
 
 
 def carrying_cpus(mem_per_node_mib: int, max_per_cpu_mib: int) -> int:
-    """Return the CPUs that each task must keep so that Slurm raises none, as if it were alone on its node."""
+    """Return the CPUs that each task must keep, as if it were alone on its node, so that Slurm does not raise them."""
     return math.ceil(mem_per_node_mib / max_per_cpu_mib) if max_per_cpu_mib else 1
 
 
 def counts_anew(request: JobRequest, max_per_cpu_mib: int) -> bool:
-    """Whether Slurm gives a job fewer CPUs per task than it asks, because its memory needs more than one task has.
+    """Whether Slurm gives a job fewer CPUs per task than asked, because its memory needs more than a task has.
 
-    From 24.11 on slurmctld then divides the CPUs that the memory needs by the tasks: `-n 4 -c 8 --mem=20000` at
-    2000 MiB a CPU becomes 12 CPUs, not 32. With less memory it would count as asked, and get more than before.
+    From 24.11, slurmctld then divides the CPUs that the memory needs by the tasks: `-n 4 -c 8 --mem=20000` at 2000
+    MiB per CPU becomes 12 CPUs, not 32. With less memory the job's CPUs would count as asked, and it would get more
+    than before.
     """
     asked_cpus, asked_mib = request.cpus_per_task or 1, request.mem_per_node_mib
     if not max_per_cpu_mib or asked_mib is None or request.num_tasks < 2:
@@ -38,10 +39,11 @@ def counts_anew(request: JobRequest, max_per_cpu_mib: int) -> bool:
 
 
 def would_start_more_tasks(request: JobRequest, max_per_cpu_mib: int, cpus_step: int) -> bool:
-    """Whether an srun in a job would start more tasks if it had less memory: from 24.11 on as many as fit, without -n.
+    """Whether an srun in a job would start more tasks if the job had less memory.
 
-    For its memory Slurm raises the CPUs of a task, `-c 1 --mem=8000` at 2000 MiB a CPU to 4. Not raised, the task has
-    one thread of a core of two, and two of it fit.
+    From 24.11, an srun without -n starts as many tasks as fit. Slurm raises a task's CPUs for its memory: `-c 1
+    --mem=8000` at 2000 MiB per CPU gets 4. If they are not raised, the task has one of a core's two threads, and a
+    second task fits.
     """
     cpus = request.cpus_per_task
     if (
@@ -55,29 +57,29 @@ def would_start_more_tasks(request: JobRequest, max_per_cpu_mib: int, cpus_step:
 
 
 def is_beyond_node(request: JobRequest, max_per_node_mib: int) -> bool:
-    """Whether a job asks for more memory of a node than MaxMemPerNode, on however many nodes its tasks may be.
+    """Whether a job asks for more memory of a node than MaxMemPerNode, however many nodes its tasks use.
 
-    If it were let in as it is cut, and killed for that, it would come back as it was asked and never start.
+    If the job were let in because it is cut, and then killed for that, it would be requeued as asked and never start.
     """
     of_cpus_mib = (request.mem_per_cpu_mib or 0) * cpus_of_node(request)
     return is_beyond(max(request.mem_per_node_mib or 0, of_cpus_mib), max_per_node_mib)
 
 
 def kept_by_limits(request: JobRequest, memory: MemoryTerms, cpus_step: int) -> dict[Dimension, str]:
-    """Return the dimensions that Slurm's memory settings keep as they were asked, each with the setting's name.
+    """Return the dimensions that Slurm's memory settings keep as asked, each with the setting's name.
 
-    `cpus_step` is of how many CPUs Slurm gives the job a multiple.
-    Memory and CPUs that come with GPUs by JobDefaults would be lost with them: such a job keeps its GPUs.
+    Slurm gives the job a multiple of `cpus_step` CPUs. Memory and CPUs that come with GPUs by JobDefaults would be
+    lost with them, so such a job keeps its GPUs.
     """
     kept: dict[Dimension, str] = {}
     if memory.is_uncounted:
-        # Nobody would gain: and with less asked it might start where there is less, with nothing kept for it.
+        # Nobody would gain, and the job might start where there is less memory, of which none is reserved for it.
         kept["memory"] = "SelectTypeParameters"
     if memory.limits_virtual:
-        # A program that maps more than it uses fails under less (Java, Go, CUDA), and what it maps is not measured.
+        # A program that maps more than it uses fails with less (Java, Go, CUDA), and what it maps is not measured.
         kept["memory"] = "VSizeFactor"
     if is_beyond_node(request, memory.max_per_node_mib):
-        # Memory that comes with CPUs is less with fewer of them.
+        # Memory that comes with CPUs shrinks with them.
         kept |= {"memory": "MaxMemPerNode", "cores": "MaxMemPerNode"}
     if would_start_more_tasks(request, memory.max_per_cpu_mib, cpus_step):
         kept["memory"] = "MaxMemPerCPU"

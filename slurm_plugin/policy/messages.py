@@ -1,4 +1,4 @@
-"""The one line a user reads at submit, and the words for a decision."""
+"""The line that a user sees at submission, and a decision in words."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from accounting.decisions.decision import Decision
 from accounting.request import Grant, JobRequest
 from accounting.units import format_mib
 
-# The hook takes lines of 512 bytes at most, and refuses the whole reply beyond.
+# The hook accepts texts of up to 512 bytes, and refuses the whole reply if one is longer.
 BASIS_CHARS = 160
 OPT_OUT = "--comment=rightsize=off"
 
 
 def user_line(decision: Decision, basis: str, command: str = "sbatch ") -> str:
-    """Return what the user is told; '' where nothing is worth a line (nothing to cut, or only observed).
+    """Return the message for the user; '' if there is nothing worth saying (nothing to cut, or only observed).
 
-    `command` is what the job was submitted by, with a space, '' where that is not known.
+    `command` is the command that submitted the job, with a space after it; '' if it is not known.
     """
     if not decision.grant or decision.mode == "observe":
         return ""
@@ -25,14 +25,14 @@ def user_line(decision: Decision, basis: str, command: str = "sbatch ") -> str:
 
 
 def printable(text: str) -> str:
-    """Return text for a terminal: plain ASCII and short, because users choose the names of their jobs."""
+    """Return text that is safe on a terminal: plain ASCII and short, because users choose the names of their jobs."""
     plain = text.isascii() and text.isprintable()
     shown = text if plain else "".join(letter if " " <= letter <= "~" else "?" for letter in text)
     return shown if len(shown) <= BASIS_CHARS else shown[: BASIS_CHARS - 3] + "..."
 
 
 def changes_in_words(request: JobRequest, grant: Grant) -> list[str]:
-    """Return each change as words: `640 MiB per node (you asked for 7.8 GiB)`."""
+    """Return each change in words: `640 MiB per node (you asked for 7.8 GiB)`."""
     words: list[str] = []
     if grant.cpus_per_task is not None:
         each = " per task" if request.num_tasks > 1 else ""

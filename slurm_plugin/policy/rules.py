@@ -1,4 +1,4 @@
-"""Which of the site's rules a job falls under, and what then holds for it. Pure."""
+"""Which of the site's rules applies to a job, and what terms follow from it. Pure."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from slurm_plugin.policy.braked import Brake, brake_on
 from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.policy.sizing import Limits
 
-# What holds for a job that no rule fits.
+# The rule for a job that no other rule fits.
 EVERYTHING = Rule(name="none")
 _NUMBER = re.compile(r"\d+")
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for one job. `rule` is the name of the rule it fell under, '' for none.
+    """What applies to one job. `rule` is the name of the rule that fits it, '' for none.
 
-    `enrolled` is False for the part of a gradual rollout that is only observed, and for its control group. `brake` is
-    what holds for the job whatever its rule says; None for most.
+    `enrolled` is False for the part of a gradual rollout that is only observed, and for its control group. `brake`
+    overrides whatever the rule says; None for most jobs.
     """
 
     mode: Mode
@@ -37,7 +37,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def terms_for(request: JobRequest, config: Config, facts: SiteFacts) -> Terms:
-    """Return what holds for a job: the first rule that fits it, over the site's defaults."""
+    """Return the terms for a job: those of the first rule that fits it, on top of the site's defaults."""
     rule = next((rule for rule in config.rules if fits(rule, request, facts)), EVERYTHING)
     enrolled = is_enrolled(request, rule.percent) and not is_control(request, config.brakes.control_share)
     brake = brake_on(request, facts.partition_names(request), facts.brakes)
@@ -51,10 +51,10 @@ def terms_for(request: JobRequest, config: Config, facts: SiteFacts) -> Terms:
 
 
 def fits(rule: Rule, request: JobRequest, facts: SiteFacts) -> bool:
-    """Whether a rule is for a job: each of its lists is empty or has a pattern that matches.
+    """Whether a rule fits a job: each of its lists is empty or has a pattern that matches.
 
-    A job that names several partitions or QOS (24.11 and later), separated by commas, fits where any of them does; one
-    that names no partition is of the default one, where that is known.
+    A job that names several partitions or QOS (24.11 and later), separated by commas, fits if any of them does. A job
+    that names no partition counts as in the default one, if that is known.
     """
     partitions = facts.partition_names(request) or [""]
     return (
@@ -69,7 +69,7 @@ def fits(rule: Rule, request: JobRequest, facts: SiteFacts) -> bool:
 
 @functools.cache
 def _name_patterns(rule: Rule) -> tuple[str, ...]:
-    """Return the rule's patterns of names in the form that `normal_name` gives a name."""
+    """Return the rule's patterns of job names in the form that `normal_name` gives a name."""
     return tuple(
         _NUMBER.sub("#", pattern.lower().rstrip("/").rsplit("/", 1)[-1]) for pattern in rule.job_name
     )
@@ -80,17 +80,17 @@ def _matches(patterns: tuple[str, ...], value: str) -> bool:
 
 
 def _matches_in_any_case(patterns: tuple[str, ...], value: str) -> bool:
-    """Match accounts and QOS, of which Slurm calls Physics and physics the same."""
+    """Match an account or QOS: for Slurm, Physics and physics are the same."""
     return _matches(tuple(pattern.lower() for pattern in patterns), value.lower())
 
 
 def is_enrolled(request: JobRequest, percent: int) -> bool:
-    """Whether a gradual rollout takes a job: all jobs of one user and name are on the same side for ever."""
+    """Whether a gradual rollout includes a job: all jobs of one user and name stay on the same side for ever."""
     return percent >= 100 or _lot(request, "") % 100 < percent
 
 
 def is_control(request: JobRequest, share: float) -> bool:
-    """Whether a job is of the control group, this share of all families: left whole for ever, to compare with."""
+    """Whether a job is in the control group: this share of all families is never cut, to compare the others with."""
     return share > 0 and _lot(request, "control") < share * 2**64
 
 
@@ -102,13 +102,13 @@ def _lot(request: JobRequest, drawn_for: str) -> int:
 
 @functools.cache
 def limits_under(policy: Policy, rule: Rule) -> Limits:
-    """Return the site's bounds for a job that falls under a rule."""
+    """Return the site's bounds for a job to which a rule applies."""
     own = msgspec.structs.asdict(rule)
     changes = {name: own[name] for name in Policy.__struct_fields__ if own.get(name) is not None}
     return limits_of(msgspec.structs.replace(policy, **changes))
 
 
 def limits_of(policy: Policy) -> Limits:
-    """Return the site's bounds as the sizing rules take them; what only Slurm knows is not among them."""
+    """Return the site's bounds in the form that sizing uses, without those that only Slurm knows."""
     own = msgspec.structs.asdict(policy)
     return Limits(**{name: own[name] for name in Limits.__struct_fields__ if name in own})

@@ -1,8 +1,8 @@
-"""What a script fixes by itself: a program told to use 16 GB does not know that its job was given less.
+"""What a script fixes by itself: a program that is told to use 16 GB does not know that its job was given less.
 
-Reads the parts of the script that the hook sends; lines that go on after a backslash are one. A number that is written
-out becomes a floor; a number that cannot be read, or an inner srun that asks for its own share, keeps the dimension as
-it was asked for.
+This reads the parts of the script that the hook sends, with continued lines joined. A number that is written out
+becomes a floor. A number that cannot be read, or an inner srun that asks for its own share, keeps the dimension as
+asked.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from slurm_plugin.policy.script_values import FOLLOWING, with_values
 # A Java process holds more than its heap: threads' stacks, code, buffers.
 HEAP_OVERHEAD = 1.25
 
-# What a number may stand behind: a sign or blanks, and a quote.
+# What may precede a number: a sign or blanks, and a quote.
 _IS = "(?:=|[ \\t]+)"
 _QUOTE = "[\"']?"
-# A number that only the shell knows. What Slurm tells the job follows what it was given.
+# A number that only the shell knows. Slurm's own variables follow what the job was given, so they are not among
+# these.
 _UNREAD = rf"(?:`|(?!\$\{{?SLURM_(?!ARRAY)|{FOLLOWING})\$)"
 
 _HEAP = re.compile(r"-Xmx(\d+[kKmMgGtT]?)\b")
 _HEAP_UNREAD = re.compile(rf"-Xmx{_QUOTE}[$`]")
 _HEAP_PERCENT = re.compile(r"-XX:(?:MaxRAMPercentage|MaxRAMFraction)=")
-# Without any of these a heap is a quarter of what the job was given, where Java sees that.
+# Without any of these options, Java's heap is a quarter of what the job was given, if Java sees that.
 _JAVA = re.compile(r"java(?<!\wjava)[ \t]+-(?!-?version)")
 _SAY_MEMORY = tuple(
     f"{option}{_IS}{_QUOTE}"
@@ -45,24 +46,24 @@ _SAY_MEMORY = tuple(
 )
 _MEMORY_OPTIONS = [re.compile(rf"{says}(\d+(?:\.\d+)?[kKmMgGtT]?)i?[bB]?\b") for says in _SAY_MEMORY]
 _MEMORY_OPTIONS_UNREAD = [re.compile(rf"{says}[$`]") for says in _SAY_MEMORY]
-# These begin with plain letters, which are ten times as fast to search for as a boundary: a submission waits. What may
-# not stand before them is looked at behind them.
-# Slurm's own, which an srun in the script asks by.
+# These begin with plain letters: searching for those is ten times as fast as for a word boundary, and a submission
+# waits. What may not precede them is checked by a lookbehind after them. The first is Slurm's own variable, by which
+# an srun in the script asks.
 _CPUS_EXPORTED = re.compile(rf"_CPUS_PER_TASK{_IS}{_QUOTE}(\d{{1,4}})\b")
 _THREADS = (
-    # OpenMP, MKL, OpenBLAS, Julia, Rayon and many more; csh sets it without a sign between.
+    # OpenMP, MKL, OpenBLAS, Julia, Rayon and many more; csh sets it without a sign in between.
     re.compile(rf"_NUM_THREADS{_IS}{_QUOTE}(\d{{1,4}})\b"),
     re.compile(
         rf"-(?<!\w-)(?:-?(?:threads|num[-_](?:threads|cpus)|n?cpus|nproc|cores|jobs){_IS}|[t@jp]\s+)"
         rf"{_QUOTE}(\d{{1,4}})\b"
     ),
     re.compile(r"make(?<!\wmake)\s+-j\s*(\d{1,4})\b"),
-    # Spark waits for ever for an executor that has more than its workers.
+    # Spark waits for ever for an executor that has more cores than its workers.
     re.compile(rf"executor(?<!total-executor)[-.]cores{_IS}{_QUOTE}(\d{{1,4}})\b"),
 )
 _LAUNCHERS = ("mpirun", "mpiexec", "orterun")
 _LAUNCHER = re.compile(rf"\b(?:{'|'.join(_LAUNCHERS)})\b")
-# Only of what such a word asks for does it matter what a variable stands for: without them a script is read at once.
+# Variables matter only in what such a word asks for: a script without any of these is read as it is.
 _ASKING = (
     "srun",
     *_LAUNCHERS,
@@ -79,26 +80,26 @@ _ASKING = (
 _COMMAND_END = re.compile(r"[\n;|&]")
 _SAYS_RANKS = rf"\s(?:-np|-n|--np|--n){_IS}{_QUOTE}"
 _RANKS = re.compile(rf"{_SAYS_RANKS}(\d{{1,6}})\b")
-# What stands behind a launcher's first number of ranks is its program's own.
+# What follows a launcher's first number of ranks belongs to its program.
 _RANKS_UNREAD = re.compile(rf"{_SAYS_RANKS}({_UNREAD})?")
-# As many ranks as the job has CPUs: with fewer it would not fail, but be another computation.
+# As many ranks as the job has CPUs: with fewer it would not fail, but compute something else.
 _BY_CPUS = r"(?:\$\{?|\$\(\([^)\n]{0,80}?)SLURM_(?:JOB_)?CPUS_"
 _RANKS_BY_CPUS = re.compile(rf"{_SAYS_RANKS}({_BY_CPUS})?")
 # How many CPUs Open MPI binds each rank to.
 _SAYS_RANK_CPUS = rf"[:,\s](?:PE|pe|--cpus-per-(?:proc|rank)){_IS}{_QUOTE}"
 _RANK_CPUS = re.compile(rf"{_SAYS_RANK_CPUS}(\d{{1,4}})\b")
 _RANK_CPUS_UNREAD = re.compile(rf"{_SAYS_RANK_CPUS}{_UNREAD}")
-# Where its ranks are by anything smaller than a node: fewer CPUs may be on fewer sockets.
+# Ranks placed by anything smaller than a node: fewer CPUs may be on fewer sockets.
 _RANKS_PER_SOCKET = re.compile(r"\bppr:[^:\s]+:(?!node)|\s--?npersocket[= \t]")
-# Ranks' CPUs by number: a file of them, or a list.
+# CPUs of ranks by number: in a file, or as a list.
 _RANKS_BY_NUMBER = re.compile(r"\s--?(?:rf|rankfile|cpu-list)[= \t]|\srankfile:")
-# With fewer CPUs one of these numbers is none of the job's, and the program is not started.
+# With fewer CPUs, one of these numbers is not among the job's, and the program is not started.
 _CPUS_BY_NUMBER = re.compile(
     r"taskset(?<!\wtaskset)\s+(?:(?:-a?c|--cpu-list)[ \t]+[^\s-]|\dx)"
-    # Nodes of memory, too: all CPUs that are left may be of another.
+    # Nodes of memory too: all remaining CPUs may belong to another one.
     r"|numactl\b[^\n;|&]{0,80}\s(?:-[CN]|--(?:physcpu|cpunode|cpu)bind)"
     r"|--cpu-?set(?:-cpus)?[= \t]|SLURM_CPU_BIND=\S{0,80}?ma(?:p|sk)_"
-    # GNU's OpenMP («Thread creation failed») and Charm++ end there, where others only warn.
+    # GNU's OpenMP («Thread creation failed») and Charm++ end if a CPU is missing; others only warn.
     r"|GOMP_CPU_AFFINITY[= \t]|\+(?:pe|com)map[ \t]"
 )
 _INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}(\d{{1,6}})\b")
@@ -106,58 +107,58 @@ _INNER_TASKS_PER_NODE = re.compile(rf"\s--n?tasks-per-node{_IS}{_QUOTE}(\d{{1,6}
 _INNER_ONE_NODE = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}1\b(?!-)")
 _INNER_EACH_NODE = re.compile(r"\s--n?tasks-per-node\b|\s(?:-m|--distribution)[=\s]+[\"']?plane\b")
 _INNER_NODES = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}(?!1\b)\d")
-# Open MPI's and Hydra's ways of saying how many ranks are on each node.
+# How Open MPI and Hydra are told the number of ranks on each node.
 _RANKS_PER_NODE = re.compile(r"\bppr:|\s(?:--?(?:npernode|ppn|perhost)|-N)[=\s]")
 _INNER_CPUS = re.compile(rf"\s(?:-c\s*|--cpus-per-task{_IS}){_QUOTE}(\d{{1,4}})\b")
 _INNER_TASKS_BY_CPUS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}{_BY_CPUS}")
 _INNER_CPUS_UNREAD = re.compile(
     rf"\s(?:-[nc]\s*|--(?:ntasks(?:-per-node)?|tasks-per-node|cpus-per-task){_IS}){_QUOTE}{_UNREAD}"
 )
-# It has CPUs of its own, which none beside it has, and the memory that comes with them.
+# Such a step has CPUs to itself that no step next to it has, and the memory that comes with them.
 _INNER_PART = re.compile(r"\s(?:-c\s*\S|--cpus-per-task|--exact\b|--exclusive\b)")
 _INNER_AS_A_TASK = re.compile(rf"\s(?:-c\s*|--cpus-per-task{_IS}){_QUOTE}\$\{{?SLURM_CPUS_PER_TASK\b")
-# Parts of a step that Slurm puts on different nodes: what each has there, nobody knows before.
+# Parts of a step that Slurm puts on different nodes: what each has there is not known beforehand.
 _INNER_PARTS = re.compile(r"\s:\s+\S")
 _INNER_MEMORY = re.compile(rf"\s--mem{_IS}{_QUOTE}(\d+[kKmMgGtT]?)[bB]?\b")
 _INNER_MEMORY_UNREAD = re.compile(rf"\s--mem(?:-per-[cg]pu)?{_IS}{_QUOTE}{_UNREAD}")
 _INNER_SHARES = re.compile(rf"\s--mem-per-(?:cpu|gpu){_IS}(?![\s$])")
 # CPUs and GPUs by their numbers on the node: with fewer of them the step fails, or a task sees none.
 _BY_NUMBER = r"\S*(?:\$|ma(?:p|sk)_)"
-# Of both, for each task or for each GPU a task.
+# Options that fix both CPUs and GPUs, for each task, or tasks for each GPU.
 _FOR_TASKS = rf"--(?:tres-per-task|ntasks-per-gpu){_IS}"
 _INNER_GPUS = re.compile(
     rf"\s(?:(?:--gres|--gpus(?:-per-\w+)?|-G)(?:=|[ \t]*){_QUOTE}\w|--gpu-bind{_IS}{_BY_NUMBER}|{_FOR_TASKS})"
 )
 _INNER_GPUS_UNREAD = re.compile(rf"\s(?:--gres|--gpus(?:-per-\w+)?|-G)(?:=|[ \t]*){_QUOTE}{_UNREAD}")
-# A task's CPUs are by GPUs, by their numbers, or twice as many where cores have two threads.
+# A task's CPUs are given by GPUs or by number, or count double where cores have two threads.
 _INNER_CORES = re.compile(
     rf"\s(?:--cpus-per-gpu{_IS}{_QUOTE}\w|--cpu[-_]bind{_IS}{_BY_NUMBER}|{_FOR_TASKS}"
     rf"|--threads-per-core{_IS}|--hint{_IS}{_QUOTE}nomultithread)"
 )
-# Processes or parts of a model, one on each GPU: torchrun's, accelerate's, DeepSpeed's, Megatron's and vLLM's,
-# Lightning's. Of more than one, with fewer GPUs the others find none («invalid device ordinal»).
+# Processes or parts of a model, one on each GPU, as torchrun, accelerate, DeepSpeed, Megatron, vLLM and Lightning
+# start them. If more than one is asked for and there are fewer GPUs, the rest find none («invalid device ordinal»).
 _GPU_OPTIONS = (
     r"--(?:nproc[-_]per[-_]node|num[-_](?:processes|gpus)|trainer\.devices|(?:tensor|pipeline|data|context|expert)"
     rf"[-_](?:model[-_])?parallel[-_]size){_IS}{_QUOTE}"
 )
-# What counts those that it sees follows them.
+# A script that counts the GPUs that it sees follows them.
 _ON_EACH_GPU = re.compile(rf"{_GPU_OPTIONS}(?:[2-9]|1\d|(?!\$\(nvidia-smi\b){_UNREAD})")
 _GPUS_BY_NUMBER = re.compile(rf"CUDA_VISIBLE_DEVICES={_QUOTE}(?:\d+,\d|[1-9]\d*\b)")
 RANKS_BY_CPUS = "the script starts as many ranks as the job has CPUs"
 COUNTS_UP = "the script counts up to the CPUs that its job has"
-# Files there count for the limit of their job, and for none of its processes, which are all that Slurm may look at.
+# Files there count towards the limit of their job, but not as any process's memory, which may be all that Slurm sees.
 _SHARED_MEMORY = re.compile(r"/dev/shm(?<!\w/dev/shm)\b")  # noqa: S108 - nothing is put there
-# Arithmetic of the shell needs no sign before a variable, other languages have its name in quotes.
+# Shell arithmetic needs no sign before a variable; other languages quote its name.
 _OWN_MEMORY = re.compile(r"(?:\$\{?|[(*/+\"'-]\s*)SLURM_MEM_PER_(?:NODE|CPU|GPU)\b")
 
 
 class ScriptFloors(msgspec.Struct, frozen=True, kw_only=True):
     """What a script fixes: floors (0 = none), and dimensions to keep, each with what in the script asks for it.
 
-    `tasks_by_fit`: where the job says no number of tasks, a step starts as many as have room in its CPUs. `on_nodes`: a
-    step takes several nodes, `on_each_node`: it or a launcher is told how many ranks are on each. `least_part`: the
-    fewest CPUs, and their memory, that a step has on a node, other than all of them or a task's (0: no step does).
-    `session`: somebody works in it.
+    `tasks_by_fit`: if the job gives no number of tasks, a step starts as many as fit its CPUs. `on_nodes`: a step
+    takes several nodes. `on_each_node`: a step or a launcher is told how many ranks are on each node. `least_part`:
+    the fewest CPUs, with their memory, that a step has on a node, other than all of them or a task's (0: no step
+    does). `session`: a person works in it.
     """
 
     memory_mib: int = 0
@@ -173,14 +174,14 @@ class ScriptFloors(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING = ScriptFloors()
 
 
-# It is asked twice about a submission.
+# Called twice for each submission.
 @functools.lru_cache(maxsize=16)
 def read_floors(script: str, num_tasks: int) -> ScriptFloors:
-    """Return what a script fixes by itself. `num_tasks` are the job's: they share ranks and steps that it starts."""
+    """Return what a script fixes by itself. The job's `num_tasks` tasks share the ranks and steps that it starts."""
     return NOTHING if _fixes_nothing(without_numbers(script)) else _read(script, num_tasks)
 
 
-# Tasks of a workflow differ in numbers alone: where nothing is fixed by nines, nothing is by others.
+# Tasks of a workflow differ only in numbers: if nothing is fixed when all digits are nines, nothing is by any others.
 @functools.lru_cache(maxsize=512)
 def _fixes_nothing(script: str) -> bool:
     return _read(script.replace("0", "9"), 1) == NOTHING
@@ -217,7 +218,7 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
 
 
 def _cpus(body: str, said: str, steps: Sequence[Step], num_tasks: int) -> Iterator[int]:
-    """Yield the CPUs of a task that each command counts on; `said` is the script with what its variables stand for."""
+    """Yield the CPUs per task that each command counts on; `said` is the script with its variables filled in."""
     for threads in _THREADS:
         yield from map(int, threads.findall(body))
     yield from map(int, _CPUS_EXPORTED.findall(said))
@@ -225,13 +226,13 @@ def _cpus(body: str, said: str, steps: Sequence[Step], num_tasks: int) -> Iterat
         yield _launcher_cpus(command, num_tasks)
     held = _held([(_step_cpus(step.options, num_tasks), step.background) for step in steps])
     yield math.ceil(held / num_tasks)
-    # Each task of a step has its CPUs on one node, where there may be no more than one of the job's tasks.
+    # Each task of a step has its CPUs on one node, where there may be only one of the job's tasks.
     for step in steps:
         yield from map(int, _INNER_CPUS.findall(step.options))
 
 
 def _held(amounts: Sequence[tuple[float, bool]]) -> float:
-    """Return how much steps hold at a time: those in the background all at once, each of the others by itself."""
+    """Return how much steps hold at a time: all those in the background at once, each of the others by itself."""
     alone = max((amount for amount, background in amounts if not background), default=0)
     return max(alone, sum(amount for amount, background in amounts if background))
 
@@ -244,7 +245,7 @@ def _launched(body: str) -> list[str]:
 
 
 def _launcher_cpus(command: str, num_tasks: int) -> int:
-    """Return the CPUs of a task that a launcher counts on, by its ranks (else the job's) and the CPUs of each."""
+    """Return the CPUs per task that a launcher counts on: its ranks (else the job's tasks) times the CPUs of each."""
     ranks, cpus = _RANKS.search(command), _RANK_CPUS.search(command)
     if not (ranks or cpus):
         return 0
@@ -253,9 +254,10 @@ def _launcher_cpus(command: str, num_tasks: int) -> int:
 
 
 def _step_cpus(options: str, num_tasks: int) -> int:
-    """Return the CPUs that an inner srun asks for in numbers; 0 where it takes what the job has.
+    """Return the CPUs that an inner srun asks for in numbers; 0 if it takes what the job has.
 
-    One that says no number of tasks starts those of the job. Several on one node are as many for each task of the job.
+    A step without a number of tasks starts as many as the job has. Several tasks on one node count once for each task
+    of the job.
     """
     tasks, each_node = _INNER_TASKS.search(options), _INNER_TASKS_PER_NODE.search(options)
     cpus = _INNER_CPUS.search(options)
@@ -273,7 +275,7 @@ def _takes_part(options: str) -> bool:
 
 
 def _part(options: str, num_tasks: int) -> int:
-    """Return the CPUs of such a step on one node at least; 0 where it has all of the job's, or a task's."""
+    """Return the fewest CPUs that such a step has on one node; 0 if it has all of the job's, or a task's."""
     if not _takes_part(options):
         return 0
     cpus = _INNER_CPUS.search(options)
@@ -281,7 +283,7 @@ def _part(options: str, num_tasks: int) -> int:
 
 
 def _says_cpus_alone(options: str) -> bool:
-    """Whether an inner srun says CPUs in numbers, and no number of tasks."""
+    """Whether an inner srun gives CPUs in numbers, and no number of tasks."""
     return bool(_INNER_CPUS.search(options)) and not (
         _INNER_TASKS.search(options) or _INNER_TASKS_PER_NODE.search(options)
     )
@@ -297,7 +299,7 @@ def _mib(text: str, bare_unit: str) -> float:
 
 def _kept_memory(body: str, steps: Sequence[str], own: Sequence[str]) -> Iterator[tuple[Dimension, str]]:
     if "SLURM_MEM_PER_" in body and _OWN_MEMORY.search(body):
-        # It takes whatever it is given: what it took before is no measure of what it needs.
+        # The script uses whatever it is given: what it used before is no measure of what it needs.
         yield "memory", "the script passes its memory on"
     elif _SHARED_MEMORY.search(body):
         yield "memory", "the script has files in memory (/dev/shm)"
@@ -333,7 +335,7 @@ def _kept_gpus(body: str) -> Iterator[tuple[Dimension, str]]:
 
 
 def _any_first(says_ranks: re.Pattern[str], launched: Sequence[str]) -> bool:
-    """Whether the first number of ranks of any launcher is of a kind."""
+    """Whether the first number of ranks of any launcher matches this pattern."""
     return any(first[1] for first in map(says_ranks.search, launched) if first)
 
 
@@ -351,7 +353,10 @@ def _kept_by_launchers(body: str, launched: Sequence[str]) -> Iterator[tuple[Dim
 
 
 def _kept_by_farms(farm: Sequence[Step]) -> Iterator[tuple[Dimension, str]]:
-    """Yield what steps wait for that hold it side by side: with less fewer run at once, and the time may not do."""
+    """Yield what steps that run side by side wait for.
+
+    With less of it, fewer of them run at once, and the time may not be enough.
+    """
     if any(_takes_part(step.own) for step in farm):
         yield "cores", "the script starts steps side by side, and how many cannot be read"
     if any(_step_mib(step.options) for step in farm):

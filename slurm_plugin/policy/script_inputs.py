@@ -1,10 +1,10 @@
-"""Which files a batch script names as its input, read off its text alone. Pure: nothing is opened or looked up.
+"""Which files a batch script names as its input, read from its text alone. Pure: nothing is opened or looked up.
 
-It reads words as a shell would quote them, and follows nothing that a shell would have to run: a variable counts only
-where the script itself sets it to a plain text; a word with a glob, a command substitution or a variable that is not
-known (so the script's own arguments, which slurmctld does not show) is passed over. What a command writes (`>`, `-o`,
-`of=`) is no input. Whether there is such a file, and whose it is, nobody knows here: a word that is none is looked for
-in vain.
+Words are read as a shell would quote them, but nothing that a shell would have to run is followed: a variable counts
+only if the script itself sets it to plain text. A word with a glob, a command substitution or an unknown variable
+(including the script's own arguments, which slurmctld does not show) is skipped. What a command writes (`>`, `-o`,
+`of=`) is no input. Whether a file exists, and whose it is, is not known here: a word that names no file is simply not
+found later.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-# More names than this are no list that anybody wrote by hand: then none is told.
+# Nobody writes more names than this by hand: then none is returned.
 MOST_NAMED = 32
 MOST_PATH_CHARS = 1024
-# What is longer than this is data, not a command.
+# A longer line is data, not a command.
 MOST_LINE_CHARS = 2048
 
 _OPERATORS = ";&|()<>\n"
-# Where nothing is quoted the standard library is a hundred times as slow as this, and says the same (a test).
+# On unquoted text the standard library is a hundred times as slow, with the same result (a test checks that).
 _PLAIN_WORD = re.compile(r"[;&|()<>]+|[^ \t\r\n;&|()<>]+")
 _QUOTES = re.compile(r"['\"\\]")
 _SET = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -34,7 +34,7 @@ _LIKE_A_FILE = re.compile(r"/|\.\w")
 _WRITTEN = re.compile(
     r"-{0,2}(?:o|of|out\w*|o[_-].*|output.*|log.*|te?mp.*|prefix|report.*|err(?:or)?)", re.IGNORECASE
 )
-# Words after which a command begins, those that only set variables, and commands whose words are no input.
+# Words before a command, words that only set variables, and commands whose arguments are no input.
 _BEFORE_COMMANDS = frozenset(("if", "then", "elif", "else", "while", "until", "do", "!", "{", "time", "exec"))
 _SETTERS = frozenset(("export", "local", "declare", "readonly", "typeset"))
 _NO_INPUT = frozenset(
@@ -47,13 +47,13 @@ _NO_INPUT = frozenset(
 _LAST_IS_WRITTEN = frozenset(("cp", "mv", "ln", "rsync", "install"))
 
 
-# The same script comes again and again.
+# The same script is submitted again and again.
 @functools.lru_cache(maxsize=512)
 def input_names(script: str, work_dir: str = "") -> tuple[str, ...]:
-    """Return the absolute paths that a script names as input, each once; () also where there are too many.
+    """Return the absolute paths that a script names as input, each once; () also if there are too many.
 
-    `work_dir` is where the script is run, '' where that is not known: then names relative to it are passed over. Any
-    text whatever may be given.
+    `work_dir` is where the script runs, '' if not known: names relative to it are then skipped. The script may be any
+    text.
     """
     reader = _Reader(work_dir)
     for words in _commands(script):
@@ -64,7 +64,7 @@ def input_names(script: str, work_dir: str = "") -> tuple[str, ...]:
 
 
 class _Reader:
-    """Goes through a script's commands in their order: what is set, where it is, and what was named so far."""
+    """Reads a script's commands in order, and tracks what is set, the current directory, and the names so far."""
 
     def __init__(self, work_dir: str) -> None:
         self.folder = work_dir if work_dir.startswith("/") else ""
@@ -72,7 +72,7 @@ class _Reader:
         self._values: dict[str, str] = {}
 
     def read(self, words: list[str]) -> None:
-        """Read one command: its words, with redirections among them."""
+        """Read one command: its words, including redirections."""
         words = [*self._redirected(words)]
         while words and words[0] in _BEFORE_COMMANDS:
             words.pop(0)
@@ -93,7 +93,7 @@ class _Reader:
             self._arguments_of(rest[:-1] if command in _LAST_IS_WRITTEN else rest)
 
     def _redirected(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the words without redirections; what is read from is taken."""
+        """Yield the words without redirections; record files that are read by one."""
         each = iter(words)
         for word in each:
             if not word or word.strip("<>&|"):
@@ -104,7 +104,7 @@ class _Reader:
                 next(each, None)
 
     def _loop(self, command: str, rest: Sequence[str]) -> None:
-        """Forget the variables that a loop or `read` sets; the words that a loop goes through are named."""
+        """Forget the variables that a loop or `read` sets; record the words that a loop goes through."""
         names = rest[:1] if command != "read" else rest
         for name in names:
             self._values.pop(name, None)
@@ -140,7 +140,7 @@ class _Reader:
             self._values[name] = text
 
     def _expanded(self, word: str) -> str | None:
-        """Return a word with its variables replaced; None where one is not known, or it is too long."""
+        """Return a word with its variables replaced; None if one is not known, or the word is too long."""
         if "$" not in word:
             return word
         if len(word) > MOST_PATH_CHARS:
@@ -149,7 +149,7 @@ class _Reader:
         return None if "$" in text or len(text) > MOST_PATH_CHARS else text
 
     def _path(self, word: str) -> str:
-        """Return the absolute path that a word stands for; '' where that cannot be told."""
+        """Return the absolute path that a word stands for; '' if it is not known."""
         text = self._expanded(word)
         if not text or len(text) > MOST_PATH_CHARS or _ODD.search(text):
             return ""
@@ -161,7 +161,7 @@ class _Reader:
 
 
 def _commands(script: str) -> Iterator[list[str]]:
-    """Yield the words of each command, redirections included."""
+    """Yield the words of each command, including redirections."""
     for line in _lines(script):
         command: list[str] = []
         for word in _words(line):
@@ -178,7 +178,7 @@ def _is_redirection(word: str) -> bool:
 
 
 def _lines(script: str) -> Iterator[str]:
-    """Yield the lines that hold commands, continued ones as one; the text of here-documents is none."""
+    """Yield the lines that hold commands, continued lines joined; the text of here-documents is left out."""
     until = ""
     for line in script.replace("\\\n", " ").splitlines():
         if until:
@@ -190,15 +190,15 @@ def _lines(script: str) -> Iterator[str]:
 
 
 def _words(line: str) -> list[str]:
-    """Return a line's words and operators, unquoted, up to a comment; [] where its quotes do not close."""
+    """Return a line's words and operators, unquoted, up to a comment; [] if its quotes do not close."""
     words = shell_words(line) if _QUOTES.search(line) else _PLAIN_WORD.findall(line)
-    # A quoted one looks the same here: what follows it is passed over.
+    # A quoted `#` looks the same here: what follows it is skipped.
     comment = next((place for place, word in enumerate(words) if word.startswith("#")), len(words))
     return words[:comment]
 
 
 def shell_words(line: str) -> list[str]:
-    """Return a line's words and operators as the standard library reads a shell's; [] where quotes do not close."""
+    """Return a line's words and operators as the standard library parses a shell's; [] if quotes do not close."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=_OPERATORS.strip())
     lexer.whitespace_split = True
     lexer.commenters = ""

@@ -1,8 +1,9 @@
 """What a script does with the number of CPUs that its job was given. Pure.
 
-Who starts a quarter of them, or all but one, starts none of too few; and who counts up to them, one run of his program
-for each, does less of his work with fewer, and nothing fails. Read are the shell, Python, R and others, and names of
-their own for that number: `n = int(os.environ["SLURM_CPUS_PER_TASK"])`, and `n // 4` further down.
+A script that starts a quarter of that number, or all but one, starts none if there are too few. A script that counts
+up to it, with one run of its program for each, does less work with fewer, and nothing fails. This reads the shell,
+Python, R and others, and the names that a script gives that number: `n = int(os.environ["SLURM_CPUS_PER_TASK"])`, and
+`n // 4` further down.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 
 import msgspec
 
-# By these a script knows what it was given; `detectCores()` and `os.cpu_count()` tell of the node.
+# These tell a script what it was given; `detectCores()` and `os.cpu_count()` describe the node.
 _GIVEN = (
     re.compile(r"SLURM_(?:CPUS_(?:PER_TASK|ON_NODE)|JOB_CPUS_PER_NODE)"),
     re.compile(r"nproc(?:[)`]|\(\))"),
@@ -21,13 +22,13 @@ _GIVEN = (
     re.compile(r"cpu_count(?:(?<=process_cpu_count)|(?<=joblib\.cpu_count)|(?<=loky\.cpu_count))\("),
 )
 _WORDS = ("_CPUS_", "nproc", "available", "sched_getaffinity", "cpu_count")
-# `-p $N -1 reads` is an option, and no difference.
+# The `-1` in `-p $N -1 reads` is an option, not a difference.
 _SHARED = r"((?<![ \t])-|-(?=[ \t])|//?|%/%)[ \t]*(\d{1,3})\b"
-# What stands between it and the sign: its value where Slurm sets none, and the ends of what it is written in.
+# What may come between the number and the sign: its default if Slurm sets none, and closing brackets and quotes.
 _DEFAULT = r"(?::?-\d+\}|[\"']?,[ \t]*(?:unset[ \t]*=[ \t]*)?[\"']?\d+[\"']?)?"
 _PART = re.compile(rf"{_DEFAULT}[\]\"')}} \t]*{_SHARED}")
 _NAME = re.compile(r"([A-Za-z_]\w*)[ \t]*(?:=|<-)[^=;<]{0,80}\Z")
-# What stands before it where it is counted to.
+# What precedes the number where a script counts up to it.
 _COUNTED = re.compile(
     r"(?:\bseq\b[^;|`]*|\brange\([^):;]*|\{\d+\.\.|\w\}?[ \t]*(?:<=?|-l[te])[ \t]*)[$({\"'\s]*\Z"
 )
@@ -36,7 +37,11 @@ _MOST_NAMES = 8
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """Of how many CPUs a task each part in a script is one at least, and whether the script counts up to them."""
+    """What a script does with its number of CPUs.
+
+    `least_cpus`: for each part of that number (`n // 4`, `n - 1`), the CPUs per task for which the part is at least
+    one. `counts_up`: the script counts up to the number.
+    """
 
     least_cpus: tuple[int, ...] = ()
     counts_up: bool = False
@@ -59,7 +64,7 @@ def read_parts(script: str) -> Parts:
 
 
 def _uses(script: str) -> list[tuple[int, int]]:
-    """Return where a script names that number: as it is told, or by a name that it gives it, not some part of it."""
+    """Return where a script names that number: as given, or by a variable that holds all of it, not a part."""
     told = [given.span() for kind in _GIVEN for given in kind.finditer(script)]
     names = {
         name
@@ -72,5 +77,5 @@ def _uses(script: str) -> list[tuple[int, int]]:
 
 
 def _before(script: str, start: int) -> str:
-    """Return what stands before a place on its line, as far as it matters."""
+    """Return what precedes a place on its line, as far back as it matters."""
     return script[max(script.rfind("\n", 0, start) + 1, start - _NEAR) : start]

@@ -1,8 +1,9 @@
-"""Programs whose needs no past job tells: they share out what their job has, or somebody works in them. Pure.
+"""Programs whose needs past jobs do not show: they share out what their job has, or a person works in them. Pure.
 
-A workflow engine, Ray or a pilot looks at what its job was given and offers as much to tasks that come from elsewhere;
-with less, a task that asks for more is refused, or waits until the time limit. In a session (Jupyter, RStudio, a
-desktop) what one did yesterday says little of today, and one that comes back is of no use to whom it was taken from.
+A workflow engine, Ray or a pilot looks at what its job was given and offers as much to tasks that come from
+elsewhere. With less, a task that asks for more is refused, or waits until the time limit. In a session (Jupyter,
+RStudio, a desktop), yesterday's work says little about today's, and requeueing a killed one is of no use to the
+person in it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from accounting.request import Dimension
 
 
 class Program(NamedTuple):
-    """How a program is started, by any of `words` and then by `starts`, and what stays because of it: `why`."""
+    """How a program is started (any of `words`, then `starts`), and what it keeps; `why` is the reason."""
 
     why: str
     kept: tuple[Dimension, ...]
@@ -23,15 +24,16 @@ class Program(NamedTuple):
     starts: re.Pattern[str]
 
 
-# Options up to the next command.
+# Options, up to the next command.
 _OPTIONS = r"[ \t]+[^\n;|&]{0,200}?"
-# Toil that starts jobs of its own for its tasks has none of them here.
+# If Toil submits a job for each task, the tasks use nothing of this job.
 _ITSELF = r"(?![^\n;|&]{0,400}--batchSystem[= \t]+(?!single))"
 _PILOT: tuple[Dimension, ...] = ("memory", "cores", "gpus")
 _PROGRAMS = (
-    # Started here they refuse whatever of a workflow asks for more CPUs or memory than they see: Nextflow
-    # (nf-core/sarek#1165), `cwltool --parallel` («but only 2.0 available»), Toil (InsufficientSystemResources) where it
-    # starts them itself. Cactus, which is built on Toil, by what it writes; «cactus» alone is many a folder's name.
+    # Started in a job, these refuse any task of a workflow that asks for more CPUs or memory than they see: Nextflow
+    # (nf-core/sarek#1165), `cwltool --parallel` («but only 2.0 available»), Toil (InsufficientSystemResources) if it
+    # runs the tasks itself. Cactus, which is built on Toil, is recognised by what it writes: many folders are named
+    # «cactus».
     Program(
         "a workflow engine shares out what its job has",
         ("memory", "cores"),
@@ -41,21 +43,21 @@ _PROGRAMS = (
             rf"|\bcactus(?:-[a-z0-9]+)*[ \t]+(?=[^\n;|&]{{0,200}}?(?:\.hal\b|--outDir\b)){_ITSELF}"
         ),
     ),
-    # A worker that has more than its share of what the job was given is ended, whatever the others have.
+    # A worker that uses more than its share of the job's memory is ended, however little the others use.
     Program(
         "Dask shares out the memory of its job",
         ("memory",),
         ("dask", "LocalCluster("),
         re.compile(r"\bdask[ -]worker\b|distributed\.cli\.dask_worker\b|LocalCluster\("),
     ),
-    # What asks it for more CPUs, GPUs or memory than it was started with waits for ever.
+    # A task that asks Ray for more CPUs, GPUs or memory than it was started with waits for ever.
     Program(
         "Ray shares out what its job has",
         _PILOT,
         ("ray",),
         re.compile(r"ray(?<!\wray)(?:[ \t]+start\b|\.init\()"),
     ),
-    # A pool of workers with `cpu_affinity` ends where it has fewer CPUs than workers, and its tasks wait (Parsl#2072).
+    # A pool of workers with `cpu_affinity` ends if it has fewer CPUs than workers, and its tasks wait (Parsl#2072).
     Program(
         "Parsl shares out what its job has",
         _PILOT,
@@ -68,15 +70,15 @@ _PROGRAMS = (
         ("hq ",),
         re.compile(rf"\bhq{_OPTIONS}\bworker[ \t]+start\b"),
     ),
-    # Both start steps by an srun of their own, each of which is refused where it asks for more CPUs than there are:
-    # executorlib then waits for its workers, libEnsemble counts its simulations as failed and ends well.
+    # Both start each step by an srun, which is refused if it asks for more CPUs than there are: executorlib then
+    # waits for its workers, libEnsemble counts its simulations as failed and still ends successfully.
     Program(
         "an ensemble's manager shares out what its job has",
         _PILOT,
         ("JobExecutor(", "libensemble", "--comms"),
         re.compile(
             r"\b(?:Slurm|Flux)JobExecutor\(|\b(?:from|import)[ \t]+libensemble\b"
-            # How libEnsemble's own parse_args has its scripts started.
+            # How scripts that use libEnsemble's parse_args are started.
             r"|--comms[= \t]+(?:local|threads|mpi|ssh|tcp)\b"
         ),
     ),
@@ -96,12 +98,12 @@ _PROGRAMS = (
             "clustermq",
         ),
         re.compile(
-            # In R, clustermq's and crew's.
+            # The workers of clustermq and crew, in R.
             r"\b(?:work_queue|vine)_worker\b|\bclustermq:::worker\(|\bcrew::crew_worker\("
             rf"|\brlaunch{_OPTIONS}\b(?:rapidfire|singleshot|multi)\b"
             r"|\bglidein_startup\.sh\b|\bcondor_(?:master|startd)\b"
             r"|\brunpilot\d*-wrapper\.sh\b|\bdirac-pilot\b"
-            # RADICAL-Pilot's bootstrap_0.sh, which starts its agent.
+            # bootstrap_0.sh of RADICAL-Pilot, which starts its agent.
             rf"|\bradical-pilot-agent\b|\bbootstrap_\d\.sh\b(?={_OPTIONS}-p[ \t])"
             rf"|\bipengine\b|\bipcluster[ \t]+(?:start|engines)\b|\bcelery{_OPTIONS}\bworker\b"
         ),
@@ -126,13 +128,13 @@ _SESSION = re.compile(
 
 
 def kept_by_programs(body: str) -> Iterator[tuple[Dimension, str]]:
-    """Yield what stays as it was asked for because of the programs that a script starts, and why."""
+    """Yield what stays as asked because of the programs that a script starts, and why."""
     for program in _PROGRAMS:
-        # A plain search is ten times as fast as a boundary: a submission waits.
+        # A plain search is ten times as fast as a word boundary, and a submission waits for it.
         if any(word in body for word in program.words) and program.starts.search(body):
             yield from ((dimension, program.why) for dimension in program.kept)
 
 
 def is_session(body: str) -> bool:
-    """Whether somebody works in what a script starts."""
+    """Whether a person works in what a script starts."""
     return any(word in body for word in _SESSION_WORDS) and bool(_SESSION.search(body))

@@ -1,4 +1,4 @@
-"""The sruns inside a script: what each says, and which of them run side by side. Pure; the script's lines are whole."""
+"""The sruns in a script: what each asks for, and which run side by side. Pure; continued lines must be joined."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import re
 import msgspec
 
 _INNER = re.compile(r"srun(?<!\wsrun)\b(?!=)([^\n;|&]*)")
-# Where commands end, with their pipes; `&` alone leaves one in the background, while `2>&1`, `&>` and `|&` end none.
+# Where commands end, with their pipes. A lone `&` leaves one in the background; `2>&1`, `&>` and `|&` end none.
 _LIST_END = re.compile(r"\n|;|&&|\|\||(?<![<>|&])&(?![>&])")
 _LOOP = re.compile(r"\b(?:for|while|until|foreach|repeat)\b|\(\)")
-# GNU parallel, by its options, what it starts, or its list of inputs; xargs with several processes.
+# GNU parallel, recognised by its options, what it starts, or its list of inputs; xargs with several processes.
 _FARM = re.compile(
     r"parallel(?<![\w-]parallel)[ \t]+[\"']?(?:-|srun)|:::|xargs\b[^\n|;]{0,80}\s-(?:\w*P|-max-procs)"
 )
 _WORD = re.compile(r"(?:\$\(\([^)]*\)\)|\"[^\"]*\"|'[^']*'|`[^`]*`|\S)+")
-# Options of srun that no other word belongs to.
+# Options of srun that take no argument.
 _FLAGS = frozenset(
     (
         "--exact", "--exclusive", "--overlap", "--whole", "--overcommit", "--oversubscribe", "--label", "--multi-prog",
@@ -29,14 +29,14 @@ _OVERLAPS = re.compile(r"\s--overlap\b")
 
 
 class Step(msgspec.Struct, frozen=True):
-    """An srun inside a script: its line from its name on, and whether the next command does not wait for it."""
+    """An srun inside a script: its line from its name on, and whether the script goes on without waiting for it."""
 
     options: str
     background: bool
 
     @property
     def own(self) -> str:
-        """Its line up to its program, as far as that can be told: `srun -n $N sh -c $COMMAND` asks for no CPUs."""
+        """Its line up to its program, as far as that can be read: `srun -n $N sh -c $COMMAND` asks for no CPUs."""
         end, takes_next = 0, False
         for word in _WORD.finditer(self.options):
             text = word[0]
@@ -56,14 +56,14 @@ def _takes_next(option: str) -> bool:
 def read_steps(body: str) -> list[Step]:
     """Return the sruns of a script in their order."""
     found = list(_INNER.finditer(body))
-    # One pass for all: each by itself would read on to the end of a long line.
+    # One pass for all: a search for each would read on to the end of a long line.
     ends = [(end.start(), end[0] == "&") for end in _LIST_END.finditer(body)] if found else []
     ends.append((len(body), False))
     return [Step(step[1], ends[bisect.bisect_left(ends, (step.end(), False))][1]) for step in found]
 
 
 def farmed(body: str, steps: list[Step]) -> list[Step]:
-    """Return the steps of which more may hold their share at once than are written: nobody counts a loop's here."""
+    """Return the steps of which more may run at once than are written: how often a loop starts one is not counted."""
     if not steps:
         return []
     is_farm, is_loop = bool(_FARM.search(body)), bool(_LOOP.search(body))

@@ -1,18 +1,18 @@
-"""What a script's own variables stand for, where it sets them to a number or to what Slurm tells it. Pure.
+"""The values of a script's own variables, if it sets them to a number or to one of Slurm's variables. Pure.
 
-`NP=16` and an `srun -n $NP` further down are an `srun -n 16`. A variable that a script sets in two ways, in a loop or
-by a command stays as it is written: what it stands for cannot be read.
+`NP=16` and an `srun -n $NP` further down mean `srun -n 16`. A variable that a script sets in two ways, in a loop or
+by a command is left as written: its value cannot be read.
 """
 
 from __future__ import annotations
 
 import re
 
-# What may stand before a variable that a command sets, the C shell's ways among it.
+# Words that may precede a variable that a command sets, including those of the C shell.
 _BEFORE = frozenset(
     ("export", "local", "readonly", "declare", "typeset", "-i", "-r", "-x", "set", "@", "then", "do")
 )
-# Sums and products of Slurm's own numbers, and parts of them: they follow what the job was given.
+# Sums, products and fractions of Slurm's own numbers: they follow what the job was given.
 _SLURMS = r"\$?\{?SLURM_(?!ARRAY)\w+\}?"
 FOLLOWING = rf"\$\(\(\s*{_SLURMS}(?:\s*[-+*/]\s*{_SLURMS}|\s*[-/]\s*\d+)*\s*\)\)"
 _READABLE = re.compile(rf"(?:\d[\w.]*|\$SLURM_\w+|\$\{{SLURM_\w+(?::-\w*)?\}}|{FOLLOWING})")
@@ -21,7 +21,7 @@ _USED = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 def with_values(body: str) -> str:
-    """Return a script with what can be read in place of its variables; its lines are whole, and no comments."""
+    """Return a script with its variables filled in if readable; its lines must be joined, without comments."""
     if "$" not in body or not _SETS.search(body):
         return body
     values: dict[str, str | None] = {}
@@ -29,7 +29,7 @@ def with_values(body: str) -> str:
 
 
 def _read(part: str, values: dict[str, str | None]) -> str:
-    """Return a command with the values that are known so far, and take note of what it sets."""
+    """Return a command with the values known so far filled in, and record what it sets."""
     if values and "$" in part:
         part = _USED.sub(lambda used: values.get(used[1] or used[2]) or used[0], part)
     before, sign, value = part.partition("=")

@@ -1,7 +1,8 @@
-"""How far a request may be cut: `size(request, prediction, limits, kept) -> Sized`. Pure; one function a dimension.
+"""How far a request may be cut: `size(request, prediction, limits, kept) -> Sized`. Pure.
 
-Never above the request, never below one of anything, in the kind of request the user used. Memory that comes with
-CPUs or GPUs is sized together with them: fewer carriers must still carry what the job needs.
+There is one function per dimension. A grant is never above the request and never below one of anything, and is of the
+kind that the user used. Memory that comes with CPUs or GPUs is sized together with them: fewer of them must still
+carry what the job needs.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds for one job. Memory is MiB; `least_share` and `min_saving` are shares of the request.
 
     `headroom` is added to every prediction, as a fraction. No grant is below its floor or below `least_share` of what
-    was asked, and a cut of less than `min_saving` is not worth it. CPUs per task are rounded up to `cpus_step`.
+    was asked, and a cut that saves less than `min_saving` is not made. CPUs per task are rounded up to `cpus_step`.
+
     `def_mem_per_cpu_mib` is the partition's DefMemPerCPU: memory that shrinks with the CPUs of a job that asked for
-    CPUs only. None = not known, and such a job keeps its CPUs; 0 = memory does not follow CPUs here.
+    CPUs only. None: not known, and such a job keeps its CPUs. 0: memory does not follow CPUs here.
     `def_mem_per_node_mib` is what such a job gets per node instead (0: nothing is set), and `max_mem_per_cpu_mib` the
-    most that Slurm lets a CPU carry (0: any amount). `tasks_stay`: how many of its tasks are on each node is fixed.
-    `cut_sessions`: what somebody works in is sized like any other job.
+    most that Slurm lets one CPU carry (0: any amount). `tasks_stay`: the number of tasks on each node is fixed.
+    `cut_sessions`: sessions that a person works in are sized like any other job.
     """
 
     memory_floor_mib: int
@@ -100,7 +102,7 @@ def size(
 
 
 def _asked(request: JobRequest, kinds: tuple[str, ...]) -> tuple[str, int] | None:
-    """Return the kind that the user used, and what he asked for; None where he used none."""
+    """Return the kind of request that the user used, and the amount; None if the user used none."""
     for kind in kinds:
         amount: int | None = getattr(request, kind)
         if amount is not None:
@@ -109,7 +111,7 @@ def _asked(request: JobRequest, kinds: tuple[str, ...]) -> tuple[str, int] | Non
 
 
 def _in_kind(request: JobRequest, kinds: tuple[str, ...], value: int | None) -> dict[str, int]:
-    """Return a grant's field for the kind that the user used; none where there is nothing to grant."""
+    """Return the grant's field for the kind that the user used; empty if there is nothing to grant."""
     asked = None if value is None else _asked(request, kinds)
     return {} if value is None or asked is None else {asked[0]: value}
 
@@ -131,10 +133,10 @@ def _reason(
 
 
 def memory_need_mib(request: JobRequest, prediction: Prediction, limits: Limits) -> int | None:
-    """Return the MiB that the job must have in all, floor and rounding included; None where it is not known.
+    """Return the MiB that the job must have in all, floor and rounding included; None if not known.
 
-    Where memory comes with CPUs or GPUs each task carries its own share, and Slurm may place tasks on different
-    nodes: any one task may be the one that holds the peak, so each is given room for it.
+    If memory comes with CPUs or GPUs, each task carries its own share, and Slurm may place tasks on different nodes:
+    any task may be the one that holds the peak, so each is given room for it.
     """
     if prediction.memory is None:
         return None
@@ -145,7 +147,7 @@ def memory_need_mib(request: JobRequest, prediction: Prediction, limits: Limits)
 
 
 def per_cpu_mib(request: JobRequest, limits: Limits) -> int | None:
-    """Return the MiB that come with each CPU, asked for or by the partition's default; None or 0 where none do."""
+    """Return the MiB that come with each CPU, asked for or by the partition's default; None: not known, 0: none do."""
     if request.mem_per_node_mib is not None or request.mem_per_gpu_mib is not None:
         return 0
     share_mib = request.mem_per_cpu_mib or limits.def_mem_per_cpu_mib
@@ -153,26 +155,27 @@ def per_cpu_mib(request: JobRequest, limits: Limits) -> int | None:
 
 
 def left_per_node_mib(request: JobRequest, need_mib: int | None, limits: Limits) -> int:
-    """Return the MiB per node that the job ends up with; 0 where its memory comes with its CPUs."""
+    """Return the MiB per node that the job ends up with; 0 if its memory comes with its CPUs."""
     if request.mem_per_node_mib is not None:
         return size_memory(request, request, need_mib, limits)[0] or request.mem_per_node_mib
     return 0 if request.mem_per_cpu_mib is not None else limits.def_mem_per_node_mib
 
 
 def may_move(request: JobRequest, limits: Limits) -> bool:
-    """Whether a job's tasks may be on other nodes, or others of them together, if each takes less of anything.
+    """Whether a job's tasks may land on other nodes, or share nodes differently, if each takes less of anything.
 
-    Slurm fills one node after the other: of 16 tasks of 4 CPUs four are on a node of 16, and all of them at one CPU
-    each (seen on 22.05 and 24.11).
+    Slurm fills one node after the other: of 16 tasks with 4 CPUs each, four share a node of 16 CPUs; with one CPU
+    each, all of them do (seen on 22.05 and 24.11).
     """
     return not (request.num_tasks == 1 or request.nodes in (1, request.num_tasks) or limits.tasks_stay)
 
 
 def may_outnumber_gpus(request: JobRequest, limits: Limits) -> bool:
-    """Whether a node may get more tasks than GPUs, if each takes fewer CPUs: a task uses that of its number there.
+    """Whether a node may get more tasks than GPUs if each takes fewer CPUs.
 
-    With fewer nodes such a job also has fewer GPUs: `-n 8 -c 4 --gres=gpu:4` has eight on nodes of 16 CPUs, and four at
-    two CPUs each (22.05). Those that come with tasks stay with them.
+    A task uses the GPU of its number on the node. On fewer nodes such a job also has fewer GPUs: `-n 8 -c 4
+    --gres=gpu:4` has eight on nodes of 16 CPUs, and four with two CPUs per task (22.05). GPUs that come with tasks
+    stay with them.
     """
     if not may_move(request, limits):
         return False
@@ -182,9 +185,9 @@ def may_outnumber_gpus(request: JobRequest, limits: Limits) -> bool:
 
 
 def may_gather(request: JobRequest, need_mib: int | None, limits: Limits) -> bool:
-    """Whether a node may get more tasks than its memory holds, if each of them takes less of anything else.
+    """Whether a node may get more tasks than its memory holds if each of them takes less of anything else.
 
-    Where memory comes with CPUs or GPUs, each task brings its own.
+    If memory comes with CPUs or GPUs, each task brings its own.
     """
     if not may_move(request, limits):
         return False
@@ -227,7 +230,7 @@ def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None
 def size_gpus(request: JobRequest, prediction: Prediction, need_mib: int | None, limits: Limits) -> Choice:
     """Return GPUs per node, job or task, as they were asked for, or None with the reason to keep them.
 
-    A busy GPU may be any node's or task's, so each node or task is left as many as were busy in all.
+    Any node or task may be the one with the busy GPUs, so each is left as many as were busy in all.
     """
     found = _asked(request, GPU_KINDS)
     if found is None:
@@ -241,10 +244,10 @@ def size_gpus(request: JobRequest, prediction: Prediction, need_mib: int | None,
     if request.mem_per_gpu_mib is not None:
         if need_mib is None:
             return None, "memory follows GPUs, and how much it needs is not known"
-        times = (request.gpus or asked) // asked  # the tasks or nodes that get so many each
+        times = (request.gpus or asked) // asked  # the number of tasks or nodes that get this many each
         carried = math.ceil(need_mib / request.mem_per_gpu_mib / times)
     busy = math.ceil(prediction.gpus.upper * (1 + limits.headroom) - 1e-6)
-    # A job's GPUs must reach for each of its nodes.
+    # A job must have at least one GPU for each of its nodes.
     each_node = (request.nodes or 1) if request.gpus_per_job is not None else 1
     wanted = max(carried, busy, each_node, limits.min_gpus, _least(asked, limits))
     return (wanted, f"{prediction.gpu_source} meter") if wanted < asked else (None, FITS)
@@ -253,7 +256,7 @@ def size_gpus(request: JobRequest, prediction: Prediction, need_mib: int | None,
 def size_memory(request: JobRequest, fewer: JobRequest, need_mib: int | None, limits: Limits) -> Choice:
     """Return memory in MiB in the kind it was asked for, or None with the reason to keep it.
 
-    `fewer` is the request with its CPUs and GPUs already cut: those that are left carry what is needed.
+    `fewer` is the request with its CPUs and GPUs already cut: the remaining ones carry what is needed.
     """
     found = _asked(request, MEMORY_KINDS)
     if found is None:
@@ -266,7 +269,7 @@ def size_memory(request: JobRequest, fewer: JobRequest, need_mib: int | None, li
         carriers, before = fewer.cpus, request.cpus
     elif request.mem_per_gpu_mib is not None:
         carriers, before = fewer.gpus or 1, request.gpus or 1
-    # The share that is kept is one of all the memory: fewer carriers keep more of it each.
+    # `least_share` applies to all the memory together: fewer CPUs or GPUs keep more of it each.
     least_mib = math.ceil(_least(asked_mib * before, limits) / carriers)
     wanted_mib = max(math.ceil(need_mib / carriers), least_mib)
     return (wanted_mib, "history") if _worth_it(asked_mib, wanted_mib, limits) else (None, FITS)

@@ -1,4 +1,4 @@
-"""A submission as the hook describes it, and what of it may be touched at all."""
+"""A submission as the hook describes it, and which parts of it may be changed at all."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from accounting.request import Dimension, JobRequest
 from models.past.families import signature_of
 from slurm_plugin.policy.forms import kept_by_form
 
-REASON_CHARS = 160  # it travels in the token, which the hook takes up to 512 bytes
+REASON_CHARS = 160  # a reason travels in the token, for which the hook accepts up to 512 bytes
 NOT_BATCH = "not-a-batch-job"
 OPTED_OUT = "opted-out"
-NOT_SAID = -1  # in place of a uid
+NOT_SAID = -1  # stands for an unknown uid
 
-# What a request can be about at all: Slurm's own fields hold less, and a float holds each of these.
+# The range of any request: Slurm's own fields hold less, and a float holds each of these values exactly.
 Amount = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 Minutes = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Uid = Annotated[int, msgspec.Meta(ge=NOT_SAID, lt=2**32)]
@@ -59,30 +59,31 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def is_resizable(self) -> bool:
-        """Whether CPUs and GPUs can be changed in everything that repeats them.
+        """Whether CPUs and GPUs can be changed in every place that repeats them.
 
-        A direct srun or salloc has them in its client too, which breaks when slurmctld grants others.
+        A direct srun or salloc also has them in its client, which breaks if slurmctld grants other numbers.
         """
         return self.batch
 
     @property
     def nodes(self) -> int | None:
-        """The number of nodes where a fixed one was asked for."""
+        """The number of nodes if the job asks for a fixed one, else None."""
         return self.nodes_min if self.nodes_min == self.nodes_max else None
 
     @property
     def tasks_stay(self) -> bool:
-        """Whether it says how many of its tasks are on each node: else Slurm fills one node after the other."""
+        """Whether the job fixes the number of tasks on each node: otherwise Slurm fills one node after the other."""
         if self.ntasks_per_node is None or (self.nodes_min or self.nodes_max) != self.nodes:
             return False
-        # Without either number Slurm takes one node.
+        # Without either number Slurm uses one node.
         return self.num_tasks in (None, (self.nodes or 0) * self.ntasks_per_node)
 
 
 class ClientSubmission(Submission, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A direct srun or salloc as its own client describes it before it asks slurmctld for anything.
+    """A direct srun or salloc, as its client describes it before asking slurmctld for anything.
 
-    Whose it is says the socket it came by: `user` and `uid` may be left out, and are believed only where they agree.
+    The socket's peer says whose job it is. `user` and `uid` may be omitted; they are accepted only if they agree with
+    it.
     """
 
     user: str = ""
@@ -90,21 +91,21 @@ class ClientSubmission(Submission, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def is_resizable(self) -> bool:
-        """Always: the client has built nothing yet."""
+        """Always true: the client has not built its request yet."""
         return True
 
 
 def job_request(submission: Submission, input_mib: float | None = None) -> JobRequest:
-    """Return the submission in the vocabulary of models and accounting; its input is None where it is not known."""
+    """Return the submission in the vocabulary of models and accounting; `input_mib` is None if not known."""
     return JobRequest(
         user=submission.user,
-        # As it was typed: Slurm takes both in any case, and calls them by lower case itself, here and in accounting.
+        # Users may type these in any case. Slurm accepts them and uses lower case itself, also in accounting.
         account=submission.account.lower(),
         partition=submission.partition,
         qos=submission.qos.lower(),
         job_name=submission.name,
         script_signature=signature_of(submission.name, submission.script),
-        # One on each node at least, of which Slurm takes no more than it has to where no most is said.
+        # At least one task on each node; without a maximum of nodes, Slurm takes no more than it has to.
         num_tasks=submission.num_tasks or (submission.nodes_min or 1) * (submission.ntasks_per_node or 1),
         cpus_per_task=submission.cpus_per_task,
         mem_per_node_mib=submission.mem_per_node_mib,
@@ -129,9 +130,9 @@ def asked_dimensions(request: JobRequest) -> dict[Dimension, bool]:
 
 
 def kept_dimensions(submission: Submission) -> dict[Dimension, str]:
-    """Return the dimensions that stay as they were asked for, because of how they were, each with the reason."""
+    """Return the dimensions that stay as asked because of the way they were asked for, each with the reason."""
     names = submission.other
-    # From 24.11 on the client fills in a minimum by itself, and no maximum.
+    # From 24.11 the client fills in a minimum of nodes by itself, but no maximum.
     if submission.nodes_max is not None and submission.nodes is None:
         names = (*names, "node_range")
     kept = kept_by_form(names)
@@ -143,12 +144,12 @@ def kept_dimensions(submission: Submission) -> dict[Dimension, str]:
 
 
 def opts_out(comment: str) -> bool:
-    """Whether a job's comment says that it is to be left as it is."""
+    """Whether a job's comment says that the job is to be left alone."""
     return bool(_OPT_OUT.search(comment))
 
 
 def why_left_alone(comment: str, request: JobRequest, kept: Mapping[Dimension, str]) -> str | None:
-    """Return the reason code for not touching a job at all; None where some of it may be sized."""
+    """Return the reason code for leaving a job alone altogether; None if some of it may be sized."""
     if opts_out(comment):
         return OPTED_OUT
     asked = [dimension for dimension, is_asked in asked_dimensions(request).items() if is_asked]
