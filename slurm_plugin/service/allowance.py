@@ -1,4 +1,4 @@
-"""How much of the service one user may take: connections at once, requests over time. Pure: callers have the clock."""
+"""How much of the service one user may use: connections at once, requests over time. Pure: callers pass the time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 AT_ONCE = 8
 AT_ONCE_IN_ALL = 128
-# A loop of sruns is a real way to work; a decision is some 700 bytes of journal, so this is 120 MB a day at most. What
-# a long request adds to that is no more than its own length.
+# A loop of sruns is a legitimate way to work. A decision takes some 700 bytes of journal, so this is 120 MB a day at
+# most. A long request adds no more than its own length.
 BURST = 200
 PER_S = 2.0
 REQUEST_BYTES = 1024
@@ -21,13 +21,13 @@ class _User:
 
 
 class Allowance:
-    """Counts by uid. Who has rested long enough to have all of it again is forgotten."""
+    """Counts by uid. A user who has all of the allowance again is forgotten."""
 
     def __init__(self) -> None:
         self._users: dict[int, _User] = {}
 
     def admit(self, uid: int, now_s: float) -> bool:
-        """Take one request of a user, who is to be told to `leave` when it is done; False where it is one too many."""
+        """Count one request of a user; False if it is one too many. Call `leave` when an admitted request is done."""
         user = self._users.get(uid)
         if user is None:
             self._forget_rested(now_s)
@@ -42,7 +42,7 @@ class Allowance:
         return True
 
     def charge(self, uid: int, line_bytes: int) -> None:
-        """Take as many more requests of an admitted user as his one has room for; he has to wait for them later."""
+        """Charge an admitted user for a long line as for more requests: the user may have to wait for them later."""
         self._users[uid].left -= line_bytes // REQUEST_BYTES
 
     def leave(self, uid: int) -> None:

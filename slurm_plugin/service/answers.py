@@ -28,14 +28,14 @@ Send = Callable[[bytes], None]
 
 
 def at_once(work: Work) -> None:
-    """Do it now: for whoever answers without a loop."""
+    """Do the work now: for callers that answer without a loop."""
     work()
 
 
 class Answers:
     """Answers request lines, each from the model and the facts that are current at that moment.
 
-    What nobody waits for is done by `later`.
+    `later` does the work that nobody waits for.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Answers:
         self._remembered = Remembered(self._decide)
 
     def handle(self, line: bytes, send: Send) -> bool:
-        """Answer a line through `send`; False where it deserves no answer."""
+        """Answer a line through `send`; False if the line deserves no answer."""
         request = decode_request(line)
         if isinstance(request, str):
             log.warning("a request was not understood: %s", request)
@@ -75,8 +75,8 @@ class Answers:
         )
         send(encode_reply(reply_to(request.id, answer)))
         self._latest_input_mib = input_mib
-        # Where the disk refuses, or this process ends first, the token in the job's comment holds the decision too: one
-        # copy is enough.
+        # If the disk refuses, or this process ends first, the token in the job's comment still holds the decision:
+        # one copy is enough.
         self._later(partial(self._journal.keep, answer.decision))
         self._later(self._remembered.settle)
         return True

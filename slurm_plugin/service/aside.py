@@ -1,7 +1,8 @@
-"""Work that may hang, done beside the answers: an answer waits for it a few milliseconds, and no longer.
+"""Work that may hang, done in a thread: an answer waits for it a few milliseconds, and no longer.
 
-One piece of work is out at most. Whoever asks while it is still out, or for a while after it was late several times in
-a row, gets nothing at once; so that a file server that hangs costs one wait, a slow one a few, and neither an answer.
+At most one piece of work is under way. A caller that asks meanwhile gets nothing, at once; so does every caller for a
+while after several late results in a row. A file server that hangs therefore costs one wait, a slow one a few, and
+neither costs an answer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Generic, TypeVar
 
 log = logging.getLogger(__name__)
 
-# So many late results in a row, and nothing is asked for a while.
+# After this many late results in a row, nothing is asked for this long.
 MOST_LATE, REST_S = 3, 30.0
 
 Asked = TypeVar("Asked")
@@ -23,7 +24,7 @@ Told = TypeVar("Told")
 
 
 class Aside(Generic[Asked, Told]):
-    """Does `work` in a thread of its own, which ends with the process even where it hangs. One asks at a time."""
+    """Does `work` in a thread of its own, which ends with the process even if it hangs. For one caller at a time."""
 
     def __init__(
         self, work: Callable[[Asked], Told | None], wait_s: float, clock: Callable[[], float] = time.monotonic
@@ -39,7 +40,7 @@ class Aside(Generic[Asked, Told]):
         self._thread: threading.Thread | None = None
 
     def ask(self, asked: Asked) -> Told | None:
-        """Return the result of the work; None where it is not there in time, failed, or is not begun at all."""
+        """Return the result of the work; None if it is not there in time, failed, or was not even started."""
         if not self._is_back() or self._clock() < self._rests_until_s:
             return None
         if self._thread is None:
@@ -56,7 +57,7 @@ class Aside(Generic[Asked, Told]):
         return told
 
     def _is_back(self) -> bool:
-        """Whether nothing is out; a result that came too late is thrown away."""
+        """Whether nothing is under way; a result that came too late is thrown away."""
         if self._is_out:
             try:
                 self._told.get_nowait()

@@ -1,7 +1,8 @@
-"""The socket for direct srun and salloc: any user may ask it, about his own jobs alone.
+"""The socket for direct srun and salloc: any user may ask, but only about that user's own jobs.
 
-It runs in a process of its own (`rightsizer serve --clients`), so that no user can slow down what slurmctld waits for.
-Who asks says the kernel (SO_PEERCRED); whatever is wrong is answered by hanging up, and the client submits as it was.
+It runs in a process of its own (`rightsizer serve --clients`), so that no user can slow down what slurmctld waits
+for. The kernel identifies the user who asks (SO_PEERCRED). If anything is wrong the service hangs up, and the client
+submits the request unchanged.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 
 SOCKET_MODE = 0o666
 NAME_HOLDS_S = 600.0
-# A client gives up after some 25 ms: whoever takes longer is none.
+# A client gives up after some 25 ms: whatever takes longer is not a client.
 SLOW_S = 2.0
 
 ClientHandler = Callable[[bytes, int, str], bytes | None]
@@ -53,7 +54,7 @@ ClientHandler = Callable[[bytes, int, str], bytes | None]
 def make_client_handler(
     config: Config, model: CurrentModel, facts: CurrentFacts, journal: Journal
 ) -> ClientHandler:
-    """Return the function from a line, and the uid and name of whom it comes from, to a reply line or None."""
+    """Return a function that takes a line, and the uid and name of its sender, and returns a reply line or None."""
     remembered = Remembered(
         lambda job, request, predictor, known, name, now_s: decide_request(
             job, request, predictor, config, name, now_s, known
@@ -74,7 +75,7 @@ def make_client_handler(
             job, model.predictor, facts.facts, os.urandom(6).hex(), time.time(), inputs.mib(job)
         )
         if not journal.keep(answer.decision):
-            # The original request would be nowhere: better that the job keeps it.
+            # The original request would be recorded nowhere, so the job keeps it.
             return None
         return encode_reply(reply_to_client(request.id, answer))
 
@@ -82,7 +83,7 @@ def make_client_handler(
 
 
 class Clients:
-    """Takes one line of each connection and answers it, unless one of the `switches` exists."""
+    """Reads one line from each connection and answers it, unless one of the `switches` exists."""
 
     def __init__(self, handle: ClientHandler, switches: Sequence[Path]) -> None:
         self._handle = handle
@@ -91,11 +92,11 @@ class Clients:
         self._names: dict[int, tuple[str, float]] = {}
 
     def retune(self, handle: ClientHandler, switches: Sequence[Path]) -> None:
-        """Answer in another way from now on."""
+        """Answer with another handler and other switches from now on."""
         self._handle, self._switches = handle, switches
 
     async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection; every failure is silence."""
+        """Serve one connection; on any failure, send nothing."""
         uid = peer_uid(writer.get_extra_info("socket"))
         try:
             if any(map(Path.exists, self._switches)) or not self._allowance.admit(uid, time.monotonic()):
@@ -107,7 +108,7 @@ class Clients:
             if reply is not None:
                 writer.write(reply)
         except (OSError, EOFError, asyncio.LimitOverrunError, asyncio.TimeoutError):
-            pass  # gone, too slow, or longer than a request may be
+            pass  # disconnected, too slow, or longer than a request may be
         except Exception:  # the request handler: whatever happens to one client, the next one gets an answer
             log.exception("a client's request failed")
         finally:
@@ -120,7 +121,7 @@ class Clients:
         return None if user is None else self._handle(line[:-1], uid, user)
 
     async def _name_of(self, uid: int) -> str | None:
-        """Look up a user's name beside the loop: a slow directory delays nobody else."""
+        """Look up a user's name in a thread: a slow directory delays nobody else."""
         name, until_s = self._names.get(uid, ("", 0.0))
         if time.monotonic() >= until_s:
             try:
@@ -132,14 +133,14 @@ class Clients:
 
 
 def journal_name() -> str:
-    """Name this host's own journal files: login nodes may write into one shared folder."""
+    """Return the name of this host's own journal files: login nodes may write into one shared folder."""
     return f"decisions-clients-{socket.gethostname().partition('.')[0]}"
 
 
 async def serve_clients(config: Config, load: Callable[[], Config]) -> None:
-    """Answer clients until SIGTERM or SIGINT; raises ConfigError or ServiceError where that cannot begin.
+    """Answer clients until SIGTERM or SIGINT; raises ConfigError or ServiceError if it cannot start.
 
-    At SIGHUP it goes on by the configuration that `load` reads then.
+    At SIGHUP it continues with the configuration that `load` then returns.
     """
     hangups = Hangups(load)
     if not config.client.socket:

@@ -1,7 +1,7 @@
-"""The hook's clients: line after line of one, so many of them at a time, and so much of each in memory.
+"""The hook's connections: line after line from each, with bounds on their number and on the memory of each.
 
-slurmctld needs one connection, and keeps one more open after each reconfigure of some releases: whoever exceeds the
-bounds is not the hook. Nothing here waits for a client.
+slurmctld needs one connection, and on some releases keeps one more open after each reconfigure: a client that exceeds
+the bounds is not the hook. Nothing here waits for a client.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from slurm_plugin.service.protocol import MAX_REQUEST_BYTES
 
 log = logging.getLogger(__name__)
 
-# The hook gives up after some 25 ms: whoever takes longer over a line, or over its first one, is not the hook.
+# The hook gives up after some 25 ms: a client that takes longer over a line, or over its first one, is not the hook.
 SLOW_S = 2.0
-# Between lines the hook keeps its connection, and makes a new one where it finds it closed.
+# Between lines the hook keeps its connection, and makes a new one if it finds it closed.
 QUIET_S = 300.0
 MOST_CONNECTIONS = 128
 
@@ -29,7 +29,7 @@ Admits = Callable[[socket.socket], bool]
 
 
 class Connections:
-    """All that are open, the one that has been quiet longest first: it goes where there is one too many."""
+    """All open connections, the one that has been quiet longest first: it is dropped if there is one too many."""
 
     def __init__(
         self,
@@ -42,43 +42,43 @@ class Connections:
         self.handle = handle
         self.admits = admits
         self.answered = answered
-        # Whether a client has to go that is slow or quiet.
+        # Whether slow or quiet clients are dropped.
         self.bounded = bounded
         self._open: OrderedDict[Connection, None] = OrderedDict()
-        # What asyncio reads into, of whichever client: taken anew for each line, a quarter of a MiB costs more than all
-        # the rest of reading it.
+        # The buffer that asyncio reads into, shared by all clients: a new one for each line, a quarter of a MiB,
+        # would cost more than the rest of reading it.
         self.room = bytearray(MAX_REQUEST_BYTES)
 
     def new(self) -> Connection:
-        """Return the protocol of a client that connects: asyncio asks for it."""
+        """Return the protocol object of a new connection: asyncio calls this."""
         return Connection(self)
 
     def add(self, one: Connection) -> None:
-        """Count one in."""
+        """Add a connection, and drop the quietest one if there are too many."""
         self._open[one] = None
         if len(self._open) > MOST_CONNECTIONS:
             quietest, _ = self._open.popitem(last=False)
             quietest.abort()
 
     def heard(self, one: Connection) -> None:
-        """Note that one is not quiet."""
+        """Note that a connection is not quiet."""
         if one in self._open:
             self._open.move_to_end(one)
 
     def remove(self, one: Connection) -> None:
-        """Count one out."""
+        """Remove a connection."""
         self._open.pop(one, None)
 
     def close(self) -> None:
-        """End all of them, once what was answered is sent."""
+        """Close all connections, once their answers are sent."""
         for one in list(self._open):
             one.close()
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One client. It may send line after line; it may not be slow about one, nor make one too long.
+    """One client. It may send line after line, but may not be slow about one, nor send one that is too long.
 
-    Of one that does not take its answers nothing more is read.
+    Nothing more is read from a client that does not take its answers.
     """
 
     def __init__(self, others: Connections) -> None:
@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin with a client, unless it may not ask."""
+        """Start serving a client, unless it may not ask."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a Unix stream is one; tells mypy
         self._transport = transport
         if not self._others.admits(transport.get_extra_info("socket")):
@@ -102,19 +102,19 @@ class Connection(asyncio.BufferedProtocol):
             self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """End with a client."""
+        """Stop serving a client."""
         self._others.remove(self)
         if self._watch is not None:
             self._watch.cancel()
 
     def pause_writing(self) -> None:
-        """Read no more of a client that lets its answers pile up."""
+        """Read no more from a client that lets its answers pile up."""
         assert self._transport is not None  # noqa: S101
         self._transport.pause_reading()
         self._patience_s = SLOW_S
 
     def resume_writing(self) -> None:
-        """Go on with a client that has taken its answers."""
+        """Read on from a client that has taken its answers."""
         assert self._transport is not None  # noqa: S101
         self._transport.resume_reading()
         self._seen_s = time.monotonic()
@@ -126,12 +126,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def close(self) -> None:
-        """Hang up once what was answered is sent."""
+        """Hang up once the answers are sent."""
         assert self._transport is not None  # noqa: S101
         self._transport.close()
 
     def _look(self) -> None:
-        """Drop a client that has taken too long; else look again later."""
+        """Drop a client that has taken too long; otherwise look again later."""
         quiet_s = time.monotonic() - self._seen_s
         if quiet_s > self._patience_s:
             self.abort()
@@ -139,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
             self._watch = asyncio.get_running_loop().call_later(SLOW_S, self._look)
 
     def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002
-        """Return where the next bytes go; they are taken from there before anything else is read."""
+        """Return the buffer for the next bytes; they are taken out before anything else is read."""
         return self._others.room
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -1,4 +1,4 @@
-"""The site's facts in use: gathered at start and again from time to time; what cannot be had stays as it was."""
+"""The site's facts in use: gathered at start and again from time to time. What cannot be read stays as it was."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ RETRY_S = 10.0
 
 
 class CurrentFacts:
-    """Holds the facts; swapped whole by `refresh`."""
+    """Holds the facts; `refresh` swaps them as a whole."""
 
     def __init__(self, config: Config) -> None:
-        """Look up the rules' groups; ConfigError where one does not exist."""
+        """Look up the groups that rules name; raises ConfigError if one does not exist."""
         self._config = config
         self._pulled = pulled_file(config.brakes)
         self._swapping = threading.Lock()
         self.facts = SiteFacts(groups=members_of_rules(config), missing=SLURM_PARTS)
-        # From here on only a file that changes lets go what is held.
+        # From here on, held brakes are dropped only when the file of pulled brakes changes.
         self._pulled_seen: object = None
         self.refresh_brakes()
         self._due_s = 0.0
         self._failures = SaidOnce()
 
     def retune(self, config: Config, groups: Mapping[str, frozenset[str]]) -> None:
-        """Go by another configuration, whose rules' groups are known; the rest is gathered anew at the next look."""
+        """Use another configuration, whose groups are given; the rest is gathered again at the next look."""
         with self._swapping:
             self._config = config
             self.facts = msgspec.structs.replace(self.facts, groups=groups)
             self._due_s = 0.0
 
     def refresh_when_due(self) -> None:
-        """Gather the facts anew if they are old, or were not to be had a moment ago."""
+        """Gather the facts again if they are old, or could not be read a moment ago."""
         if time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + (CHECK_S if self.refresh() else RETRY_S)
 
     def refresh(self) -> bool:
-        """Gather the facts anew; of what cannot be had (False) the last ones hold; the log says why, once."""
+        """Gather the facts again. If some cannot be read (False), the last ones stay, and the reason is logged once."""
         config, groups, complaints = self._config, self.facts.groups, []
         try:
             groups = members_of_rules(config)
@@ -69,31 +69,32 @@ class CurrentFacts:
             self._failures.over()
         with self._swapping:
             if config is not self._config:
-                return False  # it is another one meanwhile, with groups of its own
+                return False  # replaced meanwhile, together with its groups
             brakes = self.facts.brakes
             self._swap(msgspec.structs.replace(gathered.facts, groups=groups, brakes=brakes))
         return not complaints
 
     def refresh_brakes(self) -> None:
-        """Look at which brakes are pulled; asked several times a second."""
+        """Check which brakes are pulled; called several times a second."""
         seen = self._pulled.changed()
         if seen != self._pulled_seen:
             with self._swapping:
                 found = self._pulled.read()
-                # All is stopped while it cannot be read, and that may be over soon: no file handle was left.
+                # Everything is stopped while the file cannot be read, and that may be over soon: file handles may
+                # have run out.
                 self._pulled_seen = None if found.damaged else seen
                 self._swap(msgspec.structs.replace(self.facts, brakes=found.brakes))
 
     def hold(self, brake: Brake) -> None:
-        """Let a brake hold at once, whether or not a disk takes it: until the file of the pulled ones next changes."""
+        """Apply a brake at once, whether or not a disk takes it: until the file of pulled brakes next changes."""
         with self._swapping:
             self._swap(msgspec.structs.replace(self.facts, brakes=self.facts.brakes | {brake}))
 
     def memory_comes_with_cpus(self, request: JobRequest) -> bool:
-        """Whether, by what is known now, such a job gets so much memory for each CPU where it asks for none."""
+        """Whether, by what is known now, such a job gets a fixed amount of memory per CPU if it asks for none."""
         return memory_comes_with_cpus(request, self._config, self.facts)
 
     def _swap(self, facts: SiteFacts) -> None:
         if facts != self.facts:
-            # Only a real change is swapped in: whoever remembers answers forgets them then.
+            # Only a real change is swapped in, because then remembered answers are forgotten.
             self.facts = facts

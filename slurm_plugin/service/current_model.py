@@ -1,8 +1,9 @@
-"""The model in use: follows the registry's `current` link, and keeps the last good one when a new one is bad.
+"""The model in use. It follows the registry's `current` link, and keeps the last good model if a new one is bad.
 
-Between trainings it follows the feed of jobs that have ended (versions/feed.py). A new model knows what the feed holds
-before it is used. One that is refused is tried again as soon as its files have changed; one that could not be read for
-a fault of the machine, such as too many open files, again and again. Each time the pause before the next is longer.
+Between trainings it follows the feed of jobs that have ended (versions/feed.py). A new model learns what the feed
+holds before it is used. A refused model is tried again as soon as its files have changed. One that could not be read
+because of a fault of the machine, such as too many open files, is tried again and again. Each pause before the next
+attempt is longer than the last.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from slurm_plugin.log_lines import SaidOnce
 log = logging.getLogger(__name__)
 
 FEED_CHECK_S = 0.5
-# So many join at a time on the thread that answers: less than a millisecond.
+# This many jobs are added at a time on the thread that answers: less than a millisecond.
 JOIN_AT_ONCE = 16
-# As many families of a model that answers no more are let go at a time.
+# This many families of a replaced model are discarded at a time.
 DISCARD_AT_ONCE = 16
-# After a refusal nothing is tried for so long; then twice as long each time, up to the most.
+# Nothing is tried for this long after a refusal, then twice as long each time, up to the maximum.
 LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 300.0
 
 Files = tuple[tuple[str, int, int, int], ...]
 
 
 class InUse(msgspec.Struct, frozen=True):
-    """A predictor, where it has read to in the feed, and what keeps its files: they are swapped together."""
+    """A predictor, its position in the feed, and the hold that keeps its files: the three are swapped together."""
 
     predictor: Predictor
     feed: FeedReader
@@ -45,9 +46,10 @@ class InUse(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A version that is not used: its files then, None where they were not the reason, and when to look at it again.
+    """A version that is not used, and when to look at it again.
 
-    `next_s` is on the monotonic clock, `pause_s` what was waited for till then.
+    `files` are its files at that time, None if they were not the reason. `next_s` is on the monotonic clock,
+    `pause_s` is the length of the wait until then.
     """
 
     version: str
@@ -57,7 +59,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class CurrentModel:
-    """Holds a predictor, or None before the first model; swapped whole by `refresh`."""
+    """Holds a predictor, or None before the first model; `refresh` swaps it as a whole."""
 
     def __init__(
         self, directory: Path, settings: ChainSettings, clock: Callable[[], float] = time.monotonic
@@ -74,7 +76,7 @@ class CurrentModel:
         self.predictor: Predictor | None = None
 
     def retune(self, settings: ChainSettings) -> None:
-        """Predict by other settings, from the moment on when the model has been loaded anew with them."""
+        """Predict with other settings, as soon as the model has been reloaded with them."""
         if settings != self._settings:
             self._settings = settings
             self._seen = self._refusal = None
@@ -83,15 +85,16 @@ class CurrentModel:
         """Load the current version if it is not the one in use; a bad one is logged once and not used."""
         version = registry.current_version(self._directory)
         if version == self._seen:
-            # Whoever promotes the refused one once more is told once more.
+            # Promoting a refused version once more is reported once more.
             self._refusal = None
             self._refusals.over()
         if version is None or version == self._seen or not self._is_worth_trying(version):
             return
-        # Before it is read: what changes meanwhile is a change.
+        # Taken before the version is read: whatever changes meanwhile counts as a change.
         files = files_of(self._directory / version)
-        # A history of millions of jobs is no garbage, neither while it grows nor in use: to look through it would stop
-        # all answers. What is garbage now must go first: once frozen it would stay for ever.
+        # A history of millions of jobs is not garbage, neither while it grows nor in use, and a collector that looked
+        # through it would stop all answers. Present garbage must be collected first: once frozen, it would stay for
+        # ever.
         gc.collect()
         gc.disable()
         try:
@@ -110,7 +113,7 @@ class CurrentModel:
         log.info("model %s in use", version)
 
     def _is_worth_trying(self, version: str) -> bool:
-        """Whether a version was not refused yet, or what was in the way may be over."""
+        """Whether a version has not been refused yet, or the obstacle may be gone."""
         refusal = self._refusal
         if refusal is None or refusal.version != version:
             return True
@@ -122,7 +125,7 @@ class CurrentModel:
         return False
 
     def _refuse(self, version: str, files: Files | None, error: ModelError) -> None:
-        """Remember when to try a version again, and say why it is not used; not twice in a row."""
+        """Remember when to try a version again, and log why it is not used, but not twice in a row."""
         was = self._refusal
         again = was is not None and was.version == version
         pause_s = was.pause_s if was is not None and again else LEAST_PAUSE_S / 2
@@ -147,7 +150,7 @@ class CurrentModel:
         return in_use
 
     def catch_up(self) -> None:
-        """Let the model in use know at once of each job that has ended: for whoever answers nobody meanwhile."""
+        """Add each job that has ended to the model in use, all at once: for callers that answer nobody meanwhile."""
         self._replaced = None
         if self._in_use is not None:
             self._catch_up(self._in_use)
@@ -159,18 +162,19 @@ class CurrentModel:
                 in_use.predictor.join(one.request, one.job, corrects=one.corrects)
 
     async def _let_go(self) -> None:
-        """Forget what was replaced, piece by piece between answers: whoever drops the last of it stands still for none.
+        """Discard the replaced model piece by piece between answers: dropping it all at once would hold up answers.
 
-        On the loop's own thread, where no answer is half done.
+        This runs on the loop's own thread, where no answer is half done.
         """
         replaced = self._replaced
         while replaced is not None and replaced is not self.predictor and replaced.discard(DISCARD_AT_ONCE):
             await asyncio.sleep(0)
 
     async def follow_feed(self) -> None:
-        """Let the model in use know of each job that has ended, for ever: read beside the loop, joined on its thread.
+        """Add each job that has ended to the model in use; never returns.
 
-        So a prediction never sees half of a job.
+        The feed is read in a thread, but jobs are added on the loop's thread, so that no prediction sees half of a
+        job.
         """
         while True:
             await self._let_go()
@@ -188,7 +192,7 @@ class CurrentModel:
                 await asyncio.sleep(FEED_CHECK_S)
 
     def _tell(self, problems: Mapping[str, str]) -> None:
-        """Say what is wrong with the feed, each thing once."""
+        """Log what is wrong with the feed, each problem once."""
         for name, problem in problems.items():
             if (name, problem) not in self._told:
                 self._told.add((name, problem))
@@ -196,7 +200,7 @@ class CurrentModel:
 
 
 def files_of(folder: Path) -> Files:
-    """Return what tells whether a version's files are others than before; nothing where they cannot be looked at."""
+    """Return what shows whether a version's files have changed; () if they cannot be looked at."""
     try:
         return tuple(sorted(_look_at(folder)))
     except OSError:

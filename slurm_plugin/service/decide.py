@@ -1,8 +1,9 @@
-"""The decision about one job. Pure: the caller brings clock, id and model, and does with it what it must.
+"""The decision about one job. Pure: the caller provides clock, id and model, and carries the decision out.
 
-The hook's service and `rightsizer predict` both call `decide`, so a prediction on the command line is the very
-answer that a submission would get. It reads the submission, once, into a `Decision` that decides nothing yet; what
-is known fills that in (`fill_in`), at submit and again for a job that still waits (slurm_plugin/advisor/late.py).
+The hook's service and `rightsizer predict` both call `decide`, so a prediction on the command line is exactly the
+answer that a submission would get. It reads the submission once, into a `Decision` that decides nothing yet.
+`fill_in` then decides from what is known: at submission, and again for a job that still waits
+(slurm_plugin/advisor/late.py).
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ KEPT_BY_SESSION: dict[Dimension, str] = dict.fromkeys(
 BY_CLIENT = "decided-for-its-client"
 # What Slurm allows was never read: a job that is cut below it would wait for ever.
 SITE_NOT_KNOWN = "site-not-known"
-# It would be cut, were it not for a brake (slurm_plugin/brakes).
+# The job would be cut but for a brake (slurm_plugin/brakes).
 BRAKED = "braked"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision, the prediction it rests on (None where none was made), and the line for the user."""
+    """A decision, the prediction that it rests on (None if none was made), and the line for the user."""
 
     decision: Decision
     prediction: Prediction | None
@@ -63,7 +64,11 @@ def decide(
     facts: SiteFacts = NO_FACTS,
     input_mib: float | None = None,
 ) -> Answer:
-    """Decide what a submission gets. It keeps all without a model or Slurm's limits, or in a form unhandled."""
+    """Decide what a submission gets.
+
+    It keeps everything as asked if there is no model, if Slurm's limits are needed and not known, or if its form is
+    not handled.
+    """
     request = job_request(submission, input_mib)
     return decide_request(submission, request, predictor, config, decision_id, now_s, facts)
 
@@ -77,7 +82,7 @@ def decide_request(
     now_s: float,
     facts: SiteFacts,
 ) -> Answer:
-    """Decide what a submission gets whose `job_request` is known already."""
+    """Decide what a submission gets, if its `job_request` is known already."""
     undecided = Decision(
         id=decision_id,
         time_s=now_s,
@@ -100,9 +105,10 @@ def fill_in(
     facts: SiteFacts,
     command: str = "sbatch ",
 ) -> Answer:
-    """Decide by what is known now about a job whose request, and what fixes it, are known: mode, reason, grant.
+    """Decide mode, reason and grant from what is known now about a job whose request is known, and what fixes it.
 
-    `comment` is the job's, `command` what its user may submit it with to keep his request (for the message alone).
+    `comment` is the job's. `command` is the command with which the user can resubmit the job and keep the request
+    (used only for the message).
     """
     request, fixed = undecided.request, undecided.fixed or NOTHING_FIXED
     terms = terms_for(request, config, facts)
@@ -147,9 +153,9 @@ def _reason(terms: Terms, grant: Grant, *, unknown: bool) -> str:
 
 
 def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
-    """Return what only the submission tells: what its script fixes, and what its form keeps.
+    """Return what only the submission shows: what its script fixes, and what its form keeps.
 
-    A job's GPUs must reach for the fewest nodes that it takes, also where it names a range of them.
+    A job must have at least one GPU for each of the fewest nodes that it takes, also if it asks for a range of nodes.
     """
     script = read_floors(submission.script, request.num_tasks)
     by_script = dict(script.kept)
@@ -174,7 +180,7 @@ def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
 
 
 def via(submission: Submission) -> str:
-    """Return the id of the decision that a direct job's client has carried out already; '' where it has none."""
+    """Return the id of the decision that a direct job's client has carried out already; '' if there is none."""
     by_hook = not submission.batch and not isinstance(submission, ClientSubmission)
     return carried_id(submission.comment) if by_hook else ""
 
@@ -200,7 +206,7 @@ def with_floors(
 
 
 def with_memory_terms(limits: Limits, memory: MemoryTerms, *, known: bool) -> Limits:
-    """Add what Slurm's configuration says of memory; where the site's own says another default, the smaller holds."""
+    """Add Slurm's memory configuration; if the site's own sets another default, the smaller one applies."""
     defaults = [memory.default_per_cpu_mib if known else None, limits.def_mem_per_cpu_mib]
     said = [default for default in defaults if default is not None]
     return msgspec.structs.replace(
@@ -212,21 +218,21 @@ def with_memory_terms(limits: Limits, memory: MemoryTerms, *, known: bool) -> Li
 
 
 def memory_comes_with_cpus(request: JobRequest, config: Config, facts: SiteFacts) -> bool:
-    """Whether such a job gets, and is limited to, so much memory for each CPU where it asks for none."""
+    """Whether such a job, if it asks for no memory, gets a fixed amount for each CPU and is limited to it."""
     limits, memory = terms_for(request, config, facts).limits, facts.memory_for(request) or NO_MEMORY_TERMS
     limits = with_memory_terms(limits, memory, known=facts.memory is not None)
     return bool(limits.def_mem_per_cpu_mib) and not memory.is_uncounted
 
 
 def grounds(prediction: Prediction, grant: Grant) -> str:
-    """Return in words what a grant rests on; who metered the GPUs is told wherever GPUs are cut."""
+    """Return in words what a grant rests on; names the meter of the GPUs if any GPUs are cut."""
     if grant.gpus_per_node is None and grant.gpus_per_job is None and grant.gpus_per_task is None:
         return prediction.basis
     return f"{prediction.basis}, GPUs by {prediction.gpu_source} meter"
 
 
 def reply_to(request_id: str, answer: Answer) -> Reply:
-    """Return what goes back to the hook: the grant only where it is applied, the token always."""
+    """Return the reply to the hook: the grant only if it is applied, the token always."""
     decision = answer.decision
     token = format_token(decision)
     if decision.applied:
@@ -235,9 +241,9 @@ def reply_to(request_id: str, answer: Answer) -> Reply:
 
 
 def reply_to_client(request_id: str, answer: Answer) -> Reply:
-    """Return what goes back to a client: the word for the job's comment stands where the hook gets its token.
+    """Return the reply to a client: the word for the job's comment takes the place of the hook's token.
 
-    A job that opted out gets not even that.
+    A job that opted out does not get even that.
     """
     decision = answer.decision
     grant = decision.grant if decision.applied else Grant()
@@ -246,7 +252,7 @@ def reply_to_client(request_id: str, answer: Answer) -> Reply:
 
 
 def chain_settings_of(config: Config) -> ChainSettings:
-    """Return the site's wishes for predictions as the chains take them."""
+    """Return the site's settings for predictions in the form that the chains use."""
     return ChainSettings(
         memory_margin=config.policy.memory_margin,
         cores_margin=config.policy.cores_margin,
@@ -257,7 +263,7 @@ def chain_settings_of(config: Config) -> ChainSettings:
 
 
 def recorded_settings(settings: ChainSettings) -> PredictedUnder:
-    """Return the site's wishes as a decision records them."""
+    """Return the site's settings for predictions as a decision records them."""
     return PredictedUnder(
         memory_margin=settings.memory_margin,
         cores_margin=settings.cores_margin,
@@ -268,5 +274,5 @@ def recorded_settings(settings: ChainSettings) -> PredictedUnder:
 
 
 def chain_settings_then(recorded: PredictedUnder) -> ChainSettings:
-    """Return the site's wishes that a decision was made under."""
+    """Return the site's settings under which a decision was made."""
     return ChainSettings(**msgspec.structs.asdict(recorded))

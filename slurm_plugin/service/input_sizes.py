@@ -1,7 +1,7 @@
-"""How large the input of a submission is: the files that its script names, as far as its user may read them.
+"""The size of a submission's input: of the files that its script names, as far as its user may read them.
 
-Nothing here may hold up an answer: files are looked at aside (aside.py), and where that takes too long, or any of the
-files cannot be told, the size of the input is not known. Off where the site lists no roots.
+Nothing here may hold up an answer: files are looked at in a thread (aside.py). If that takes too long, or the size of
+any file may not be told, the size of the input is not known. This is off if the site lists no roots.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.aside import Aside
 from slurm_plugin.service.readable_files import Reader, file_bytes, is_below
 
-# Of the hook's deadline: the rest is for the answer itself, and for the way.
+# Share of the hook's deadline: the rest is for the answer itself and for its transfer.
 MOST_OF_DEADLINE = 0.4
-# How long it is believed in which groups a user is, and of how many.
+# How long a user's groups are remembered, and for how many users.
 GROUPS_HOLD_S, MOST_READERS = 600.0, 4096
 MIB = 2**20
 
@@ -27,7 +27,7 @@ FileBytes = Callable[[str, Sequence[str], Reader], int | None]
 
 
 class InputSizes:
-    """Looks at the input of submissions, one after the other."""
+    """Finds the size of submissions' input, one submission after the other."""
 
     def __init__(self, config: Config, file_bytes: FileBytes = file_bytes) -> None:
         self._inputs = config.inputs
@@ -37,13 +37,13 @@ class InputSizes:
         self._aside: Aside[Submission, float] = Aside(self.look, wait_s)
 
     def mib(self, submission: Submission) -> float | None:
-        """Return the size of the input in MiB; None where it is not known, or not in time."""
+        """Return the size of the input in MiB; None if it is not known, or not in time."""
         if not self._inputs.roots or not submission.script:
             return None
         return self._aside.ask(submission)
 
     def look(self, submission: Submission) -> float | None:
-        """Return the size of the input in MiB, however long it takes; KeyError where nobody knows the user."""
+        """Return the size of the input in MiB, however long it takes; raises KeyError if the user is not known."""
         names = named_below(submission, self._inputs)
         if not names or len(names) > self._inputs.most_files:
             return None
@@ -73,6 +73,6 @@ def named_below(submission: Submission, inputs: Inputs) -> list[str]:
 
 
 def reader_of(uid: int) -> Reader:
-    """Return a user with his groups, as this machine knows them; KeyError where it does not know him."""
+    """Return a user and that user's groups, as this machine knows them; raises KeyError for an unknown user."""
     entry = pwd.getpwuid(uid)
     return Reader(uid, frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid)))

@@ -1,6 +1,6 @@
-"""Where the service writes its decisions: one file a day, append only; `rightsizer ingest` reads them on.
+"""The service's journal of decisions: one file a day, append only; `rightsizer ingest` reads them incrementally.
 
-Each line is linked to the one before it (accounting/journal/links.py), over days and restarts.
+Each line is linked to the one before it (accounting/journal/links.py), across days and restarts.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from slurm_plugin.log_lines import SaidOnce
 
 log = logging.getLogger(__name__)
 
-# The end of a file that is looked at for its newest link: many times the longest line.
+# How much of a file's end is searched for its newest link: many times the longest line.
 TAIL_BYTES = 256 * 1024
 
 
 class Journal:
-    """An open journal folder. A decision is one write, so that a reader or a crash never sees half of one.
+    """An open journal folder, with a file for each writer: `NAME-DAY.jsonl`.
 
-    Each writer has a file of its own, `NAME-DAY.jsonl`; ingest reads those whose name begins with `decisions`.
+    A decision is one write, so that a reader never sees half of one, and a crash of the service never leaves half.
+    Ingest reads the files whose name begins with `decisions`.
     """
 
     def __init__(self, folder: Path, name: str = "decisions", key: bytes = b"") -> None:
-        """Go on with the chain of that name; `key` is the site's for its links, b"" where it has none."""
+        """Continue the chain of that name; `key` is the site's key for its links, b"" if it has none."""
         self._folder = folder
         self._name = name
         self._linker = Linker(key)
@@ -72,15 +73,16 @@ class Journal:
         self._take_up(handle)
 
     def _name_at(self, now_s: float) -> str:
-        """Return the file to write in: that day's, or the next day's where the clock was put back over midnight."""
+        """Return the file to write to: that day's, or the next day's if the clock was set back over midnight."""
         pattern = f"{self._name}-*.jsonl"
         name, tomorrow = day_name(pattern, now_s), day_name(pattern, now_s + DAY_S)
-        # Files are read in the order of their days: there a line would stand before the one that it follows. A clock
-        # that was further ahead must not keep us in a file that no retention reaches: that shows in an audit.
+        # Files are read in the order of their days: in that day's file the line would precede the one that it
+        # follows. A clock that was further ahead must not keep us in a file that no retention reaches: that shows in
+        # an audit.
         return self._newest if name < self._newest <= tomorrow else name
 
     def _take_up(self, handle: int) -> None:
-        """Go on from the newest line of a file, and see whether a crash or a full disk cut off its end."""
+        """Continue from the newest line of a file, and check whether a crash or a full disk cut off its end."""
         self._end_bytes = os.lseek(handle, 0, os.SEEK_END)
         begin = max(0, self._end_bytes - TAIL_BYTES)
         tail = os.pread(handle, self._end_bytes - begin, begin)
@@ -88,9 +90,9 @@ class Journal:
         self._head = max(self._head, newest_head(tail) or self._head, key=lambda head: head.number)
 
     def append(self, decision: Decision) -> None:
-        """Append a decision to the file of its day; OSError where the disk refuses it."""
+        """Append a decision to the file of its day; raises OSError if the disk refuses it."""
         self._open_day(decision.time_s)
-        # Somebody else wrote, or cut something off. A third of the time that fstat takes.
+        # Something else wrote to the file, or cut it off. This takes a third of the time of fstat.
         if os.lseek(self._handle, 0, os.SEEK_END) != self._end_bytes:
             self._take_up(self._handle)
         line, head = self._linker.linked(encode_decision(decision)[:-1], self._head)
@@ -103,11 +105,11 @@ class Journal:
         self._torn = missing > 0
         if missing > 1:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        # Without its newline alone it is there.
+        # If only its newline is missing, the line is there.
         self._head = head
 
     def keep(self, decision: Decision) -> bool:
-        """Append a decision; whether it is there. A disk that refuses is said once: hundreds may come a second."""
+        """Append a decision; whether it was written. A refusing disk is logged once: hundreds may come a second."""
         try:
             self.append(decision)
         except OSError as error:

@@ -1,7 +1,7 @@
-"""Who is at the other end of a Unix socket, as the kernel says; and who of them may ask on the hook's one.
+"""The user at the other end of a Unix socket, according to the kernel, and which users may ask on the hook's socket.
 
-The socket's mode and its folder keep users out already. This holds where those are wider than they should be, such as
-after a `chmod` by hand.
+The mode of the socket and of its folder already keep other users out. This check still holds if those are wider than
+they should be, such as after a `chmod` by hand.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PEER = struct.Struct("iII")  # pid, uid, gid
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """Return the uid of the process at the other end of a Unix socket, as it was when that one connected."""
+    """Return the uid of the process at the other end of a Unix socket, as of when that process connected."""
     return _peer(connection)[1]
 
 
 def peer_pid(connection: socket.socket) -> int:
-    """Return the process at the other end of a Unix socket; for one that was connected to, who listens there."""
+    """Return the pid of the process at the other end; on the connecting side, that of the process that listens."""
     return _peer(connection)[0]
 
 
@@ -44,7 +44,7 @@ class Peers:
         self._refused: set[int] = set()
 
     def admits(self, connection: socket.socket) -> bool:
-        """Whether who connected may ask; the log says once of each user that he may not."""
+        """Whether the peer's user may ask; each user who may not is logged once."""
         uid = peer_uid(connection)
         if uid in self._uids:
             return True
@@ -57,7 +57,7 @@ class Peers:
 
 
 def _caution(uid: int) -> str:
-    """Return what is to be known of a uid that may stand for everybody; '' for any other."""
+    """Return a warning about the uid that may stand for everybody; '' for any other."""
     if uid != nobody():
         return ""
     return "; in a user namespace all others have it: set PrivateUsers=no in the service's unit then, and see who it is"

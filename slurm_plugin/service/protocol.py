@@ -1,6 +1,6 @@
 """The wire, version 1: one JSON line from the hook, one back.
 
-The frames that both sides are tested with are in tests/contract/wire_v1.json.
+Both sides are tested with the frames in tests/contract/wire_v1.json.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_REQUEST_BYTES = 64 * 1024
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A question of the hook; `id` comes back in the reply."""
+    """A request from the hook; `id` comes back in the reply."""
 
     v: int
     id: str
@@ -27,7 +27,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ClientRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A question of a direct srun or salloc, before it submits."""
+    """A request from a direct srun or salloc, before it submits."""
 
     v: int
     id: str
@@ -39,7 +39,7 @@ AnyRequest = TypeVar("AnyRequest", Request, ClientRequest)
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer: what to change, the token to leave, the line to show. Whatever is missing is not done."""
+    """The answer: what to change, the token to leave, the line to show. What is absent is not done."""
 
     v: int = msgspec.field()
     id: str = msgspec.field()
@@ -54,12 +54,12 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def decode_request(line: bytes) -> Request | str:
-    """Return the hook's request in a line, or in words why it is none."""
+    """Return the hook's request in a line, or a message that says why it is none."""
     return _decode(line, _REQUESTS, "submit")
 
 
 def decode_client_request(line: bytes) -> ClientRequest | str:
-    """Return a client's request in a line, or in words why it is none."""
+    """Return a client's request in a line, or a message that says why it is none."""
     return _decode(line, _CLIENT_REQUESTS, "cli")
 
 
@@ -78,7 +78,7 @@ def _decode(line: bytes, decoder: msgspec.json.Decoder[AnyRequest], kind: str) -
 
 
 def in_utf8(line: bytes) -> bytes:
-    """Return a line with a question mark for each byte that is no UTF-8; names and scripts may hold any bytes."""
+    """Return a line with a question mark for each byte that is not UTF-8; names and scripts may hold any bytes."""
     return line.decode(errors="surrogateescape").encode(errors="replace")
 
 
@@ -93,5 +93,5 @@ def encode_reply(reply: Reply) -> bytes:
 
 
 def decode_reply(line: bytes) -> Reply:
-    """Return the reply in a line; raises msgspec.DecodeError where it is none."""
+    """Return the reply in a line; raises msgspec.DecodeError if it is none."""
     return msgspec.json.decode(line, type=Reply)

@@ -1,8 +1,8 @@
-"""How large a file is, asked on behalf of a user who may read it: by the mode bits, the service's own rights aside.
+"""The size of a file that a given user may read, judged by the mode bits; the service's own rights do not count.
 
-It looks below the roots that the site lists and nowhere else, from folder to folder by open handles, so that nothing is
-swapped in between; a symbolic link is followed only where it leads below a root again. No file is opened for reading.
-Where an access control list might say something else than the mode bits, nothing is told, but to the owner.
+Only files below the roots that the site lists are looked at, from folder to folder by open handles, so that nothing
+can be swapped in between. A symbolic link is followed only if it leads below a root again. No file is opened for
+reading. If an access control list might differ from the mode bits, only the owner is told anything.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 READ, SEARCH = 4, 1
-# As many links as a path may go through.
+# The number of links that a path may go through.
 MOST_LINKS = 8
 NOTHING = 0
 
-# File systems without extended attributes have no lists.
+# File systems without extended attributes have no access control lists.
 _NO_LISTS = (errno.ENOTSUP, errno.EOPNOTSUPP)
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Reader(msgspec.Struct, frozen=True):
-    """On whose behalf: a user by number, and the groups that he is in."""
+    """The user on whose behalf files are looked at: the uid, and the groups that the user is in."""
 
     uid: int
     groups: frozenset[int]
@@ -36,8 +36,9 @@ class Reader(msgspec.Struct, frozen=True):
 def file_bytes(path: str, roots: Sequence[str], reader: Reader) -> int | None:
     """Return the size of a regular file, given by its absolute path without `..`, that the reader may read.
 
-    0 where there is no file, or it is named outside the roots; None where it is not to be told: a folder or the file is
-    closed to the reader, a link leads out of the roots, or the file system does not answer.
+    Returns 0 if there is no such file, or it is named outside the roots. Returns None if the size may not be told:
+    the reader may not enter a folder or read the file, a link leads out of the roots, or the file system does not
+    answer.
     """
     outside: int | None = NOTHING
     for _ in range(MOST_LINKS + 1):
@@ -57,12 +58,12 @@ def file_bytes(path: str, roots: Sequence[str], reader: Reader) -> int | None:
 
 
 def is_below(path: str, root: str) -> bool:
-    """Whether a path lies in a folder, by their names."""
+    """Whether a path lies in a folder, judged by their names."""
     return path.startswith(root.rstrip("/") + "/")
 
 
 def _look(root: str, path: str, reader: Reader) -> int | str | None:
-    """Return what `file_bytes` does, or the path that a link leads to; OSError where something is not there."""
+    """Return what `file_bytes` does, or the path that a link leads to; raises OSError if something is missing."""
     names = path[len(root.rstrip("/")) + 1 :].split("/")
     with contextlib.ExitStack() as opened:
         folder = None
@@ -108,7 +109,7 @@ def _size(handle: int, reader: Reader) -> int | None:
 def may(reader: Reader, handle: int, bit: int) -> bool:
     """Whether the mode bits of an open file or folder let the reader in, and no access control list may differ.
 
-    The bits of an owner are his, also where there is a list; root may everything.
+    The owner's bits apply even if there is a list; root may do everything.
     """
     known = os.fstat(handle)
     if reader.uid == 0:
@@ -120,7 +121,7 @@ def may(reader: Reader, handle: int, bit: int) -> bool:
 
 
 def has_list(handle: int) -> bool:
-    """Whether there is an access control list on an open file or folder, or nobody can tell."""
+    """Whether an open file or folder has an access control list, or it is not known whether it has one."""
     try:
         names = os.listxattr(f"/proc/self/fd/{handle}")
     except OSError as error:

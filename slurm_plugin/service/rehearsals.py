@@ -1,7 +1,8 @@
-"""Rehearsals: the latest line is sent once more, and comes in, is answered and goes out as a client's would.
+"""Rehearsals: the latest line is sent again, and is received, answered and sent back like a client's.
 
-So what an answer needs stays in the caches of the processor that runs the loop: the kernel's part, asyncio's and ours.
-After 20 ms of idling, the next answer that is not remembered would take three times as long, after 100 ms seven times.
+This keeps what an answer needs in the caches of the processor that runs the loop: the kernel's part, asyncio's and
+ours. After 20 ms of idling, the next answer that is not remembered would take three times as long, after 100 ms seven
+times.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from slurm_plugin.service.connections import Connections, Handler
 
 log = logging.getLogger(__name__)
 
-# Submissions come in bursts: the longer ago the last one was, the rarer the rehearsals, from a millisecond to a minute
-# after it. That is some 700 for one submission, a fifth of a second of one core in all.
+# Submissions come in bursts: the longer ago the last one was, the rarer the rehearsals, from a millisecond to a
+# minute after it. That is some 700 for one submission, a fifth of a second of one core in all.
 LEAST_PAUSE_S, PAUSE_SHARE, EXPECTED_S = 0.001, 0.01, 60.0
-# More than the hook takes of a reply.
+# More than the hook accepts as a reply.
 ROOM_BYTES = 65536
 
 
 def pause_s(since_s: float) -> float | None:
-    """Return the seconds until the next rehearsal, so long after a submission; None where it is over."""
+    """Return the seconds until the next rehearsal, `since_s` after a submission; None if there are no more."""
     return max(LEAST_PAUSE_S, since_s * PAUSE_SHARE) if since_s <= EXPECTED_S else None
 
 
 class Rehearsals:
-    """Sends the latest line over a connection of its own, to be answered by `rehearse`, and drops what comes back."""
+    """Sends the latest line over a connection of its own, to be answered by `rehearse`, and drops the reply."""
 
     def __init__(self, rehearse: Handler) -> None:
         self._hook, self._accepted = socket.socketpair()
@@ -43,21 +44,21 @@ class Rehearsals:
         self._room = bytearray(ROOM_BYTES)
 
     async def connect(self) -> None:
-        """Let the loop answer, before the first rehearsal."""
+        """Connect the loop's end, before the first rehearsal."""
         await asyncio.get_running_loop().connect_accepted_socket(self._connections.new, self._accepted)
 
     def pause(self) -> None:
-        """Rehearse no more until the next beginning."""
+        """Stop rehearsing until the next `begin`."""
         self._plan(None)
 
     def begin(self, line: bytes) -> None:
-        """Begin anew, with the line that was answered last."""
+        """Start again, with the line that was answered last."""
         self._line, self._begun_s = line, time.monotonic()
         if self._works:
             self._plan(LEAST_PAUSE_S)
 
     def close(self) -> None:
-        """End."""
+        """Stop for good."""
         self._works = False
         self._plan(None)
         self._connections.close()
@@ -66,7 +67,7 @@ class Rehearsals:
     def _answer(self, line: bytes, send: Send) -> bool:
         try:
             return self._rehearse(line, send)
-        except Exception:  # it failed for nobody: what answers goes on, and other lines are rehearsed
+        except Exception:  # it failed for nobody: answers go on, and other lines are rehearsed
             log.exception("a rehearsal failed; the next submission begins anew")
             self.pause()
             return True
@@ -79,7 +80,7 @@ class Rehearsals:
 
     def _go_on(self) -> None:
         try:
-            # What came back the last time.
+            # Drop the reply to the previous rehearsal.
             with contextlib.suppress(BlockingIOError):
                 self._hook.recv_into(self._room)
             self._hook.send(self._line + b"\n")

@@ -1,4 +1,4 @@
-"""SIGHUP: the configuration is read anew. One that is wrong is refused, which the log says, and the old one stays."""
+"""SIGHUP rereads the configuration. A wrong one is refused and logged, and the old one stays in use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurm_plugin.slurm.groups import members_of_rules
 
 log = logging.getLogger(__name__)
 
-# What a running service holds open, by section and key: it counts from the next start on.
+# What a running service holds open, by section and key: a change takes effect at the next start.
 FIXED = (
     ("service", "socket"),
     ("service", "socket_mode"),
@@ -31,7 +31,7 @@ Apply = Callable[[Config, Groups], None]
 
 
 class Hangups:
-    """Hears SIGHUP from its making on, and one that was kept before, so that none ends a service that is starting."""
+    """Receives SIGHUP from its creation on, and one that was blocked before, so that none ends a starting service."""
 
     def __init__(self, load: Callable[[], Config]) -> None:
         self._load = load
@@ -40,12 +40,12 @@ class Hangups:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
     async def follow(self, in_use: Config, apply: Apply) -> None:
-        """Read and `apply` the configuration at each SIGHUP, for ever."""
+        """Read and `apply` the configuration at each SIGHUP; never returns."""
         while True:
             await self._heard.wait()
             self._heard.clear()
             try:
-                # Beside the loop: a directory of groups may be slow.
+                # In a thread: the directory of groups may be slow.
                 config, groups = await asyncio.to_thread(self._read)
             except RightsizerError as error:
                 log.error("the new configuration is refused, the old one stays in use: %s", error)  # noqa: TRY400
@@ -61,7 +61,7 @@ class Hangups:
 
 
 def changed(in_use: Config, config: Config) -> list[str]:
-    """List the keys that differ and only count at a start."""
+    """List the keys that differ and take effect only at a start."""
     return [
         f"{section}.{key}"
         for section, key in FIXED

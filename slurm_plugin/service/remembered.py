@@ -1,7 +1,7 @@
 """Answers to submissions that were seen before: a workflow submits the same script a thousand times.
 
-And to those that differ from one in what no decision sees: a number in the name, the words of a script that does the
-same and fixes as much, and the time limit where nothing is predicted by it.
+An answer also serves submissions that differ only in what no decision sees: a number in the name, the words of a
+script that does the same and fixes as much, and the time limit if no prediction depends on it.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ class Known(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, answer: Answer, predictor: Predictor | None) -> Known:
-        """Return an answer as it is remembered."""
+        """Return an answer in the form in which it is remembered."""
         families = family_keys(answer.decision.request)
         return cls(answer, families, predictor.joined(families) if predictor else 0)
 
     def holds(self, predictor: Predictor | None, now_s: float) -> bool:
-        """Whether it would be given again."""
+        """Whether the same answer would be given again."""
         if not 0 <= now_s - self.answer.decision.time_s <= HOLDS_S:
             return False
         return predictor is None or predictor.joined(self.families) == self.joined
 
     def given_to(self, request: JobRequest) -> Known:
-        """Return it as the answer to another request, which no decision tells from its own."""
+        """Return this as the answer to another request that no decision distinguishes from its own."""
         decision = msgspec.structs.replace(self.answer.decision, request=request)
         return msgspec.structs.replace(self, answer=msgspec.structs.replace(self.answer, decision=decision))
 
 
 class Latest:
-    """So many of the answers that were given or looked at last."""
+    """A bounded number of answers: those given or looked up most recently."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._known: OrderedDict[Hashable, Known] = OrderedDict()
 
     def find(self, seen: Hashable, predictor: Predictor | None, now_s: float) -> Known | None:
-        """Return what is known of it, where that still holds."""
+        """Return the answer stored under `seen`, if it still holds."""
         known = self._known.get(seen)
         if known is None or not known.holds(predictor, now_s):
             return None
@@ -67,30 +67,30 @@ class Latest:
         return known
 
     def keep(self, seen: Hashable, known: Known) -> None:
-        """Remember an answer, behind all others, also where an old one holds no more."""
+        """Remember an answer as the most recent one, also in place of one that no longer holds."""
         self._known.pop(seen, None)
         self._known[seen] = known
         if len(self._known) > self._most:
             self._known.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all answers."""
         self._known.clear()
 
 
 class Remembered:
-    """The latest answers: but for id and time, a decision depends on submission, input, model and site alone.
+    """The latest answers. Except for its id and time, a decision depends only on submission, input, model and site.
 
-    What a model knows of a family changes as its jobs end: an answer holds until the next of them joins. What it knows
-    of accounts and partitions changes all the time, and little: that may be as old as HOLDS_S.
+    What a model knows of a family changes as the family's jobs end: an answer holds until the next of them is added.
+    What it knows of accounts and partitions changes all the time, but little: that may be as old as HOLDS_S.
     """
 
     def __init__(self, decide: Decide, most: int = MOST) -> None:
         self._decide = decide
-        # By the whole submission and the size of its input (MiB), which changes while its script does not.
+        # By the whole submission and the size of its input (MiB), which may change while the script does not.
         self._same = Latest(most)
         self._alike = Latest(most)
-        # Where the latest answer goes, and by what it is found there, until `settle`.
+        # Where `settle` will store the latest answer, and under which key.
         self._unsettled: list[tuple[Latest, Hashable, Known]] = []
         self._of: tuple[Predictor | None, SiteFacts | None] = (None, None)
 
@@ -117,7 +117,7 @@ class Remembered:
             found = self._alike.find(alike, predictor, now_s)
             if found is None:
                 answer = self._decide(submission, request, predictor, facts, decision_id, now_s)
-                # One whose comment has a word of its own never comes again.
+                # A submission with a decision's word in its comment is unique: it never comes again.
                 if not answer.decision.via:
                     decided = Known.of(answer, predictor)
                     self._unsettled = [(self._same, seen, decided), (self._alike, alike, decided)]
@@ -128,7 +128,7 @@ class Remembered:
         return msgspec.structs.replace(known.answer, decision=decision)
 
     def settle(self) -> None:
-        """Remember the latest answer: the next one does that first, unless it was done while nobody waited."""
+        """Remember the latest answer: the next call does this first, unless it was done before, while nobody waited."""
         for latest, seen, known in self._unsettled:
             latest.keep(seen, known)
         self._unsettled = []
@@ -142,8 +142,8 @@ class Remembered:
         now_s: float,
         input_mib: float | None = None,
     ) -> Answer:
-        """Go all the way of a submission that was never seen, wherever it may end, and remember nothing."""
-        # What is new is read and worked out, where what the latest submission said would be found.
+        """Do all that a submission needs that was never seen, wherever it would end, and remember nothing."""
+        # Clears caches that would hold what the latest submission said: new text has to be read and computed.
         without_numbers.cache_clear()
         read_floors.cache_clear()
         read_name.__wrapped__(submission.name)
@@ -158,10 +158,10 @@ class Remembered:
 
 
 def what_is_seen(submission: Submission, request: JobRequest, predictor: Predictor | None) -> Hashable:
-    """Return all of a submission that its decision may depend on; `request` is the same as models see it.
+    """Return all of a submission that its decision may depend on; `request` is the same as the models see it.
 
-    Families, rollouts and brakes go by normal names, and so do the words for users; a script counts by its signature,
-    which may depend on the name as it was given (models/past/families.py), and by what it fixes.
+    Families, rollouts and brakes go by normalised names, and so does the message for the user. A script counts by its
+    signature, which may depend on the name as it was given (models/past/families.py), and by what it fixes.
     """
     sees_limit = predictor is not None and predictor.sees_limit(request)
     return (

@@ -1,4 +1,4 @@
-"""The socket: takes lines, gives lines. Every failure here means silence, and silence leaves the job alone."""
+"""The service's socket: it takes lines and returns lines. Any failure means silence, which leaves the job alone."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from slurm_plugin.service.reloading import Groups, Hangups
 
 log = logging.getLogger(__name__)
 
-# One readlink beside the loop; what is new is loaded and in use within a second of its promotion.
+# One readlink, in a thread; a new model is loaded and in use within a second of its promotion.
 MODEL_CHECK_S = 0.2
 FACTS_CHECK_S = 5.0
-# One stat: a brake that is pulled or let go elsewhere holds within as much.
+# One stat: a brake that another process pulls or releases takes effect within this time.
 BRAKES_CHECK_S = 0.2
 BACKLOG = 256
-# Of a Unix socket's path, by the kernel.
+# The kernel's limit for the path of a Unix socket.
 MOST_PATH_BYTES = 107
-# Who works beside the loop gives way to an answer after so long. Python's own 5 ms are a fifth of the hook's deadline,
-# and an answer takes the interpreter back three times: after waiting, reading and sending.
+# Other threads give way to an answer after this long. Python's own 5 ms are a fifth of the hook's deadline, and an
+# answer takes the interpreter back three times: after waiting, reading and sending.
 GIVE_WAY_S = 0.0005
-# Twice what the hook waits: who has asked by the time of the stop is answered.
+# Twice what the hook waits: whatever has been asked by the time of the stop is answered.
 GRACE_S = 0.05
-# Of the loop, where this machine was busy meanwhile: to let in, to hear and to answer takes three.
+# Turns of the loop, if this machine was busy meanwhile: accepting, reading and answering take three.
 LAST_TURNS = 10
 
 
 def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.socket:
-    """Return a listening socket at `path`, which the configuration has under `key`; a dead service's is replaced.
+    """Return a listening socket at `path`, the value of the setting `key`; replaces the socket of a dead service.
 
-    Raises ServiceError where a service answers there already, or the folder cannot be written.
+    Raises ServiceError if a service answers there already, or the folder cannot be written to.
     """
     if len(os.fsencode(path)) > MOST_PATH_BYTES:
         raise ServiceError(f"cannot listen on {path}: it has more than {MOST_PATH_BYTES} bytes; set {key}")
@@ -59,7 +59,7 @@ def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.so
         path.parent.mkdir(parents=True, exist_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
-            # EAGAIN: its queue is full, so there is one behind it that is busy or stuck.
+            # EAGAIN: its queue is full, so the service behind it runs, but is busy or stuck.
             if path.exists() and probe.connect_ex(str(path)) in (0, errno.EAGAIN):
                 raise ServiceError(f"the socket {path} is taken by a running service; stop that one first")
         if path.exists() and not path.is_socket():
@@ -72,7 +72,7 @@ def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.so
             undo.callback(draft.unlink, missing_ok=True)
             draft.chmod(mode)
             server.listen(BACKLOG)
-            # Whoever sees it can connect, and only who may can see more than its name.
+            # Anyone who sees it can connect, and only those with access to the folder see more than its name.
             draft.rename(path)
             undo.pop_all()
     except OSError as error:
@@ -86,16 +86,16 @@ def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.so
 
 
 def remove_socket(path: Path, own: os.stat_result) -> None:
-    """Remove a socket unless another one than our `own` lies there: that of a service which took our place."""
+    """Remove a socket unless it is no longer our `own`, but that of a service which has taken our place."""
     with contextlib.suppress(OSError):
         if os.path.samestat(path.stat(), own):
             path.unlink()
 
 
 async def serve(config: Config, load: Callable[[], Config]) -> None:
-    """Answer until SIGTERM or SIGINT; raises ServiceError where the service cannot start.
+    """Answer until SIGTERM or SIGINT; raises ServiceError if the service cannot start.
 
-    At SIGHUP it goes on by the configuration that `load` reads then.
+    At SIGHUP it continues with the configuration that `load` then returns.
     """
     hangups = Hangups(load)
     model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
@@ -138,7 +138,7 @@ async def serve(config: Config, load: Callable[[], Config]) -> None:
         )
     finally:
         remove_socket(path, own)
-        # Whoever has connected, or is about to be let in, is still answered; the next one finds nothing.
+        # Clients that have connected, or are about to be accepted, are still answered; later ones find no socket.
         await asyncio.sleep(GRACE_S)
         for _ in range(LAST_TURNS):
             await asyncio.sleep(0)
@@ -152,7 +152,7 @@ async def serve(config: Config, load: Callable[[], Config]) -> None:
 
 
 async def until_stopped(*works: Coroutine[object, object, object]) -> None:
-    """Wait for SIGTERM or SIGINT, and meanwhile do all these works, none of which should end."""
+    """Wait for SIGTERM or SIGINT, and run all these works meanwhile, none of which should end."""
     sys.setswitchinterval(GIVE_WAY_S)
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -162,7 +162,7 @@ async def until_stopped(*works: Coroutine[object, object, object]) -> None:
         *(asyncio.create_task(work) for work in works),
     ]
     try:
-        # A task that fails ends the service: restarted, it has them all again; until then jobs pass unchanged.
+        # A task that fails ends the service. Restarted, it has all tasks again; until then jobs pass unchanged.
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in ended:
             task.result()
@@ -172,7 +172,7 @@ async def until_stopped(*works: Coroutine[object, object, object]) -> None:
 
 
 async def every(pause_s: float, refresh: Callable[[], None]) -> None:
-    """Refresh now and from time to time, beside the loop, so that answers go on."""
+    """Call `refresh` now and every `pause_s` seconds, in a thread, so that answers go on."""
     while True:
         await asyncio.to_thread(refresh)
         await asyncio.sleep(pause_s)
