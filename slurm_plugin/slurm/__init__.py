@@ -1,1 +1,1 @@
-"""The one way from us to Slurm's commands about the cluster's state and limits."""
+"""The only way from this package to Slurm's commands about the cluster's state and limits."""

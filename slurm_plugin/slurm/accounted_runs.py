@@ -1,7 +1,7 @@
-"""What only accounting tells of runs that failed: what sacct is asked of each, and what its answer makes of it. Pure.
+"""What only accounting knows of runs that failed: what to ask sacct about each, and how to use the answer. Pure.
 
-All of a round that are asked the same are asked of in one call: of many that wait after a node has failed a call each
-takes longer than Slurm lets them wait.
+All runs of a round with the same question share one call. When many wait after a node has failed, a call for each
+would take longer than Slurm lets them wait.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ LEAST_MEASURED_S = 10
 
 
 class Question(NamedTuple):
-    """What sacct is asked (its options; the first column is JobIDRaw), and what it makes of a run, by its own lines.
+    """What sacct is asked (its options; the first column is JobIDRaw), and what its lines of a run make of the run.
 
-    Where accounting is silent there are no lines, and the run stays as slurmctld tells it.
+    If accounting is silent there are no lines, and the run stays as slurmctld shows it.
     """
 
     options: tuple[str, ...]
@@ -30,7 +30,7 @@ class Question(NamedTuple):
 
 
 def question_of(run: Failed) -> Question | None:
-    """Return what accounting is to be asked of a run; None where slurmctld tells all that counts."""
+    """Return what to ask accounting about a run; None if slurmctld knows all that matters."""
     token = find_token(run.job.admin_comment)
     if token is None:
         return None
@@ -45,7 +45,7 @@ def question_of(run: Failed) -> Question | None:
 
 
 def lines_by_job(text: str) -> Mapping[int, list[str]]:
-    """Return the lines of an answer by the job that each, or whose step, it tells of."""
+    """Return the lines of an answer by the job that they, or their steps, belong to."""
     found: dict[int, list[str]] = {}
     for line in text.splitlines():
         job = line.partition("|")[0].partition(".")[0]
@@ -61,15 +61,15 @@ def with_steps(run: Failed, lines: Sequence[str]) -> Failed:
 
 
 def with_last_steps(run: Failed, lines: Sequence[str]) -> Failed:
-    """Return a run with the codes of its own steps, from `step id|exit code` lines; unchanged where they tell none."""
+    """Return a run with the codes of its own steps, from `step id|exit code` lines; unchanged if there are none."""
     codes = tuple(code for step, _, code in _told(lines) if "." in step and code)
     return msgspec.structs.replace(run, exit_codes=(run.exit_codes[0], *codes)) if codes else run
 
 
 def with_earlier_runs(run: Failed, lines: Sequence[str]) -> Failed:
-    """Return a job that was queued again with what became of the steps of all its runs, from `step id|state` lines.
+    """Return a requeued job with how the steps of all its runs ended, from `step id|state` lines.
 
-    slurmctld keeps the code of an srun that was killed, and none of a script that is queued again while it runs.
+    slurmctld keeps the code of an srun that was killed, but not that of a script that is requeued while it runs.
     """
     killed = any(state == "OUT_OF_MEMORY" for _, _, state in _told(lines))
     return _with_code(run, KILLED_FOR_MEMORY if killed else None)
@@ -78,9 +78,10 @@ def with_earlier_runs(run: Failed, lines: Sequence[str]) -> Failed:
 def with_busy_share(run: Failed, lines: Sequence[str]) -> Failed:
     """Return a run with the share of its CPUs that was busy, from `job id|CPU time|seconds|CPUs` lines.
 
-    Of a run of some seconds the rounding of these tells more than its CPUs; and 0 s is what nobody measured.
+    Short runs are left out: in a run of a few seconds the rounding of these figures matters more than its CPUs. 0 s
+    means that nothing was measured.
     """
-    # Of a job without its steps sacct adds up no CPU time, so that lines of steps are there, too.
+    # sacct adds up no CPU time for a job unless its steps are listed, so there are lines of steps too.
     for job, cpu_time, elapsed_s, cpus in (line.split("|") for line in lines if line.count("|") == 3):
         cpu_s, held_s = parse_duration_s(cpu_time) or 0.0, (whole(elapsed_s) or 0) * (whole(cpus) or 0)
         if "." not in job and cpu_s and held_s and (whole(elapsed_s) or 0) >= LEAST_MEASURED_S:
@@ -89,9 +90,9 @@ def with_busy_share(run: Failed, lines: Sequence[str]) -> Failed:
 
 
 def may_be_of_an_earlier_run(run: Failed) -> bool:
-    """Whether the highest code of its steps, by which it was killed, may be that of a run before the last one.
+    """Whether the highest code of its steps, by which it was killed, may come from a run before the last one.
 
-    slurmctld keeps it when a job is queued again, as after a preemption, in which steps are killed (seen on 22.05).
+    slurmctld keeps it when a job is requeued, as after a preemption, in which steps are killed (seen on 22.05).
     """
     own, *of_steps = run.exit_codes
     return (

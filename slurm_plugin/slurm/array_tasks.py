@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# One after another or so many apart: 3, 1-9 or 1-9:2.
+# A single task, a range, or a range with a step: 3, 1-9 or 1-9:2.
 _TASKS = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?(?::(\d{1,10}))?", re.ASCII)
 
 
 def count_tasks(text: str) -> int:
-    """Return how many tasks `1-9:2,12%5` is; 1 where it names none."""
+    """Return how many tasks `1-9:2,12%5` is; 1 if it names none."""
     return max(1, sum(len(span) for span in _task_spans(text)))
 
 
@@ -20,7 +20,7 @@ def task_within(task: int, text: str) -> bool:
 
 
 def _task_spans(text: str) -> Iterator[range]:
-    """Yield the tasks of each part; none of what Slurm would not write, such as a number that it cannot hold."""
+    """Yield the tasks of each part; none for what Slurm would not write, such as a number that it cannot hold."""
     for part in text.partition("%")[0].split(","):
         if span := _TASKS.fullmatch(part):
             low, high, step = span.groups()

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Mapping
 
 from slurm_plugin.slurm.gpu_fields import gpus_by_type
 
-# Constraints of placement that a record has no field for, each with what it says where there is none.
+# Constraints of placement for which a record has no field, each with the values that mean none.
 _OTHER = {
     "ReqNodeList": ("(null)",), "ExcNodeList": ("(null)",), "Features": ("(null)",), "ClusterFeatures": ("(null)",),
     "Licenses": ("(null)",), "Contiguous": ("0",), "CoreSpec": ("*",), "ThreadSpec": (),
     "ReqB:S:C:T": ("0:0:*:*", "*:*:*:*"), "NtasksPerN:B:S:C": ("0:0:*:*", "0:0:*:1", "*:*:*:*"),
     "MinTmpDiskNode": ("0",), "Socks/Node": ("*",),
-    # Nodes that only its own user's jobs share, or those of its MCS label.
+    # Nodes shared only among its own user's jobs, or those with its MCS label.
     "OverSubscribe": ("OK", "NO", "YES"), "Exclusive": ("NO", "NODE"),
 }  # fmt: skip
-# What else a job asks for, `gres:gpu:2,gres/shard=1`: of this its CPUs and GPUs are told otherwise.
+# What else a job asks for, `gres:gpu:2,gres/shard=1`; the CPUs and GPUs among it are read elsewhere.
 _TRES_PER = ("TresPerJob", "TresPerNode", "TresPerSocket", "TresPerTask")
 _TOLD = frozenset({"", "cpu", "mem", "gpu"})
 _GRES_NAME = re.compile(r"(?:gres[:/])?([^:=,]*)", re.ASCII)
@@ -32,7 +32,7 @@ def asked_gpus(texts: Mapping[str, str], nodes: int, tasks: int) -> Counter[str]
 
 
 def counted_gpus(listed: str, counted: int | None, asked: Counter[str]) -> int:
-    """Return a job's GPUs: as they are listed; where the site accounts for some types alone, or for none, as asked."""
+    """Return a job's GPUs as listed or, if the site accounts for only some types or for none, as asked for."""
     all_count = "gres/gpu=" in listed
     return counted if counted is not None and all_count else max(counted or 0, asked.total())
 
@@ -47,7 +47,7 @@ def constraints(words: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def asked_else(texts: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what stands among the texts of users: GRES other than GPUs, and how few switches it may span."""
+    """Return what is among the texts of users: GRES other than GPUs, and how few switches the job may span."""
     asked = [part for key in _TRES_PER for part in texts.get(key, "").split(",")]
     switches = texts.get("Switches")
     return (*other_gres(asked), *([f"Switches={switches}"] if switches else ()))
@@ -56,7 +56,8 @@ def asked_else(texts: Mapping[str, str]) -> tuple[str, ...]:
 def types_in(listed: Mapping[str, int], asked: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     """Return how many of each type a job was given or asks for; a list lacks types that are not accounted for.
 
-    What waits is not listed right: 26.05 says `gres/gpu:a100=3` of `--gres=gpu:3` where no other type is accounted for.
+    The list is wrong for waiting jobs: 26.05 says `gres/gpu:a100=3` for `--gres=gpu:3` if no other type is accounted
+    for.
     """
     names = dict.fromkeys(name for name in (*listed, *asked) if name)
     return tuple((name, max(listed.get(name, 0), asked.get(name, 0))) for name in names)

@@ -1,4 +1,4 @@
-"""Which account and QOS a job gets that names none: the hook is told by slurmctld, everybody else must ask slurmdbd."""
+"""Which account and QOS a job gets that names none. slurmctld shows the hook; anything else must ask slurmdbd."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FORMAT = "format=DefaultAccount,Account,Partition,DefaultQOS"
 
 
 class Association(msgspec.Struct, frozen=True):
-    """A user's right to use an account; `partition` is '' where it holds in all."""
+    """A user's right to use an account; `partition` is '' if it applies to all."""
 
     default_account: str
     account: str
@@ -21,7 +21,7 @@ class Association(msgspec.Struct, frozen=True):
 
 
 def read_associations(user: str) -> list[Association]:
-    """Return a user's associations on this cluster; SlurmError where sacctmgr or scontrol does not answer."""
+    """Return a user's associations on this cluster; raises SlurmError if sacctmgr or scontrol does not answer."""
     name = parse_cluster_name(run("scontrol", "show", "config"))
     cluster = [f"cluster={name}"] if name else []
     words = ("sacctmgr", "--noheader", "--parsable2", "show", "user", "withassoc", _FORMAT, "where")
@@ -29,13 +29,13 @@ def read_associations(user: str) -> list[Association]:
 
 
 def parse_associations(text: str) -> list[Association]:
-    """Read `default account|account|partition|default QOS` lines; others are left out."""
+    """Read `default account|account|partition|default QOS` lines; others are ignored."""
     rows = (line.split("|") for line in text.splitlines())
     return [Association(*row) for row in rows if len(row) == len(Association.__struct_fields__)]
 
 
 def with_defaults(submission: Submission, associations: list[Association]) -> Submission:
-    """Return the submission with the account and the QOS that slurmctld would give it where it names none."""
+    """Return the submission with the account and QOS that slurmctld would give it if it names none."""
     account = submission.account or next((one.default_account for one in associations), "")
     own = [one for one in associations if one.account == account.lower()]
     fitting = [one for one in own if one.partition == submission.partition]

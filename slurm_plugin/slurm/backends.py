@@ -1,4 +1,4 @@
-"""Which backend of the queue is used: pyslurm where it imports, else Slurm's own commands."""
+"""Chooses the backend of the queue: pyslurm if it imports, else Slurm's own commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 
 
 def open_queue(name: Literal["auto", "scontrol", "pyslurm"]) -> ScontrolQueue:
-    """Return a backend; SlurmError where pyslurm is asked for and does not import."""
+    """Return a backend; raises SlurmError if pyslurm is asked for and does not import."""
     if name == "scontrol":
         return ScontrolQueue()
     complaint = why_no_pyslurm()
@@ -25,10 +25,10 @@ def open_queue(name: Literal["auto", "scontrol", "pyslurm"]) -> ScontrolQueue:
 
 
 def why_no_pyslurm() -> str:
-    """Say why pyslurm does not import, '' where it does.
+    """Return why pyslurm does not import, '' if it does.
 
     It is tried in another process: without a slurm.conf, libslurm does not fail but ends the process that loads it.
-    Python looks in the folder that `-c` runs in first, and that may be anybody's: so it runs in `/`.
+    That process runs in `/`: with `-c`, Python first looks in the current folder, which may be anybody's.
     """
     tried = subprocess.run(
         (sys.executable, "-c", "import pyslurm"),

@@ -1,7 +1,7 @@
-"""What scontrol and sprio print of nodes, partitions, reservations, terms and priorities, as the queue's words. Pure.
+"""Reads what scontrol and sprio print about nodes, partitions, reservations, settings and priorities. Pure.
 
-No user's text stands in any of it: they are words of administrators, and numbers. What an administrator gives as a
-reason or comment may look like others of Slurm's, but comes behind them.
+None of it holds text of a user, only numbers and the words of administrators. What an administrator gives as a reason
+or comment may look like other words of Slurm's, but comes after them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _COUNTED = re.compile(r"jobs|cpu|node|billing|gres/gpu(:.+)?")
 # A node that is powered down is not away: Slurm wakes it for a job.
 _AWAY = AWAY | {"REBOOT_ISSUED", "UNKNOWN"}
 _NOTHING = ("(null)", "N/A", "")
-# What sprio is asked for. Its normalized priority is below 1, but for a job whose priority was set directly it prints
-# that; where such a job may go to several partitions, 22.05 prints the lowest SiteFactor there is.
+# What sprio is asked for. Its normalized priority is below 1, except that a priority that was set directly is printed
+# as it is; for such a job that may go to several partitions, 22.05 prints the lowest possible SiteFactor.
 SPRIO_FORMAT = "%i|%S|%f|%y"
 _NO_SITE_FACTOR = -(2**31)
 # What sacctmgr is asked for.
@@ -56,7 +56,7 @@ _QOS_FIELDS = len(QOS_FORMAT.split(","))
 
 
 class Factors(msgspec.Struct, frozen=True, gc=False):
-    """A waiting job's SiteFactor and fair-share factor (0 to 1); `fixed` where its priority was set directly."""
+    """A waiting job's SiteFactor and fair-share factor (0 to 1); `fixed` if its priority was set directly."""
 
     site: int
     fair_share: float
@@ -64,7 +64,7 @@ class Factors(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_node_states(text: str) -> tuple[NodeState, ...]:
-    """Read `scontrol --oneliner show node`; what is not there yet is left out."""
+    """Read `scontrol --oneliner show node`; nodes that do not exist yet are left out."""
     found = []
     for words in _records(text, "NodeName"):
         states = states_of(words)
@@ -90,9 +90,10 @@ def parse_node_states(text: str) -> tuple[NodeState, ...]:
 
 
 def parse_partition_states(text: str, parameters: str | None = None) -> tuple[PartitionState, ...]:
-    """Read `scontrol --oneliner show partition`; jobs start in one that is UP, or DRAIN: it takes no new ones.
+    """Read `scontrol --oneliner show partition`.
 
-    `parameters` are the cluster's SelectTypeParameters.
+    Jobs start in a partition that is UP or DRAIN; the latter accepts no new ones. `parameters` are the cluster's
+    SelectTypeParameters.
     """
     return tuple(
         PartitionState(
@@ -118,7 +119,7 @@ def parse_partition_states(text: str, parameters: str | None = None) -> tuple[Pa
 
 
 def parse_association_states(text: str) -> tuple[AssociationState, ...]:
-    """Read sacctmgr's ASSOCIATIONS_FORMAT; MaxJobs of a user is what he has by the accounts above him, too."""
+    """Read sacctmgr's ASSOCIATIONS_FORMAT; a user's MaxJobs includes what the accounts above the user set."""
     rows = (line.split("|") for line in text.splitlines())
     return tuple(
         AssociationState(
@@ -137,7 +138,7 @@ def parse_association_states(text: str) -> tuple[AssociationState, ...]:
 
 
 def parse_budgets(text: str) -> dict[str, dict[str, int]]:
-    """Read `scontrol --oneliner show assoc_mgr`: how many minutes are left of budgets, by whose they are."""
+    """Read `scontrol --oneliner show assoc_mgr`: how many minutes are left of budgets, by the owner of each."""
     found = {}
     for words in map(words_of, text.splitlines()):
         minutes = {
@@ -169,12 +170,12 @@ def _whose(words: Mapping[str, str]) -> str:
 
 
 def parents_of(associations: Iterable[AssociationState]) -> dict[str, str]:
-    """Return the account above each."""
+    """Return the account above each account."""
     return {one.account: one.parent for one in associations if one.parent and not one.user}
 
 
 def _at_a_time(tres: str, run_minutes: str, jobs: str) -> dict[str, int]:
-    """Return how much jobs may have at a time of what can be counted, memory in MiB; what is no limit is left out."""
+    """Return how much of each countable resource jobs may have at a time, memory in MiB; no limit, no entry."""
     found = {"jobs": whole(jobs), **_tres_amounts(tres)}
     found |= {f"{name}{RUN_MINUTES}": most for name, most in _tres_amounts(run_minutes).items()}
     return {name: most for name, most in found.items() if most is not None}
@@ -208,9 +209,9 @@ def _reservation(words: dict[str, str]) -> ReservedNodes:
 
 
 def parse_licences(text: str) -> dict[str, int]:
-    """Read `scontrol --oneliner show licenses`: how many of each jobs may have at a time, but those that are reserved.
+    """Read `scontrol --oneliner show licenses`: how many of each jobs may have at a time, without reserved ones.
 
-    Of those that a server elsewhere gives out, too, what others have is not among the free ones.
+    For licences that a server elsewhere hands out, those that others use do not count as free either.
     """
     counts = {
         words["LicenseName"]: [int(_number(words.get(name, "0"))) for name in ("Used", "Free", "Reserved")]
@@ -252,13 +253,13 @@ def parse_terms(text: str) -> SchedulerTerms:
         counts_from_s=_number(words.get("BOOT_TIME", "")),
         counts_each_s=parse_duration_s(words.get("PriorityCalcPeriod", "")) or 0.0,
         again_s=_again_s(_listed(words.get("AuthInfo", ""))),
-        # Earlier releases take MaxTRESRunMinsPU and PA, and do not look at them.
+        # Earlier releases accept MaxTRESRunMinsPU and PA, but do not enforce them.
         counts_for_each=parse_release(words.get("SLURM_VERSION", "0.0")) >= (24, 5),
     )
 
 
 def _again_s(auth_info: Iterable[str]) -> float:
-    """Return how long slurmctld lets a job wait that it has queued again: until its credential has expired."""
+    """Return how long slurmctld makes a requeued job wait (seconds): until its credential has expired."""
     told = (one.partition("=") for one in auth_info)
     found = [_number(value) for name, _, value in told if name == "cred_expire"]
     return found[0] if found and found[0] > 0 else AGAIN_S
@@ -270,7 +271,7 @@ def _tres_weights(text: str) -> dict[str, float]:
 
 
 def parse_qos_states(text: str) -> dict[str, QosState]:
-    """Read sacctmgr's QOS_FORMAT; a QOS without a mode has `cluster` there."""
+    """Read sacctmgr's QOS_FORMAT; it shows `cluster` for a QOS without a mode."""
     found = {}
     for row in (line.split("|") for line in text.splitlines()):
         if len(row) != _QOS_FIELDS:
@@ -296,14 +297,14 @@ def _mode(text: str) -> str:
 
 
 def parse_cluster_name(text: str) -> str:
-    """Read the cluster's name in `scontrol show config`; '' where it stands nowhere."""
+    """Read the cluster's name in `scontrol show config`; '' if it is not there."""
     return config_words(text).get("ClusterName", "")
 
 
 def parse_factors(text: str) -> dict[int, Factors]:
     """Read sprio's SPRIO_FORMAT; a job that may go to several partitions has a line for each, with the same factors.
 
-    What is no such line is left out.
+    Other lines are ignored.
     """
     found: dict[int, Factors] = {}
     for line in text.splitlines():
@@ -316,12 +317,12 @@ def parse_factors(text: str) -> dict[int, Factors]:
 
 
 def _number(text: str) -> float:
-    """Return what Slurm writes as a number; 0 for `Unknown` and the like."""
+    """Return a number as Slurm writes it; 0 for `Unknown` and the like."""
     return float(text) if _NUMBER.match(text) else 0.0
 
 
 def _minutes_s(text: str) -> float | None:
-    """Return a number of minutes; infinite for `UNLIMITED`, None where there is none."""
+    """Return a number of minutes in seconds; infinite for `UNLIMITED`, None if there is none."""
     if text == "UNLIMITED":
         return math.inf
     minutes = whole(text)
@@ -329,13 +330,13 @@ def _minutes_s(text: str) -> float | None:
 
 
 def _span_s(text: str) -> float:
-    """Return a span of time; infinite for `UNLIMITED`, and where there is none."""
+    """Return a span of time in seconds; infinite for `UNLIMITED`, and if there is none."""
     seconds = parse_duration_s(text)
     return math.inf if seconds is None else seconds
 
 
 def _site_factor_plugin(name: str) -> str:
-    """22.05 says `site_factor/none` or `(null)` where later releases say nothing."""
+    """Return the plugin's name; '' for `site_factor/none` and `(null)`, which 22.05 prints for none."""
     return "" if name in _NOTHING or name.endswith("/none") else name
 
 
@@ -347,7 +348,7 @@ def _records(text: str, key: str) -> Iterator[dict[str, str]]:
 
 
 def _named(value: str) -> tuple[str, ...]:
-    """Return the names that a partition lists; none where it takes, or denies, all alike."""
+    """Return the names that a partition lists; none if it accepts, or denies, all alike."""
     return () if value.upper() in ("ALL", "NONE") else _listed(value)
 
 

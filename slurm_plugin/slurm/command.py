@@ -10,16 +10,17 @@ from accounting.errors import SlurmError
 from accounting.slurm.environment import slurm_environment
 
 PATIENCE_S = 5.0
-# A time without its zone comes twice in the hour after summer time, and its caller may want times in a form of his own.
+# A time without its zone occurs twice in the hour after summer time, and the caller's environment may set another
+# format.
 UNIX_TIMES = {"SLURM_TIME_FORMAT": "%s"}
-# The last of what `scontrol show config` prints, of each controller.
+# The end of what `scontrol show config` prints, for each controller.
 _PING_LOST = re.compile(r"^Slurmctld\(\w+\) at \S+ is DOWN$", re.MULTILINE)
 _DENIED = "Access/permission denied"
 _HIDDEN = "slurm.conf (PrivateData) hides that from this user: run this as SlurmUser or an operator"
 
 
 def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, str] | None = None) -> str:
-    """Run one of Slurm's commands and return its stdout; SlurmError where it is missing, fails or hangs.
+    """Run one of Slurm's commands and return its stdout; raises SlurmError if it is missing, fails or hangs.
 
     `variables` are set in its environment (accounting/slurm/environment.py).
     """
@@ -47,9 +48,9 @@ def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, s
 
 
 def _tells_all(stdout: str, stderr: str) -> bool:
-    """Whether a command that failed has told what it was asked for.
+    """Whether a command that failed still printed all that it was asked for.
 
-    `scontrol show config` asks slurmctld once more, behind all that it tells, whether it is up, and fails without a
-    word where that is not answered: as to a user whom it throttles (SlurmctldParameters=rl_enable, seen on 26.05).
+    After all its output, `scontrol show config` asks slurmctld once more whether it is up, and fails silently if that
+    is not answered: for example to a user whom it throttles (SlurmctldParameters=rl_enable, seen on 26.05).
     """
     return not stderr.strip() and _PING_LOST.search(stdout) is not None

@@ -1,6 +1,7 @@
-"""Dask workers that are Slurm jobs, started by dask-jobqueue and ended whatever happens. It knows nothing of training.
+"""Dask workers that are Slurm jobs, started by dask-jobqueue and ended whatever happens. Knows nothing of training.
 
-Whoever reaches a Dask scheduler can run code as its user: both sides show a certificate that is made anew each time.
+Anyone who can reach a Dask scheduler can run code as its user: both sides show a certificate that is made for each
+run.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from slurm_plugin.slurm.command import run
 if TYPE_CHECKING:
     from dask_jobqueue import SLURMCluster
 
-# Our own request is known to be right, and a worker that is gone shall not come back.
+# Our own request is known to be right, and a worker that is gone must not come back.
 OPTIONS = ("--no-requeue", "--comment=rightsize=off")
-# How often the queue is looked at while workers are waited for.
+# Seconds between looks at the queue while workers are waited for.
 LOOK_S = 5
-# A worker whose scheduler is gone ends itself after so long, also where nobody could end it any more.
+# A worker whose scheduler is gone ends itself after this many seconds, also if nothing else could end it any more.
 ORPHANED_S = 60
 CLOSE_S = 30
 WAITING = frozenset({"PENDING", "CONFIGURING", "RUNNING", "REQUEUED", "SUSPENDED"})
@@ -43,9 +44,9 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def slurm_workers(settings: TrainDask, note: Callable[[str], None]) -> Iterator[Client]:
-    """Hand out a client of workers that all run; when it is done with, or fails, their jobs are ended.
+    """Hand out a client of workers that all run; their jobs are ended when the caller is done, or fails.
 
-    Raises SlurmError where sbatch would not take them, or they do not all run within `start_timeout_s`.
+    Raises SlurmError if sbatch would not accept them, or they do not all run within `start_timeout_s`.
     """
     name = f"rightsizer-dask-{secrets.token_hex(4)}"
     with ExitStack() as stack:
@@ -66,7 +67,10 @@ def slurm_workers(settings: TrainDask, note: Callable[[str], None]) -> Iterator[
 def _folder(parent: str) -> tempfile.TemporaryDirectory[str]:
     try:
         return tempfile.TemporaryDirectory(prefix=".rightsizer-dask-", dir=Path(parent).expanduser())
-    except (OSError, RuntimeError) as error:  # the latter: who we are, or whom `~name` names, has no home
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # the latter: our user, or the one that `~name` names, has no home
         reason = error.strerror if isinstance(error, OSError) else error
         raise SlurmError(
             f"cannot write to {parent}: {reason}; set train.dask.shared_directory to a folder that all nodes see"
@@ -86,13 +90,13 @@ def _scheduler(settings: TrainDask, name: str, folder: Path) -> SLURMCluster:
 
 
 def _close(cluster: SLURMCluster) -> None:
-    """End scheduler and jobs. What fails must not cost what was trained: the jobs are cancelled by name next."""
+    """End scheduler and jobs. A failure must not cost what was trained: the jobs are cancelled by name next."""
     with suppress(DaskTimeoutError, OSError, RuntimeError):
         cluster.close(timeout=CLOSE_S)
 
 
 def _options(settings: TrainDask, name: str, folder: Path) -> dict[str, Any]:
-    """Return what dask-jobqueue is told, also where a user's own Dask files could say otherwise."""
+    """Return the options for dask-jobqueue, including those that a user's own Dask files could set otherwise."""
     # Its web pages ask for no certificate.
     scheduler: dict[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     if settings.scheduler_host:
@@ -111,7 +115,8 @@ def _options(settings: TrainDask, name: str, folder: Path) -> dict[str, Any]:
         "walltime": f"{settings.wall_s // 60}:{settings.wall_s % 60:02}",
         "job_extra_directives": [*settings.directives, *OPTIONS],
         "job_script_prologue": [],
-        # A worker that Dask restarts, or pauses for its memory, would be waited for; Slurm's own limit ends it instead.
+        # A worker that Dask restarts, or pauses for its memory, would be waited for; Slurm's own limit ends it
+        # instead.
         "nanny": False,
         "worker_extra_args": ["--memory-limit", "0", "--no-dashboard"],
         "death_timeout": ORPHANED_S,
@@ -120,13 +125,13 @@ def _options(settings: TrainDask, name: str, folder: Path) -> dict[str, Any]:
         "security": _credentials(folder),
         "protocol": "tls://",
         "log_directory": str(folder),
-        # What goes wrong is an error of ours, in one line.
+        # A failure becomes one of our errors, in one line.
         "silence_logs": logging.CRITICAL,
     }
 
 
 def _credentials(folder: Path) -> Security:
-    """Write a certificate for this training into a folder that is its user's alone."""
+    """Write a certificate for this training into a folder that only its user can read."""
     made = Security.temporary()
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     for file, content in ((certificate, made.tls_client_cert), (key, made.tls_client_key)):
@@ -142,7 +147,7 @@ def _credentials(folder: Path) -> Security:
 
 
 def _try_out(script: str, folder: Path) -> None:
-    """Let sbatch say what is wrong with a worker's job; dask-jobqueue would not tell."""
+    """Let sbatch say what is wrong with a worker's job; dask-jobqueue would not."""
     file = folder / "worker.sh"
     file.write_text(script, encoding="utf-8")
     try:
@@ -155,7 +160,7 @@ def _try_out(script: str, folder: Path) -> None:
 
 
 def _wait(client: Client, settings: TrainDask, name: str, folder: Path) -> None:
-    """Wait until all workers are there; say what the queue says of them where they are not."""
+    """Wait until all workers are there; if they do not come, report what the queue says of them."""
     deadline = time.monotonic() + settings.start_timeout_s
     while True:
         left_s = deadline - time.monotonic()
@@ -176,7 +181,7 @@ def _wait(client: Client, settings: TrainDask, name: str, folder: Path) -> None:
 
 
 def _queue(name: str) -> list[str]:
-    """Return a line for each job of ours, also ended ones: id, state and reason. A silent slurmctld knows of none."""
+    """Return a line (id, state, reason) for each job of ours, ended ones included; none if slurmctld is silent."""
     try:
         said = run("squeue", "--noheader", "--states=all", f"--name={name}", "--format=%i %T %r")
     except SlurmError:
@@ -185,9 +190,9 @@ def _queue(name: str) -> list[str]:
 
 
 def _last_words(folder: Path, *, failed: bool) -> str:
-    """Return the first error that any worker wrote, or else the last line; why where `failed` ones wrote none."""
+    """Return the first error that any worker wrote, or else the last line; why, if `failed` workers wrote nothing."""
     files = sorted(folder.glob("*.err"))
-    # Slurm makes a job's log before anything of it runs.
+    # Slurm creates a job's log before anything of the job runs.
     if failed and not files:
         return f"; none of them wrote to {folder.parent}, which all nodes must see: set train.dask.shared_directory"
     logs = (file.read_text(encoding="utf-8", errors="replace") for file in files)
@@ -197,14 +202,14 @@ def _last_words(folder: Path, *, failed: bool) -> str:
 
 
 def _cancel(name: str) -> None:
-    """End every job of ours that there may still be: those too that sbatch took while the command was interrupted."""
+    """End every job of ours that may still exist, including those that sbatch accepted during an interruption."""
     with suppress(SlurmError):
         run("scancel", "--quiet", f"--name={name}")
 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let Ctrl-C, SIGTERM and SIGHUP end the command by way of what it has to put in order."""
+    """Let Ctrl-C, SIGTERM and SIGHUP end the command, but only through its cleanup."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
@@ -212,7 +217,7 @@ def _ended_by_signals() -> Iterator[None]:
         raise SystemExit(128 + number)
 
     before = {number: signal.getsignal(number) for number in ENDING}
-    # Once imported, it would answer Ctrl-C with exit code 0.
+    # Imported after ours are set, it would answer Ctrl-C with exit code 0.
     import dask_jobqueue  # noqa: F401
 
     for number in ENDING:
@@ -226,7 +231,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 @contextmanager
 def _quiet_tracker() -> Iterator[None]:
-    """Let the thread by which XGBoost's workers find each other end in silence where they are ended first."""
+    """Silence the thread by which XGBoost's workers find each other if the workers are ended first."""
     in_thread, ignored = threading.excepthook, sys.unraisablehook
 
     def is_xgboost(error: BaseException | None) -> bool:

@@ -1,8 +1,9 @@
-"""How a job that Slurm gave up, for one that failed, waits for that one again; every step may be its writer's last.
+"""How a job that Slurm has given up because another failed is made to wait for that other job again.
 
-Slurm leaves such a job in the queue, or cancels it (kill_invalid_depend, `--kill-on-invalid-dep=yes`). One that it has
-cancelled is queued again first, and held. Until its dependency is set anew Slurm may cancel it again (22.05, at its
-next look at the queue): then it is queued again once more. Whoever is cut off before that is continued by the next one.
+Slurm leaves such a job in the queue, or cancels it (kill_invalid_depend, `--kill-on-invalid-dep=yes`). A cancelled
+job is first queued again, and held. Until its dependency is set again, Slurm may cancel it again (22.05, when it next
+looks at the queue): then it is queued again once more. The writer may be interrupted at any step; the next one
+continues.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ NOT_BY_SLURM = "cancelled, and not by Slurm"
 # `--kill-on-invalid-dep`; 22.05 to 25.11 misspell it.
 _OWN_WORD = re.compile(r"^   KillO(?:n|In)InvalidDependent=(Yes|No)", re.MULTILINE)
 _KILLS = "kill_invalid_depend"
-# Each look at a job is a step too.
+# Each look at a job counts as a step too.
 _MOST_STEPS = 8
 
 
 def depend(change: Dependent, show: Callable[[int], str], update: Update, kills: Callable[[], bool]) -> str:
-    """Carry it out, or what is left of it; return why not, '' where it is done.
+    """Carry out the change, or what is left of it; return why that failed, '' if it is done.
 
-    `show` gives what scontrol shows of a job, `kills` whether the site cancels jobs whose dependency has failed.
-    SlurmError where slurmctld does not answer.
+    `show` returns what scontrol shows of a job, `kills` whether the site cancels jobs whose dependency has failed.
+    Raises SlurmError if slurmctld does not answer.
     """
     problem = before = ""
     for _ in range(_MOST_STEPS):
@@ -38,7 +39,7 @@ def depend(change: Dependent, show: Callable[[int], str], update: Update, kills:
         job = next((one for one in parse_plain(shown) if one.job_id == change.job_id), None)
         if job is None:
             return GONE
-        # Of an array Slurm also complains of what it does: the next look tells.
+        # For an array, Slurm also complains about tasks that it does change: the next look shows the truth.
         if problem and job.state == before:
             return problem
         before, target = job.state, target_of(job)
@@ -56,12 +57,12 @@ def depend(change: Dependent, show: Callable[[int], str], update: Update, kills:
 
 
 def is_killed(shown: str, job: QueuedJob, kills: Callable[[], bool]) -> bool:
-    """Whether Slurm has cancelled a job for its dependency: one that it does not kill, its user has cancelled."""
+    """Whether Slurm has cancelled a job for its dependency: if it would not, the job's user has cancelled it."""
     [block] = [block for block in records_of(shown) if block.startswith(f"JobId={job.job_id} ")][:1]
     own = _OWN_WORD.search(block)
     return own[1] == "Yes" if own else kills()
 
 
 def site_kills(config: Mapping[str, str]) -> bool:
-    """Whether the words of `scontrol show config` say that jobs whose dependency has failed are cancelled."""
+    """Whether the settings in `scontrol show config` say that jobs whose dependency has failed are cancelled."""
     return _KILLS in config.get("DependencyParameters", "").split(",")

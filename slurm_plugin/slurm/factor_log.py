@@ -1,10 +1,10 @@
-"""The files of the advisor's changes: what is ours in Slurm, and who may change it. It talks to no Slurm.
+"""The files of the advisor's changes: what is ours in Slurm, and which process may change it. It never calls Slurm.
 
     <advisor.directory>/factors.json   the state, replaced as a whole and on disk before anything is written to Slurm
     <advisor.directory>/factors.lock   held for the moment of a change
     <advisor.directory>/advisor.lock   held by the one advisor for as long as it runs, with its process id
 
-A state that is replaced as a whole is never half written; what a killed process leaves is an unused `.new` file.
+A state that is replaced as a whole is never half written; a killed process leaves at most an unused `.new` file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FactorLog:
         self._cluster = cluster
 
     def read(self) -> FactorState:
-        """Return the state; an empty one where nothing was written yet. StoreError where it cannot be used."""
+        """Return the state, empty if nothing was written yet; raises StoreError if it cannot be used."""
         path = self._folder / STATE
         try:
             state = msgspec.json.decode(path.read_bytes(), type=FactorState)
@@ -68,7 +68,7 @@ class FactorLog:
         return state
 
     def change(self, change: Callable[[FactorState], FactorState]) -> FactorState:
-        """Replace the state by what a function makes of it; it is on disk when this returns. StoreError on failure."""
+        """Replace the state by what `change` makes of it; on disk when this returns. Raises StoreError on failure."""
         with self._held(_CHANGE_LOCK):
             before = self.read()
             after = msgspec.structs.replace(change(before), cluster=self._cluster)
@@ -78,9 +78,9 @@ class FactorLog:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Be the one advisor of this folder; ServiceError, naming the other, where there is one."""
+        """Be the only advisor of this folder; raises ServiceError, naming the other process, if there is one."""
         with self._held(_ADVISOR_LOCK, wait=False) as handle:
-            # The lock holds without a number in it, as on a full disk.
+            # The lock holds even without a number in the file, as on a full disk.
             with contextlib.suppress(OSError):
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)

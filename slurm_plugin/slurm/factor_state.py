@@ -1,19 +1,19 @@
 """Which SiteFactors are ours, what they were before, and until when they may stay. Pure.
 
-A factor is written down before it is written to Slurm, so after a crash at any moment each job whose factor could be
-ours has an entry. `ours` are all the values that may be in force because of us: what was written and confirmed, what
-was about to be written, and what was ours before, since backfill may bring that back (before 26.05 it can undo what
-changed during its cycle). A value that is none of them is somebody else's, and stays.
+A factor is noted before it is written to Slurm, so after a crash at any moment each job whose factor could be ours
+has an entry. `ours` are all values that may be in force because of us: those written and confirmed, those about to be
+written, and earlier ones, since backfill may bring them back (before 26.05 it can undo what changed during its
+cycle). Any other value was set by somebody else, and stays.
 
-A write that hangs may still come through when slurmctld wakes up, after it was asked what it has. So a job that is as
-before us again is forgotten only when it has been so for LATE_S, and is looked at once more.
+A hanging write may still come through when slurmctld wakes up, after it was asked what it has. So a job that is as
+before us again is forgotten only after LATE_S, and is looked at once more.
 
 A job that runs, is held, or is not eligible yet keeps its SiteFactor, but sprio does not show it. Such an entry stays
-for as long as the job exists: it may be queued again. So may a task of an array, which takes with it the SiteFactor of
-the record that it is split from: it gets an entry of its own (`with_tasks`).
+as long as the job exists: the job may be requeued. So may a task of an array, which inherits the SiteFactor of the
+record that it is split from: it gets an entry of its own (`with_tasks`).
 
-A number alone is no job: a slurmctld that has lost its state gives numbers out again. So an entry says when its job was
-submitted, and counts for no other (`without_others`).
+A number alone does not identify a job: a slurmctld that has lost its state hands out numbers again. So an entry says
+when its job was submitted, and counts for no other job (`without_others`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import msgspec
 from slurm_plugin.slurm.listed_by_us import Listed
 from slurm_plugin.slurm.queue import FactorChange
 
-# So many values of ours are remembered for a job.
+# At most this many values of ours are remembered for a job.
 _MOST_VALUES = 16
-# A write that hung comes through so many seconds after slurmctld has answered others, at most.
+# A hanging write comes through at most this many seconds after slurmctld has answered others.
 LATE_S = 60.0
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """What time it is: unix seconds, which may jump, and seconds since this boot, which do not."""
+    """The time: unix seconds, which may jump, and seconds since this boot, which do not."""
 
     time_s: float
     boot: str
@@ -41,11 +41,11 @@ class Clock(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A job, its SiteFactor before the first of ours, and ours since, the newest last.
+    """A job, its SiteFactor before the first of ours, and ours since then, the newest last.
 
-    `back` is when it was first seen to be as before us again. Of an array, `tasks_to` is the highest id that was looked
-    at of its tasks with records of their own. `submit_s` is when it was submitted (unix seconds; 0: not known, as in
-    files that were written before that was noted).
+    `back` is when it was first seen to be as before us again. For an array, `tasks_to` is the highest id looked at
+    among its tasks with records of their own. `submit_s` is when it was submitted (unix seconds; 0: not known, as in
+    files written before this was noted).
     """
 
     job_id: int
@@ -57,21 +57,21 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Submission(NamedTuple):
-    """When a job was submitted, or last queued again (unix seconds), and how often it was queued again."""
+    """When a job was submitted or last requeued (unix seconds), and how often it was requeued."""
 
     submit_s: float
     restarts: int
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """When it was stamped, and for how long it holds."""
+    """When the lease was stamped, and for how long it holds (seconds)."""
 
     stamped: Clock
     lease_s: float
 
 
 class FactorState(msgspec.Struct, frozen=True):
-    """All of it, and whose: a job id says nothing on another cluster. `listed` are jobs that list a partition by us."""
+    """The state, and its cluster: job ids mean nothing on another. `listed` are jobs that list a partition by us."""
 
     cluster: str = ""
     entries: tuple[Entry, ...] = ()
@@ -85,7 +85,7 @@ class FactorState(msgspec.Struct, frozen=True):
 
 
 def is_over(lease: Lease | None, now: Clock) -> bool:
-    """Tell whether a lease has ended: by the clock that does not jump, unless the machine was started since."""
+    """Whether a lease has ended: by the clock that does not jump, unless the machine was restarted since."""
     if lease is None:
         return True
     if lease.stamped.boot == now.boot:
@@ -102,8 +102,8 @@ def intend(
 ) -> FactorState:
     """Note what is about to be written, given what Slurm has now, and which tasks have records of their own.
 
-    `submitted` says since when there are the jobs. A value that is not ours was set by somebody else meanwhile: it is
-    what the job goes back to from now on.
+    `submitted` says when each job was submitted. A value that is not ours was set by somebody else meanwhile: from
+    now on the job goes back to that.
     """
     state = as_of_now(state, array_of, submitted)
     entries, newest = state.by_job, _newest(array_of)
@@ -123,14 +123,14 @@ def intend(
 def as_of_now(
     state: FactorState, array_of: Mapping[int, int], submitted: Mapping[int, Submission]
 ) -> FactorState:
-    """Return the state of the jobs that there are now, tasks that were split off since among them."""
+    """Return the state for the jobs that exist now, including tasks that were split off since."""
     return with_tasks(without_others(state, submitted), array_of)
 
 
 def without_others(state: FactorState, submitted: Mapping[int, Submission]) -> FactorState:
-    """Return the state without the jobs whose numbers others have by now.
+    """Return the state without the jobs whose numbers now belong to others.
 
-    Whoever was queued again has another submit time, and is the same all the same.
+    A requeued job has another submit time, but is still the same job.
     """
     kept = tuple(one for one in state.entries if not _is_another(one, submitted.get(one.job_id)))
     return msgspec.structs.replace(state, entries=kept)
@@ -144,7 +144,7 @@ def with_tasks(state: FactorState, array_of: Mapping[int, int]) -> FactorState:
     """Return the state with an entry for each task that was split from an array of ours.
 
     `array_of` has the arrays of tasks with records of their own. A task gets its id when it is split off, the highest
-    by then, so each is looked at once: what somebody else sets of it later stays his.
+    so far, so each is looked at once: what somebody else sets on it later stays theirs.
     """
     known, newest = state.by_job, _newest(array_of)
     new = [
@@ -160,7 +160,7 @@ def with_tasks(state: FactorState, array_of: Mapping[int, int]) -> FactorState:
 
 
 def _newest(array_of: Mapping[int, int]) -> dict[int, int]:
-    """Return the highest id of each array's tasks."""
+    """Return the highest id among each array's tasks."""
     newest: dict[int, int] = {}
     for task, array in array_of.items():
         newest[array] = max(task, newest.get(array, 0))
@@ -176,8 +176,8 @@ def settle(
 ) -> FactorState:
     """Forget the jobs that have ended, those that somebody else has changed, and those that are again as before us.
 
-    The last only once they have been so for LATE_S. `alive` are the jobs that there still are; None where that is not
-    known. Of those that sprio does not show, `taken` have just become as before us.
+    The last only once they have been so for LATE_S. `alive` are the jobs that still exist; None if that is not known.
+    Of the jobs that sprio does not show, those in `taken` have just been restored.
     """
     there = [entry for entry in state.entries if alive is None or entry.job_id in alive]
     settled = (
@@ -187,7 +187,7 @@ def settle(
 
 
 def _settled(entry: Entry, shown: int | None, now: Clock, *, taken: bool) -> Entry | None:
-    """Return what is to be known of a job from now on, None: nothing."""
+    """Return what to remember of a job from now on; None: nothing."""
     if shown is not None and shown not in (*entry.ours, entry.original):
         return None
     as_before = taken or entry.back is not None if shown is None else shown == entry.original
@@ -212,7 +212,7 @@ def taking_back(state: FactorState) -> FactorState:
 
 
 def follow(newest: FactorState, before: FactorState, after: FactorState) -> FactorState:
-    """Return the newest state with what has become of the entries of `before` that nobody has written since."""
+    """Return the newest state, with what has become of the entries of `before` that have not been rewritten since."""
     old, new = before.by_job, after.by_job
     found = (new.get(one.job_id) if old.get(one.job_id) == one else one for one in newest.entries)
     return msgspec.structs.replace(newest, entries=tuple(entry for entry in found if entry))
@@ -221,7 +221,7 @@ def follow(newest: FactorState, before: FactorState, after: FactorState) -> Fact
 def restorations(
     state: FactorState, current: Mapping[int, int], alive: Collection[int]
 ) -> list[FactorChange]:
-    """Return what brings each job with a factor of ours back to what it was; one that is not shown counts too."""
+    """Return the changes that restore each job with a factor of ours; a job that is not shown counts too."""
     return [
         FactorChange(
             job_id=entry.job_id,
@@ -235,12 +235,12 @@ def restorations(
 
 
 def in_force(state: FactorState) -> dict[int, int]:
-    """Return the SiteFactor that each job was last given by us, but for those that were seen as before us since."""
+    """Return the SiteFactor that we last gave each job, except those that were seen as before us since."""
     return {entry.job_id: entry.ours[-1] for entry in state.entries if entry.back is None}
 
 
 def may_be_ours(state: FactorState) -> dict[int, frozenset[int]]:
-    """Return all the SiteFactors that each job may have because of us."""
+    """Return all SiteFactors that each job may have because of us."""
     return {entry.job_id: frozenset(entry.ours) - {entry.original} for entry in state.entries}
 
 

@@ -1,4 +1,4 @@
-"""Reads from Slurm what it allows, each part by itself: for the service, `rightsizer predict` and the doctor."""
+"""Reads Slurm's limits, each part by itself: for the service, `rightsizer predict` and the doctor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from slurm_plugin.slurm.limits import (
     select_parameters,
 )
 
-# The part of SLURM_PARTS that each answers to. Without --all, hidden partitions are kept from all but root.
+# The command for each part of SLURM_PARTS. Without --all, hidden partitions are shown only to root.
 COMMANDS = {
     "memory": ("scontrol", "show", "config"),
     "partitions": ("scontrol", "--all", "--oneliner", "show", "partition"),
@@ -36,17 +36,17 @@ COMMANDS = {
 
 
 class Gathered(msgspec.Struct, frozen=True):
-    """The facts, and what the commands that did not answer complained of."""
+    """The facts, and the complaints of the commands that did not answer."""
 
     facts: SiteFacts
     complaints: tuple[str, ...]
 
 
 def gather(known: SiteFacts) -> Gathered:
-    """Return the facts as they are now; the parts that cannot be read, and all but SLURM_PARTS, are those of `known`.
+    """Return the facts as they are now; parts that cannot be read, and all but SLURM_PARTS, come from `known`.
 
-    It takes as long as the slowest command, for they are asked side by side; but who is given which QOS, which may be
-    long, is asked only where one has a minimum.
+    This takes as long as the slowest command, since they run side by side. Only the list of who is given which QOS,
+    which may be long, is asked for separately, and only if some QOS has a minimum.
     """
     with ThreadPoolExecutor(len(COMMANDS)) as threads:
         said = dict(zip(COMMANDS, threads.map(_said, COMMANDS.values()), strict=True))
@@ -91,7 +91,7 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
             facts = replace(facts, qos_minimums={}, qos_maximums={})
             read.add("qos_minimums")
     if "partitions" in answers:
-        if facts.memory is None:  # what a partition leaves open is the cluster's, which nobody has said yet
+        if facts.memory is None:  # what a partition does not set is the cluster's, which is not known yet
             read.remove("partitions")
         else:
             facts = replace(

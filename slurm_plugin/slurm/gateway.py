@@ -1,8 +1,8 @@
-"""The one gate through which the advisor changes the queue: bounded, slow enough, read back, logged, and taken back.
+"""The one gate through which the advisor changes the queue: bounded, rate-limited, read back, logged and undoable.
 
-Before a factor is written, what it was and what it becomes is on disk (factor_log.py), so that `undo` finds it whenever
-the writer dies. After it is written, Slurm is asked what it has: before 26.05 backfill may undo what changes during its
-own cycle, and what is not kept is tried once more. Without `apply` nothing reaches Slurm, and nothing is noted.
+Before a factor is written, its old and new values are on disk (factor_log.py), so that `undo` finds them whenever the
+writer dies. After it is written, Slurm is asked what it has: before 26.05, backfill may undo what changes during its
+own cycle, and what is not kept is tried once more. Without `apply`, nothing reaches Slurm and nothing is noted.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from slurm_plugin.slurm.unnumbered import LEFT, Unnumbered
 
 log = logging.getLogger(__name__)
 
-# Writes come in batches, so many a second, with pauses in which slurmctld does its own work.
+# Writes come in batches, this many a second, with pauses in which slurmctld does its own work.
 _BATCHES_PER_S = 10
-# Before 24.11 slurmctld may wait five seconds for each (unnumbered.py), and a scontrol is given thirty.
+# Before 24.11 slurmctld may wait five seconds for each (unnumbered.py), and one scontrol is given thirty.
 _MOST_AT_ONCE = 5
-# Once the lease is over, the timer undoes what is ours and forgets it: a write that hangs must have ended by then too.
+# Once the lease is over, the timer undoes what is ours and forgets it: a hanging write must have ended by then too.
 WRITING_SHARE = 0.5
 DRY_RUN = "dry run"
 TOO_SLOW = "slurmctld takes changes too slowly; the next cycle goes on"
@@ -43,7 +43,7 @@ HIDDEN = "no longer shown by sprio: started, held or gone"
 
 
 class WriteTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the gate opens: the largest SiteFactor either way, changes a call, writes a second, and the lease."""
+    """What the gate allows: the largest SiteFactor either way, changes per call, writes per second, the lease."""
 
     most_factor: int = 10_000
     most_changes: int = 1_000
@@ -52,7 +52,7 @@ class WriteTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gateway:
-    """Reads the queue and changes it; as a context manager it is the only one that does, on this folder."""
+    """Reads the queue and changes it; as a context manager it is the only gate for this folder that does."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Gateway:
         sleep: Callable[[float], None] = time.sleep,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`cluster` is its name, so that a folder serves one alone; it reads no Slurm yet."""
+        """`cluster` is its name, so that a folder serves only one; Slurm is not read yet."""
         self._queue, self._terms, self._apply, self._sleep = queue, terms, apply, sleep
         self.cluster = cluster
         self._log = FactorLog(folder, cluster)
@@ -77,7 +77,7 @@ class Gateway:
         self._unnumbered = Unnumbered(clock_s)
 
     def __enter__(self) -> Gateway:
-        """Become the one advisor; ServiceError where there is one. A dry run may always watch."""
+        """Become the one advisor; raises ServiceError if there is another. A dry run may always watch."""
         if self._apply:
             self._held.enter_context(self._log.held())
         return self
@@ -85,12 +85,12 @@ class Gateway:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        """Let another one in; what was changed stays until `undo`, or until the lease is over."""
+        """Let another advisor in; what was changed stays until `undo`, or until the lease is over."""
         self._held.close()
         return False
 
     def read(self) -> Snapshot:
-        """Return the cluster as it is now; SlurmError where it does not answer."""
+        """Return the cluster as it is now; raises SlurmError if it does not answer."""
         snapshot = self._queue.read()
         self._alive = frozenset(job.job_id for job in snapshot.jobs)
         self._jobs = {job.job_id: job for job in snapshot.jobs}
@@ -99,16 +99,16 @@ class Gateway:
         return snapshot
 
     def ours(self) -> dict[int, frozenset[int]]:
-        """Return all the SiteFactors that jobs may have because of us; empty once all is as before us for good."""
+        """Return all SiteFactors that jobs may have because of us; empty once all is as before us for good."""
         state = factor_state.as_of_now(self._log.read(), self._array_of, self._submitted)
         return factor_state.may_be_ours(state)
 
     def reorder(self, changes: Sequence[FactorChange]) -> list[Written]:
-        """Write SiteFactors; each comes back with '' where Slurm has it now, or why not.
+        """Write SiteFactors; each comes back with '' if Slurm has it now, or the reason why not.
 
-        The lease is stamped first, even where nothing changes: what is ours may stay for that long, and nothing is
-        written once half of it is over. SlurmError where slurmctld does not answer; what may have been written until
-        then is noted, and can be undone.
+        The lease is stamped first, even if nothing changes: what is ours may stay for that long, and nothing is
+        written once half of it is over. Raises SlurmError if slurmctld does not answer; what may have been written
+        until then is noted, and can be undone.
         """
         if not self._apply:
             return [_logged(change, DRY_RUN) for change in changes]
@@ -137,7 +137,7 @@ class Gateway:
         ]
 
     def resize(self, change: Resize) -> Written:
-        """Give a pending record other resources, all or nothing; SlurmError where slurmctld does not answer."""
+        """Give a pending record other resources, all or nothing; raises SlurmError if slurmctld does not answer."""
         if not self._apply:
             written = Written(job_id=change.job_id, problem=DRY_RUN)
         elif self._unnumbered.is_left(change.job_id):
@@ -150,17 +150,17 @@ class Gateway:
         return written
 
     def has_changed(self) -> bool:
-        """Whether anything may be otherwise because of us."""
+        """Whether anything may be different because of us."""
         return bool(self.ours() or self._log.read().listed)
 
     def listed_by_us(self) -> dict[int, str]:
-        """Return the partition that each job which waits lists by us alone, as of the last reading."""
+        """Return the partition that each waiting job lists only because of us, as of the last reading."""
         return listed_by_us.by_us(self._log.read().listed, self._jobs.values())
 
     def relist(self, change: Relist) -> Written:
-        """Change which partitions a pending record lists; SlurmError where slurmctld does not answer.
+        """Change which partitions a pending record lists; raises SlurmError if slurmctld does not answer.
 
-        What is added is noted first, for `undo`. A record that the last reading did not show is not touched.
+        An added partition is noted first, for `undo`. A record that the last reading did not show is not touched.
         """
         job = self._jobs.get(change.job_id)
         if not self._apply:
@@ -181,13 +181,13 @@ class Gateway:
         self._sleep(1 / self._terms.writes_per_s)
         written = self._queue.relist(change)
         self._unnumbered.note(change.job_id, written.problem)
-        # What was refused, or is taken out, is nobody's but the user's from now on.
+        # An addition that was refused, or a partition that was taken out, is no longer ours.
         if bool(written.problem) == bool(change.added):
             self._note(lambda listed: listed_by_us.without(listed, job))
         return written
 
     def _note(self, change: Callable[[Sequence[Listed]], tuple[Listed, ...]]) -> None:
-        """Note which partitions jobs list by us, of those that are there."""
+        """Note which partitions jobs list because of us, for the jobs that exist."""
         there = self._jobs.values()
         self._log.change(
             lambda state: msgspec.structs.replace(
@@ -196,7 +196,7 @@ class Gateway:
         )
 
     def _take_out(self, state: FactorState, snapshot: Snapshot) -> list[Written]:
-        """Let no job list a partition any more that was added by us."""
+        """Remove the partitions that were added by us from all jobs."""
         ours = listed_by_us.by_us(state.listed, snapshot.jobs)
         self._jobs = {job.job_id: job for job in snapshot.jobs}
         if self._apply:
@@ -204,11 +204,12 @@ class Gateway:
         return [self.relist(one) for one in listed_by_us.taken_out(snapshot.jobs, ours, "undone")]
 
     def undo(self, *, only_expired: bool = False) -> list[Written]:
-        """Bring back each factor, and each list of partitions, that is still ours; what others changed since is left.
+        """Restore each factor, and each list of partitions, that is still ours; leave what others have changed since.
 
-        With `only_expired`, nothing is done while the lease holds; the timer calls that without being the one advisor,
-        since one that hangs holds the lock but lets its lease run out. SlurmError where slurmctld does not answer: what
-        could not be taken back stays noted for the next try, and so does for a minute what was.
+        With `only_expired`, nothing is done while the lease holds. The timer calls that without being the one
+        advisor, since a hanging advisor holds the lock but lets its lease run out. Raises SlurmError if slurmctld
+        does not answer: what could not be restored stays noted for the next attempt, and what was restored stays
+        noted for a minute.
         """
         state = self._log.read()
         if not (state.entries or state.listed) or (
@@ -256,10 +257,10 @@ class Gateway:
         unseen: Collection[int] = (),
         writing: Lease | None = None,
     ) -> tuple[dict[int, str], dict[int, int]]:
-        """Write, read back, and try once more what was not kept; return problems by job, and what Slurm has now.
+        """Write, read back, and retry once what was not kept; return problems by job, and what Slurm has now.
 
-        Of jobs that sprio does not show (`unseen`) it is enough that scontrol takes the change. Nothing is written once
-        `writing` is over, where there is one.
+        For jobs that sprio does not show (`unseen`), it is enough that scontrol accepts the change. Nothing is
+        written once the lease `writing`, if given, is over.
         """
         problems = self._write_once(changes, writing)
         current = self._queue.site_factors()
@@ -291,9 +292,9 @@ class Gateway:
 
 
 class RecoveryGate:
-    """Queues jobs that failed again, which no other part of the gate does; each change is logged, with its reason.
+    """Requeues failed jobs, which no other part of the gate does; each change is logged, with its reason.
 
-    What Slurm refuses is logged once, and again when it says something else.
+    A refusal by Slurm is logged once, and again when it says something else.
     """
 
     def __init__(self, queue: ScontrolQueue, *, apply: bool) -> None:
@@ -302,25 +303,25 @@ class RecoveryGate:
         self._said = SaidOnceOfEach()
 
     def failed_jobs(self, *, again: bool) -> dict[int, str]:
-        """Return what was seen of each job that failed, and with `again` of those that wait again."""
+        """Return what was seen of each job that failed and, with `again`, of those that wait again."""
         return self._queue.failed_jobs(again=again)
 
     def failed(self, job_id: int) -> Failed | None:
-        """Return one job as slurmctld has it; None where it is gone, or not plain."""
+        """Return one job as slurmctld has it; None if it is gone, or not plain."""
         return self._queue.failed(job_id)
 
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
-        """Return so many jobs by a call for all; the token of one counts where it `carries` that."""
+        """Return these jobs by one call for all; the token of a job counts only if the job `carries` it."""
         return self._queue.failed_of(job_ids)
 
     def carries(self, job: QueuedJob) -> bool:
-        """Whether a job has the token that its record tells, and no user wrote that; False where it is gone."""
+        """Whether a job has the token that its record shows, rather than one forged by a user; False if it is gone."""
         return self._queue.carries(job)
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
-        """Queue a job again, or do what is left of that; SlurmError where slurmctld does not answer.
+        """Queue a job again, or do what is left of that; raises SlurmError if slurmctld does not answer.
 
-        Whatever process changes it keeps the handles of `kept_open`: a lock among them then outlasts us.
+        Any process that changes it inherits the handles of `kept_open`: a lock among them then outlasts this process.
         """
         change = wanted.change
         if self._apply:
@@ -332,11 +333,11 @@ class RecoveryGate:
         return written
 
     def given_up(self) -> list[Dependent]:
-        """Return the jobs that wait for one that failed, and that Slurm will not start any more."""
+        """Return the jobs that wait for one that failed, and that Slurm will no longer start."""
         return self._queue.given_up()
 
     def depend(self, change: Dependent) -> Written:
-        """Set a waiting job's dependency; SlurmError where slurmctld does not answer."""
+        """Set a waiting job's dependency; raises SlurmError if slurmctld does not answer."""
         dry = Written(job_id=change.job_id, problem=DRY_RUN)
         written = self._queue.depend(change) if self._apply else dry
         if self._said.is_new(change.job_id, written.problem):
@@ -345,7 +346,7 @@ class RecoveryGate:
 
 
 def open_gateway(config: Config, *, apply: bool) -> Gateway:
-    """Return the gate that the configuration asks for; SlurmError where its backend cannot be used."""
+    """Return the gate that the configuration asks for; raises SlurmError if its backend cannot be used."""
     wanted = config.advisor
     queue = open_queue(wanted.queue)
     terms = WriteTerms(
@@ -363,7 +364,7 @@ def _array_of(snapshot: Snapshot) -> dict[int, int]:
 
 
 def _submitted(snapshot: Snapshot) -> Mapping[int, Submission]:
-    """Return since when there are the jobs that there are."""
+    """Return when each existing job was submitted."""
     return {job.job_id: Submission(job.submit_s, job.restarts) for job in snapshot.jobs}
 
 

@@ -1,7 +1,7 @@
 """Which QOS Slurm may give a job that names none, without the hook seeing it. Pure.
 
-slurmctld tells the hook less of it than it then does (`assoc_mgr_get_default_qos_info`, 22.05 to 26.05): no default
-but the association's own, and where a job names no partition none of an association with the default partition.
+slurmctld shows the hook less than it then applies (`assoc_mgr_get_default_qos_info`, 22.05 to 26.05): no default but
+the association's own; and if a job names no partition, none of an association with the default partition.
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ from collections.abc import Collection
 from slurm_plugin.policy.facts import ANYBODY, Whose
 
 _FIELDS = ("Cluster", "Account", "User", "Partition", "QOS", "DefaultQOS")
-# Of all users; who has no QOS of his own has those of his account here.
+# Of all users; a user without QOS of their own is shown with those of the account here.
 COMMAND = ("sacctmgr", "--noheader", "--parsable2", "show", "associations", f"format={','.join(_FIELDS)}")
-# The one that Slurm gives where nothing else says which.
+# The QOS that Slurm gives if nothing else says which.
 _LAST = "normal"
 
 
 def parse_given_qos(text: str, cluster: str, telling: Collection[str]) -> dict[Whose, frozenset[str]]:
-    """Read what COMMAND prints, of this cluster: by account and user, which QOS may be given behind the hook's back.
+    """Read what COMMAND prints, of this cluster: by account and user, which QOS may be given unseen by the hook.
 
-    Of QOS only those of `telling` are named: who has none of them is not either, so that few are.
-
-    That is the only one of an association without a default, and the default of one for a partition. Everybody else,
-    as ANYBODY, is given the default of the cluster's root, or `normal`.
+    Only QOS in `telling` are included, and only users who may be given one of them, so that these are few. That is
+    the only QOS of an association without a default, and the default of an association for a partition. Everybody
+    else, as ANYBODY, is given the default of the cluster's root, or `normal`.
     """
     rows = [row for line in text.splitlines() if len(row := line.split("|")) == len(_FIELDS)]
     given: dict[Whose, set[str]] = {}

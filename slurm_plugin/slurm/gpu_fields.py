@@ -1,15 +1,15 @@
-"""How a record of slurmctld's asks for GPUs, and for the memory that comes with them: one field for each way. Pure.
+"""How a record of slurmctld's asks for GPUs and for the memory that comes with them: one field for each way. Pure.
 
     TresPerNode=gres:gpu:a100:2,gres:nic:1   --gres, --gpus-per-node
     TresPerJob=gres/gpu:2                    --gpus
-    TresPerTask=cpu=2,gres/gpu=1             --gpus-per-task; the CPUs stand there from 23.11 on
+    TresPerTask=cpu=2,gres/gpu=1             --gpus-per-task; it includes the CPUs from 23.11
     MemPerTres=gres/gpu:2048                 --mem-per-gpu, MiB
 
-Up to 23.02 it is `gres:`, since then `gres/`, and each release wants its own back: of a field only numbers are changed.
-slurmctld of 22.05 refuses TresPerTask by itself («Invalid generic resource (gres) specification»), and takes it with
-the GPUs of all tasks in TresPerJob beside it, as `sbatch --gpus --gpus-per-task` asks. It refuses MemPerTres by itself,
-too, and where the GPUs have a type it takes memory without that type and allocates what was asked before. So they go
-together, the memory with their type, wherever the prefix is `gres:`.
+Up to 23.02 the prefix is `gres:`, since then `gres/`, and each release wants its own back: only numbers are changed
+in a field. slurmctld of 22.05 refuses TresPerTask by itself («Invalid generic resource (gres) specification»), and
+accepts it together with the GPUs of all tasks in TresPerJob, as `sbatch --gpus --gpus-per-task` asks. It also refuses
+MemPerTres by itself; and if the GPUs have a type, it accepts memory without that type but allocates what was asked
+before. So wherever the prefix is `gres:`, the fields are written together, and the memory with the type of the GPUs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 from slurm_plugin.slurm.queue import GiveBack
 
-# What a request, a grant and a change call it, and where slurmctld keeps it.
+# The names in a request, a grant and a change, and the fields where slurmctld keeps them.
 FIELDS: Mapping[str, str] = {
     "gpus_per_node": "TresPerNode",
     "gpus_per_job": "TresPerJob",
@@ -28,24 +28,24 @@ FIELDS: Mapping[str, str] = {
     "mem_per_gpu_mib": "MemPerTres",
 }
 PER_TASK, _IN_ALL, _MEMORY, _BINDING = "TresPerTask", "TresPerJob", "MemPerTres", "TresBind"
-# The characters of Slurm's own words: what a field says goes back to scontrol.
+# Only the characters of Slurm's own words: what a field holds goes back to scontrol.
 _LINE = re.compile(
     rf"^   ({'|'.join((*FIELDS.values(), _BINDING))})=([\w.:/,=\-]+)$", re.ASCII | re.MULTILINE
 )
 _OLD_PREFIX = "gres:"
-# What stands before the count of GPUs, with their type where one was asked for, and the count.
+# What precedes the count of GPUs, with their type if one was asked for, and the count.
 _GPUS = re.compile(r"((?:gres[:/])?gpu(?::(?!\d+[:=])[\w.\-]+)?[:=])(\d{1,9})", re.ASCII)
-# What stands before the count, also where there is none: `--gres=gpu` is one GPU.
+# What precedes the count, also if there is none: `--gres=gpu` is one GPU.
 _KIND = re.compile(r"((?:gres[:/])?gpu(?::(?!\d+(?:[:=]|$))[\w.\-]+)?)(?:[:=]\d{1,9})?", re.ASCII)
-# An entry, with its type and its count where it names them.
+# An entry, with its type and its count if it names them.
 _ENTRY = re.compile(r"(?:gres[:/])?gpu(?::(?!\d+(?:[:=]|$))([\w.\-]+))?(?:[:=](\d{1,9}))?", re.ASCII)
 _CPUS = re.compile(r"(cpu[:=])\d+", re.ASCII)
-# Clients from 24.05 on derive it from --gpus-per-task.
+# Clients from 24.05 derive this from --gpus-per-task.
 _BOUND = re.compile(r"(gres/gpu:per_task:)\d+", re.ASCII)
 
 
 def parse_gpu_fields(block: str) -> dict[str, str]:
-    """Return those fields of one record of `scontrol show job`, by name; one that stands there twice is left out."""
+    """Return those fields of one record of `scontrol show job`, by name; a field that occurs twice is left out."""
     lines = _LINE.findall(block)
     times = Counter(name for name, _ in lines)
     return {name: value for name, value in lines if times[name] == 1}
@@ -61,13 +61,13 @@ def gpus_by_type(request: str) -> Counter[str]:
 
 
 def amount(fields: Mapping[str, str], kind: str) -> int | None:
-    """Return how many a record asks for in a way of asking; None where it does not, or in words that are not known."""
+    """Return how many a record asks for in one way of asking; None if it does not, or in words that are not known."""
     entry = _gpu_entry(fields.get(FIELDS[kind], ""))
     return int(entry[2]) if entry else None
 
 
 def gpu_words(fields: Mapping[str, str], change: GiveBack) -> list[str]:
-    """Return what to tell scontrol so that a record asks for what a change says; nothing where it does not ask so."""
+    """Return the words that make a record ask for what a change says; empty if it does not ask that way."""
     words: list[str] = []
     for kind, name in FIELDS.items():
         wanted, stands = getattr(change, kind), amount(fields, kind)
@@ -86,13 +86,13 @@ def gpu_words(fields: Mapping[str, str], change: GiveBack) -> list[str]:
 
 
 def with_cpus(request: str, cpus_per_task: int) -> str:
-    """Return what is asked for a task (`cpu=2,gres/gpu=1`) with other CPUs; '' where it tells none."""
+    """Return a request for each task (`cpu=2,gres/gpu=1`) with other CPUs; '' if it names no CPUs."""
     told = any(_CPUS.fullmatch(entry) for entry in request.split(","))
     return _edited(request, None, cpus_per_task) if told else ""
 
 
 def _gpu_entry(request: str) -> re.Match[str] | None:
-    """Return the one entry of a request that is about GPUs; None where there is none, or more than one."""
+    """Return the one entry of a request that is about GPUs; None if there is none, or more than one."""
     found = [match for entry in request.split(",") if (match := _GPUS.fullmatch(entry))]
     return found[0] if len(found) == 1 else None
 
@@ -112,14 +112,14 @@ def _as_they_stand(fields: Mapping[str, str], change: GiveBack) -> list[str]:
 
 
 def _by_type(fields: Mapping[str, str], mib: int) -> str:
-    """Return so much memory for each GPU, in an entry for each type of GPU that a record asks for."""
+    """Return this much memory for each GPU, in an entry for each type of GPU that a record asks for."""
     names = (name for name in FIELDS.values() if name != _MEMORY)
     kinds = dict.fromkeys(kind for name in names for kind in _gpu_kinds(fields.get(name, "")))
     return ",".join(f"{kind}:{mib}" for kind in kinds) or _edited(fields[_MEMORY], mib, None)
 
 
 def _edited(request: str, number: int | None, cpus_per_task: int | None) -> str:
-    """Return a request with another number of GPUs, and of CPUs, where it tells those and they change."""
+    """Return a request with another number of GPUs, and of CPUs if it names them and they change."""
     return ",".join(_edited_entry(entry, number, cpus_per_task) for entry in request.split(","))
 
 
@@ -131,7 +131,7 @@ def _edited_entry(entry: str, number: int | None, cpus_per_task: int | None) -> 
 
 
 def _beside_per_task(fields: Mapping[str, str], wanted: int, num_tasks: int) -> list[str]:
-    """Return what goes with another number of GPUs for a task: their binding, or the number of GPUs in all."""
+    """Return what accompanies another number of GPUs per task: their binding, or the number of GPUs in all."""
     words: list[str] = []
     bound, entry = _BOUND.fullmatch(fields.get(_BINDING, "")), _gpu_entry(fields[PER_TASK])
     if bound:

@@ -1,6 +1,6 @@
-"""Who is in which groups.
+"""The members of groups, and the groups of users.
 
-Of those that the site's rules name it is asked beforehand, because a directory service may be slow.
+Groups that the site's rules name are looked up beforehand, because a directory service may be slow.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from slurm_plugin.config.settings import Config
 
 
 def members_of_rules(config: Config) -> dict[str, frozenset[str]]:
-    """Return the users of every group that a rule names; ConfigError for a group that does not exist."""
+    """Return the users of every group that a rule names; raises ConfigError for a group that does not exist."""
     return {name: members(name) for rule in config.rules for name in rule.group}
 
 
 def members(group: str) -> frozenset[str]:
-    """Return the users of a group, those whose primary group it is included."""
+    """Return the users of a group, including those whose primary group it is."""
     try:
         entry = grp.getgrnam(group)
     except KeyError:
@@ -30,7 +30,7 @@ def members(group: str) -> frozenset[str]:
 
 
 def groups_of(user: str) -> frozenset[str] | None:
-    """Return the names of a user's groups; None where this host does not know him, or all of them."""
+    """Return the names of a user's groups; None if this host does not know the user, or one of the groups."""
     try:
         numbers = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
         return frozenset(grp.getgrgid(number).gr_name for number in numbers)

@@ -1,4 +1,4 @@
-"""Whether Slurm leaves others' jobs out (PrivateData): it does so without a word, and what is read looks whole."""
+"""Whether Slurm hides other users' jobs (PrivateData): it does so silently, and what is read looks complete."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.limits import config_words
 from slurm_plugin.slurm.rights import admin_level, user_number
 
-# Before it stands what slurm.conf says, which does not count for sacct.
+# What precedes it comes from slurm.conf, which does not apply to sacct.
 _OF_SLURMDBD = "SlurmDBD configuration:"
-# AdminLevel of who sees everybody's.
+# The AdminLevel of users who see everybody's jobs.
 _SEE_ALL = ("operator", "administrator")
 
 
 def hidden_jobs() -> str:
-    """Return why sacct shows this process not all jobs, and what to do; '' where it does, or nobody tells."""
+    """Return why sacct does not show this process all jobs, and what to do; '' if it does, or that is not known."""
     name = _shown_his_own(lambda: run("sacctmgr", "show", "configuration").partition(_OF_SLURMDBD)[2])
     if not name:
         return ""
@@ -30,13 +30,13 @@ def hidden_jobs() -> str:
 
 
 def hidden_queue() -> str:
-    """Return why slurmctld shows this process not all jobs, and what to do; '' where it does, or nobody tells."""
+    """Return why slurmctld does not show this process all jobs, and what to do; '' if it does, or that is not known."""
     name = _shown_his_own(lambda: run("scontrol", "show", "config"))
     return f"slurm.conf (PrivateData) shows {name} no jobs of others: run this as SlurmUser" if name else ""
 
 
 def _shown_his_own(configuration: Callable[[], str]) -> str:
-    """Return the name of this process's user where a configuration keeps others' jobs from him; else ''."""
+    """Return the name of this process's user if a configuration hides others' jobs from that user; else ''."""
     user_id = os.geteuid()
     try:
         if user_id == 0 or not keeps_jobs(configuration(), user_id):
@@ -48,7 +48,7 @@ def _shown_his_own(configuration: Callable[[], str]) -> str:
 
 
 def keeps_jobs(configuration: str, user_id: int) -> bool:
-    """Whether a configuration says that jobs are kept from this user, if he is no operator."""
+    """Whether a configuration hides others' jobs from this user, unless the user is an operator."""
     words = config_words(configuration)
     return (
         "jobs" in words.get("PrivateData", "").split(",")

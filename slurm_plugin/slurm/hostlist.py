@@ -1,4 +1,4 @@
-"""Slurm's way to write several nodes, `gpu[01-03,7],login`, as their names. Pure."""
+"""Expands Slurm's notation for several nodes, `gpu[01-03,7],login`, to their names. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _PART = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 _PIECE = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = re.compile(r"(\d{1,9})-(\d{1,9})\Z", re.ASCII)
 _NOTHING = frozenset({"", "(null)", "None", "none"})
-# What an expression may stand for at most; more is damage, or a text of a user's that looks like one.
+# The most names that an expression may stand for; more is damage, or a user's text that looks like one.
 _MOST = 100_000
 
 
 def expand_nodes(text: str) -> tuple[str, ...]:
-    """Return the names in a host list, in its order; none for `(null)`, and for one that is too long for any."""
+    """Return the names in a host list, in its order; none for `(null)`, and none for one that expands to too many."""
     if text in _NOTHING:
         return ()
     parts = [_PIECE.findall(part) for part in _PART.findall(text)]
@@ -31,7 +31,7 @@ def _names(pieces: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _count(inside: str) -> int:
-    """Return how many numbers stand within brackets, at least 1, without listing them."""
+    """Return how many numbers are within brackets, at least 1, without listing them."""
     spans = (_RANGE.match(one) for one in inside.split(","))
     return max(1, sum(max(0, int(span[2]) - int(span[1]) + 1) if span else 1 for span in spans))
 

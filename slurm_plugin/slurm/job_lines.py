@@ -1,16 +1,17 @@
-"""What `scontrol show job` prints, as records of the queue. Pure.
+"""Reads what `scontrol show job` prints, as records of the queue. Pure.
 
-scontrol escapes nothing, and a user's text (a name, a comment, a path) may hold line ends and whole records of jobs
-that are none. So nothing here is believed by itself: who has which job comes from a call in which no text of a user's
-stands (`owners`). A record counts where its job is known, belongs to the same user, has each line that Slurm always
-prints exactly once, and no line twice that is read here. A word counts in its own line alone. Where records of a job
-differ, or none is whole, it is `doubtful`: it is asked for by itself, and if it is still odd then, it is left where it
-is (`salvage`).
+scontrol escapes nothing, and a user's text (a name, a comment, a path) may hold line ends and whole forged records.
+So nothing here is believed by itself. Which user has which job comes from a call that prints no text of users
+(`owners`). A record counts if its job is known, it belongs to the same user, it has each line that Slurm always
+prints exactly once, and no line that is read here twice. A word counts only in its own line. If the records of a job
+differ, or none is whole, the job is `doubtful`: it is asked for by itself, and if it is still odd then, it is left
+alone (`salvage`).
 
-The audit token is the one text that users may not write. Slurm prints AdminComment right behind WorkDir, and it is
-read nowhere else. A path, or what its user typed (25.11 on), can still forge it here: whoever is about to change a
-job asks squeue for it alone first (scontrol_queue.py). What else somebody forges of his own job is his own affair:
-nothing is done to it that he could not do himself, and its SiteFactor is read elsewhere.
+The audit token is the one text that users may not write. Slurm prints AdminComment right after WorkDir, and it is
+read nowhere else. A path, or the command line that the user typed (from 25.11), can still forge it here, so a caller
+that is about to change a job asks squeue for the comment alone first (scontrol_queue.py). Whatever else users forge
+about their own jobs concerns only them: nothing is done to such a job that its user could not do, and its SiteFactor
+is read elsewhere.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.queue import Dependent
 from slurm_plugin.slurm.snapshot import QueuedJob
 
-# No white space between the two line ends: a user's thousands of them would be gone through thousands of times.
+# No white space between the two line ends: a user's thousands of them would be scanned thousands of times.
 _BETWEEN = re.compile(r"\n\n(?=JobId=\d)")
 _LINE_END = "\n   "
 _FIRST = re.compile(
@@ -40,15 +41,15 @@ _FIRST = re.compile(
 )
 _JOB_ID = re.compile(r"JobId=(\d{1,10})\s", re.ASCII)
 _OWNER = re.compile(r"UserId=(.*)\((\d+)\) GroupId=", re.ASCII)
-# The lines that every release prints of every job, by their first word: the same from 22.05 to 26.05.
+# The lines that every release prints for every job, by their first word: the same from 22.05 to 26.05.
 ALWAYS = (
     "UserId", "Priority", "JobState", "Requeue", "RunTime", "SubmitTime", "StartTime", "SuspendTime", "Partition",
     "ReqNodeList", "NodeList", "NumNodes", "Socks/Node", "MinCPUsNode", "Features", "OverSubscribe", "Command",
     "WorkDir",
 )  # fmt: skip
-# From this line on stand the texts of users; behind this one, what users may not write.
+# The texts of users begin with the first of these lines; after the second comes what users may not write.
 _TEXTS_FROM, _TOKEN_AFTER = "Command", "WorkDir"
-# The words that are read, by the first word of their line: `--network='x EndTime=9'` is no end.
+# The words that are read, by the first word of their line: `--network='x EndTime=9'` is no end time.
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "Priority": ("Priority", "Nice", "Account", "QOS"), "JobState": ("JobState", "Reason", "Dependency"),
     "Requeue": ("Requeue", "BatchFlag", "Restarts"), "RunTime": ("TimeLimit", "TimeMin"),
@@ -63,38 +64,39 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "Features": ("Features",), "ClusterFeatures": ("ClusterFeatures",), "Reservation": ("Reservation",),
     "OverSubscribe": ("OverSubscribe", "Exclusive", "Contiguous", "Licenses"),
 }  # fmt: skip
-# Whatever is read of a record, here or in asked_besides.py, requeuing.py and gpu_fields.py, stands in it once at most.
+# Whatever is read from a record, here or in asked_besides.py, requeuing.py and gpu_fields.py, occurs at most once in
+# it.
 _AT_MOST_ONCE = (
     *_WORDS, "DerivedExitCode", "AdminComment", "Comment", "StdErr", "StdOut", "TresPerJob", "TresPerNode",
     "TresPerTask", "TresPerSocket", "TresBind", "MemPerTres", "Switches",
 )  # fmt: skip
-# States in which a job waits or holds nodes; the rest has ended.
+# States in which a job waits or holds nodes; in all others it has ended.
 ALIVE = frozenset({
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING",
     "POWER_UP_NODE",
 })  # fmt: skip
-# Up to 25.11 `OverSubscribe=NO` says that a job wants whole nodes; 26.05 says so apart, and prints NO for all.
+# Up to 25.11, `OverSubscribe=NO` says that a job wants whole nodes; 26.05 says so separately, and prints NO for all.
 _EXCLUSIVE = {"NO": "NODE"}
 # What Slurm calls a job that waits and is held for a reason of its own.
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
-# The reason of a job that was queued again in order to be held; squeue prints it with spaces.
+# The reason of a job that was requeued in order to be held; squeue prints it with spaces.
 HELD_AGAIN = "job_requeued_in_held_state"
-# The reason of a job that begins later: its user said so, or it was queued again a moment ago.
+# The reason of a job that begins later: its user said so, or it was requeued a moment ago.
 BEGINS_LATER = "BeginTime"
 # The reason of a job whose dependency has failed.
 GIVEN_UP = "DependencyNeverSatisfied"
 
 
 def is_held_again(job: QueuedJob) -> bool:
-    """Whether a job was queued again and is held: nobody but who did that may change it before it is released."""
+    """Whether a job was requeued and is held: only the one that did so may change it before it is released."""
     return job.held and job.reason == HELD_AGAIN
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The jobs of an answer that can be believed, and the ids of those that must be asked for by themselves.
+    """The jobs of an answer that can be believed, and the ids of those that must be asked for one by one.
 
-    `unsure` has, of doubtful jobs with several records, one record each, marked as not to be touched: nobody's forgery
-    hides another's job, even where there are too many to ask for.
+    For each doubtful job with several records, `unsure` has one of them, marked as not to be touched: a forgery
+    cannot hide another user's job, even if there are too many to ask for.
     """
 
     jobs: tuple[QueuedJob, ...]
@@ -103,7 +105,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def parse_owners(text: str) -> dict[int, int]:
-    """Read `job id|uid|state` lines (squeue, each task of an array by itself): who has which job."""
+    """Read `job id|uid|state` lines (squeue, each task of an array on its own line): which user has which job."""
     owners: dict[int, int] = {}
     for line in text.splitlines():
         job, _, uid = line.partition("|")
@@ -115,8 +117,9 @@ def parse_owners(text: str) -> dict[int, int]:
 def parse_failed_jobs(text: str) -> dict[int, str]:
     """Read `job id|state|start|restarts|priority|reason` lines of squeue; return what is seen of each job.
 
-    Of what waits only who was queued again: a queue may be full of others. When it is expected to start, and for what
-    it waits, changes all the time; so of that only who is held counts (priority 0), and for what reason.
+    Of waiting jobs, only requeued ones are included: a queue may be full of others. The expected start of a waiting
+    job, and what it waits for, change all the time. So only whether it is held counts (priority 0), and for what
+    reason.
     """
     found: dict[int, str] = {}
     for line in text.splitlines():
@@ -131,14 +134,14 @@ def parse_failed_jobs(text: str) -> dict[int, str]:
 
 
 def waits_in(line: str) -> bool:
-    """Whether a job waits, by its line of `parse_failed_jobs`."""
+    """Whether a job waits, judged by its line from `parse_failed_jobs`."""
     return "|PENDING|" in line
 
 
 def parse_given_up(text: str) -> list[Dependent]:
-    """Read `job id|uid|state|reason|array|dependency` lines of squeue: who was given up, for a job that failed.
+    """Read `job id|uid|state|reason|array|dependency` lines of squeue: the jobs given up because another job failed.
 
-    Of those that Slurm has cancelled, also who was queued again since and is held.
+    Of those that Slurm has cancelled, also include the ones that were requeued since and are held.
     """
     found = []
     for line in text.splitlines():
@@ -159,7 +162,7 @@ def parse_given_up(text: str) -> list[Dependent]:
 def parse_jobs(text: str, owners: Mapping[int, int]) -> Listing:
     """Read `scontrol show job`, times as unix seconds; jobs that have ended are left out.
 
-    What a user writes that is less than a whole record of a job, with its true owner, counts for nothing.
+    Whatever a user writes counts for nothing unless it is a whole record of a job with its true owner.
     """
     named: set[int] = set()
     records: dict[int, list[QueuedJob]] = {}
@@ -179,7 +182,7 @@ def parse_jobs(text: str, owners: Mapping[int, int]) -> Listing:
 
 
 def shared_out(doubtful: Sequence[int], owners: Mapping[int, int], most: int, most_of_one: int) -> list[int]:
-    """Return which jobs to ask for by themselves: at most so many, and of one user, those with few of them first."""
+    """Return which jobs to ask for one by one: at most `most`, and `most_of_one` per user, users with few first."""
     turns, times = list[tuple[int, int]](), Counter[int]()
     for job_id in doubtful:
         times[owners[job_id]] += 1
@@ -188,26 +191,26 @@ def shared_out(doubtful: Sequence[int], owners: Mapping[int, int], most: int, mo
 
 
 def blocks_of(text: str) -> list[str]:
-    """Return the parts of an answer that begin as a record does."""
+    """Return the parts of an answer that begin like a record."""
     return _BETWEEN.split(text)
 
 
 def records_of(text: str) -> list[str]:
     """Return the records of an answer about one job (or one array).
 
-    As long as all of it is one, what begins as another is a user's: from 25.11 on, the line that he typed stands before
-    some of Slurm's own, and with it his comment.
+    As long as the whole answer is one record, whatever begins like another is a user's text: from 25.11 the command
+    line that the user typed precedes some of Slurm's own lines, and with it the user's comment.
     """
     return [text] if parse_job(text) else blocks_of(text)
 
 
 def parse_plain(text: str) -> list[QueuedJob]:
-    """Return the jobs of an answer about one job (or one array): those of its records that are as Slurm writes them."""
+    """Return the jobs of an answer about one job (or one array): its records that are as Slurm writes them."""
     return [job for job in map(parse_job, records_of(text)) if job is not None]
 
 
 def parse_job(block: str) -> QueuedJob | None:
-    """Return the job of one record; None where it is not as Slurm alone writes it."""
+    """Return the job of one record; None if it is not as Slurm alone writes it."""
     lines = block.strip("\n").split(_LINE_END)
     first = _FIRST.match(lines[0])
     heads = [line.partition("=")[0] for line in lines]
@@ -222,10 +225,10 @@ def parse_job(block: str) -> QueuedJob | None:
 
 
 def salvage(block: str, job_id: int, uid: int) -> QueuedJob | None:
-    """Return what can be told of a job whose texts look like Slurm's own lines; it is marked as not to be touched.
+    """Return what can be read of a job whose texts look like Slurm's own lines, marked as not to be touched.
 
-    The last line of each kind is taken, as good as any: the user misleads us about his own job alone, whose owner is
-    known. None where that gives no job either.
+    The last line of each kind is used, as good as any other: the user misleads us only about that user's own job,
+    whose owner is known. None if that gives no job either.
     """
     lines = block.strip("\n").split(_LINE_END)
     heads = [line.partition("=")[0] for line in lines]
@@ -252,9 +255,9 @@ def _id_of(block: str) -> int:
 
 
 def _whole_job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> QueuedJob | None:
-    """Return the job of lines with their heads; None where one lacks a word, or a number is none.
+    """Return the job of lines with their heads; None if a line lacks a word, or a number is none.
 
-    Such a record is damaged, or a user wrote it into a text of his: it must not keep us from reading the others.
+    Such a record is damaged, or a user wrote it into a text: it must not keep us from reading the others.
     """
     try:
         return _job(first, lines, heads)
@@ -308,7 +311,7 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
 
 
 def _words(lines: Sequence[str], heads: Sequence[str]) -> dict[str, str]:
-    """Return the words of lines, each from its own line alone, and the first there."""
+    """Return the words of lines, each from its own line alone, the first occurrence."""
     words: dict[str, str] = {}
     for line, head in zip(lines, heads, strict=False):
         for word in line.split(" ") if head in _WORDS else ():
@@ -319,7 +322,7 @@ def _words(lines: Sequence[str], heads: Sequence[str]) -> dict[str, str]:
 
 
 def _admin_comment(lines: Sequence[str], heads: Sequence[str]) -> str:
-    """Return the admin comment, '' where there is none: a line of that name elsewhere is a user's."""
+    """Return the admin comment, '' if there is none: a line of that name elsewhere is a user's."""
     at = heads.index(_TOKEN_AFTER) + 1
     if heads[at : at + 1] != ["AdminComment"]:
         return ""
@@ -327,7 +330,7 @@ def _admin_comment(lines: Sequence[str], heads: Sequence[str]) -> str:
 
 
 def _tres(words: Mapping[str, str], *, pending: bool) -> str:
-    """Return the list of what a job asks or, once it runs, has: one line up to 22.05, two since."""
+    """Return the list of what a job asks for or, once it runs, has: one line up to 22.05, two since."""
     allocated = "" if pending else _text(words.get("AllocTRES", ""))
     return allocated or words.get("TRES") or words.get("ReqTRES", "")
 

@@ -1,4 +1,4 @@
-"""What slurmdbd told last, for a plan that goes on while it is away, and need not ask it each minute."""
+"""Keeps the last answer of slurmdbd, so that plans go on while it is away, and need not ask it every minute."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from slurm_plugin.log_lines import SaidOnce
 
 log = logging.getLogger(__name__)
 Told = TypeVar("Told")
-# 6,000 associations take it a second.
+# 6,000 associations take slurmdbd a second.
 LASTS_S = 600.0
 
 
 class LastTold(Generic[Told]):
-    """One thing that is asked again and again; `what` says what it is."""
+    """One thing that is asked again and again; `what` says in words what it is."""
 
     def __init__(self, what: str, nothing: Told) -> None:
-        """Nothing is told yet."""
+        """Nothing has been answered yet."""
         self._what, self._told = what, nothing
         self._asked_s = -math.inf
         self._failures = SaidOnce()
 
     def now(self, ask: Callable[[], Told]) -> Told:
-        """Return what is told, no older than LASTS_S; where asking fails, what was told last, which is said once."""
+        """Return an answer no older than LASTS_S; if asking fails, the last one, and log that once."""
         if time.monotonic() - self._asked_s < LASTS_S:
             return self._told
         try:

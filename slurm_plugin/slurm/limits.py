@@ -1,9 +1,9 @@
-"""What Slurm's own configuration sets: a job cut below it would wait for ever, be given more, or run otherwise.
+"""Limits in Slurm's own configuration: a job cut below them would wait for ever, be given more, or run differently.
 
-MinTRES of a QOS is the least that a job may ask for. Slurm gives whole cores, and whole sockets with CR_Socket. Where a
-job is given more CPUs than a task asks for, an srun in it starts as many tasks as fit (seen on 24.11: on cores of two
-threads, without `-n`, `-c 1` starts two). MaxMemPerCPU raises the CPUs of a job whose memory they cannot carry, and Lua
-sees a partition's alone, not the cluster's.
+MinTRES of a QOS is the least that a job may ask for. Slurm allocates whole cores, and whole sockets with CR_Socket.
+If a job is given more CPUs than a task asks for, an srun in it starts as many tasks as fit (seen on 24.11: on cores
+of two threads, without `-n`, `-c 1` starts two). MaxMemPerCPU raises the CPUs of a job that cannot carry its memory,
+and Lua sees only a partition's limit, not the cluster's.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from slurm_plugin.policy.facts import (
 from slurm_plugin.slurm.node_words import core_cpus, words_of
 
 _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
-# What Slurm's `scontrol show` calls each, as a partition's own value and as the cluster's.
+# The names in Slurm's `scontrol show`, both for a partition's own values and for the cluster's.
 _TERMS = {
     "max_per_cpu_mib": "MaxMemPerCPU",
     "max_per_node_mib": "MaxMemPerNode",
     "default_per_cpu_mib": "DefMemPerCPU",
     "default_per_node_mib": "DefMemPerNode",
 }
-# Plugins of Slurm's own that give partitions to a job that names none.
+# Slurm's own plugins that assign partitions to a job that names none.
 _CHOOSE_PARTITIONS = frozenset({"all_partitions", "partition"})
-# Of a QOS its least, whether it refuses who asks for more than a job may ever have by it, and the limits that say so.
+# For each QOS: its minimum, whether it refuses a job that asks for more than its maximum, and the maximums.
 QOS_FORMAT = "format=Name,MinTRES,Flags,MaxTRES,MaxTRESPU,MaxTRESPA,GrpTRES"
 _REFUSES = "DenyOnLimit"
 _GPU_TERMS = {"default_per_gpu_mib": "DefMemPerGPU", "default_cpus_per_gpu": "DefCpuPerGPU"}
@@ -44,7 +44,7 @@ _GPU_TERMS = {"default_per_gpu_mib": "DefMemPerGPU", "default_cpus_per_gpu": "De
 def parse_qos(text: str) -> dict[str, Minimum]:
     """Read lines of QOS_FORMAT, `name|cpu=4,gres/gpu=1,mem=10G|…`; a QOS without a minimum is left out.
 
-    Which type of GPU a job asks for is not known where this is looked up: the highest minimum of any holds for all.
+    Which type of GPU a job asks for is not known where this is used: the highest minimum of any type applies to all.
     """
     minimums: dict[str, Minimum] = {}
     for line in text.splitlines():
@@ -62,7 +62,7 @@ def parse_qos(text: str) -> dict[str, Minimum]:
 
 
 def parse_qos_maximums(text: str) -> dict[str, Maximum]:
-    """Read lines of QOS_FORMAT: the most that one job may ask for where it is refused else; of a QOS that has it."""
+    """Read lines of QOS_FORMAT: the most that one job may ask for, of each QOS that refuses jobs that ask for more."""
     maximums: dict[str, Maximum] = {}
     for line in text.splitlines():
         name, _, flags, *limits = [*line.split("|"), "", ""]
@@ -83,17 +83,17 @@ def config_words(text: str) -> dict[str, str]:
 
 
 def parse_config_terms(text: str) -> MemoryTerms:
-    """Read `scontrol show config`; UNLIMITED and what is missing are 0."""
+    """Read `scontrol show config`; UNLIMITED and missing settings are 0."""
     return _terms(config_words(text), select_parameters(text))
 
 
 def select_parameters(text: str) -> str | None:
-    """Return SelectTypeParameters in `scontrol show config`; None where it says none."""
+    """Return SelectTypeParameters in `scontrol show config`; None if it has none."""
     return config_words(text).get("SelectTypeParameters")
 
 
 def counts_memory(parameters: str | None) -> bool:
-    """Whether Slurm gives memory out at all, by SelectTypeParameters; CR_Core and the like do not. None is unknown."""
+    """Whether SelectTypeParameters makes Slurm allocate memory at all; CR_Core and the like do not. None is unknown."""
     return parameters is None or "MEMORY" in parameters.upper()
 
 
@@ -103,16 +103,16 @@ def limits_virtual(factor: str | None) -> bool:
 
 
 def parameters_in(own: str | None, cluster: str | None) -> str | None:
-    """Return the SelectTypeParameters that hold in a partition: its own, where the cluster's has cores or sockets.
+    """Return the SelectTypeParameters that apply in a partition: its own, if the cluster's has cores or sockets.
 
-    Beside CR_CPU slurmctld ignores them (`_setup_cr_type`, 22.05 to 26.05).
+    With CR_CPU, slurmctld ignores a partition's own (`_setup_cr_type`, 22.05 to 26.05).
     """
     is_heard = not select_names(cluster).isdisjoint({"CR_CORE", "CR_SOCKET"})
     return own if is_heard and own is not None and own.startswith("CR_") else cluster
 
 
 def select_names(parameters: str | None) -> set[str]:
-    """Return what stands in SelectTypeParameters, without the memory: CR_CORE of `CR_Core_Memory,CR_LLN`."""
+    """Return the words of SelectTypeParameters, without the memory: CR_CORE of `CR_Core_Memory,CR_LLN`."""
     return {name.strip().removesuffix("_MEMORY") for name in (parameters or "").upper().split(",")}
 
 
@@ -122,18 +122,18 @@ def gives_whole_nodes(text: str) -> bool:
 
 
 def chooses_partitions(text: str) -> bool:
-    """Whether `scontrol show config` has a plugin behind ours that gives partitions to a job that names none."""
+    """Whether `scontrol show config` has a plugin after ours that assigns partitions to a job that names none."""
     plugins = config_words(text).get("JobSubmitPlugins", "").replace("job_submit/", "").split(",")
     return "lua" in plugins and not _CHOOSE_PARTITIONS.isdisjoint(plugins[plugins.index("lua") :])
 
 
 def has_no_qos(text: str) -> bool:
-    """Whether `scontrol show config` says that there is no slurmdbd, which alone knows of QOS."""
+    """Whether `scontrol show config` says that there is no slurmdbd; only slurmdbd knows of QOS."""
     return "slurmdbd" not in config_words(text).get("AccountingStorageType", "slurmdbd")
 
 
 def parse_partitions(text: str, cluster: MemoryTerms, parameters: str | None) -> dict[str, Partition]:
-    """Read `scontrol --oneliner show partition`; what a partition leaves open is the cluster's.
+    """Read `scontrol --oneliner show partition`; what a partition does not set is the cluster's.
 
     `parameters` are the cluster's SelectTypeParameters.
     """
@@ -155,17 +155,17 @@ def parse_partitions(text: str, cluster: MemoryTerms, parameters: str | None) ->
 
 
 def _has_whole_nodes(words: dict[str, str]) -> bool:
-    """Whether nobody else may use what jobs of a partition leave of their nodes, or of their block of the topology."""
+    """Whether nobody else may use what a partition's jobs leave free on their nodes, or their block of the topology."""
     return (
         words.get("OverSubscribe") == "EXCLUSIVE"
         or words.get("ExclusiveTopo") == "YES"
-        # 26.05 prints all of it so.
+        # 26.05 prints all of these in this form.
         or words.get("Exclusive") in ("NODE", "TOPO")
     )
 
 
 def parse_cores(text: str) -> dict[str, int]:
-    """Read `scontrol --oneliner show node`: the most CPUs that a core of its nodes has, by partition."""
+    """Read `scontrol --oneliner show node`: the most CPUs that a core of a partition's nodes has, by partition."""
     most: dict[str, int] = {}
     for line in text.splitlines():
         words = words_of(line)
@@ -187,9 +187,9 @@ def _terms(words: dict[str, str], select: str | None) -> MemoryTerms:
 
 
 def _over(own: MemoryTerms, cluster: MemoryTerms) -> MemoryTerms:
-    """Put a partition's own terms over the cluster's: a default of either kind replaces the cluster's of both.
+    """Put a partition's own terms over the cluster's: a default of either kind replaces both of the cluster's.
 
-    So does a maximum; but CPUs that the cluster's would raise are kept by that all the same.
+    So does a maximum; but a cluster's MaxMemPerCPU still counts, so that CPUs which it would raise are kept.
     """
     cluster = msgspec.structs.replace(cluster, is_uncounted=own.is_uncounted)
     if own.default_per_cpu_mib or own.default_per_node_mib:

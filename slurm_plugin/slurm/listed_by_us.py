@@ -1,7 +1,7 @@
 """Which jobs list a partition that their users did not: it was added by us, and is to be taken out again. Pure.
 
-It is noted before it is written to Slurm, and for as long as the job, or any task of its array, is there: a task that
-is split off, or was preempted and is queued again, lists it too.
+It is noted before it is written to Slurm, and for as long as the job, or any task of its array, exists: a task that
+is split off, or was preempted and is requeued, lists it too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from slurm_plugin.slurm.snapshot import QueuedJob
 
 
 class Listed(msgspec.Struct, frozen=True, gc=False):
-    """A job, or the array of all its tasks, the partition that was added, and when it was submitted (unix seconds)."""
+    """A job, or the array of all its tasks, the partition that was added, and the submit time (unix seconds)."""
 
     job_id: int
     partition: str
@@ -23,14 +23,14 @@ class Listed(msgspec.Struct, frozen=True, gc=False):
 
 
 def number_of(job: QueuedJob) -> int:
-    """Return under which number a job is noted: its array's, if it is of one."""
+    """Return the number under which a job is noted: its array's, if it belongs to one."""
     return job.array_job_id or job.job_id
 
 
 def by_us(listed: Iterable[Listed], jobs: Iterable[QueuedJob]) -> dict[int, str]:
     """Return the partition that was added to each record that waits and still lists it.
 
-    A number may be another job's by now: who was not queued again has the submit time that was noted.
+    A number may belong to another job by now: a job that was not requeued has the submit time that was noted.
     """
     noted = {one.job_id: one for one in listed}
     found = ((job, noted.get(number_of(job))) for job in jobs if job.waits)
@@ -50,7 +50,7 @@ def added(listed: Iterable[Listed], job: QueuedJob, partition: str) -> tuple[Lis
 
 
 def without(listed: Iterable[Listed], job: QueuedJob) -> tuple[Listed, ...]:
-    """Return what is noted once a job does not list what was added; tasks of its array may, and stay noted."""
+    """Return what is noted once a job no longer lists what was added; tasks of its array may, and stay noted."""
     return tuple(one for one in listed if job.array_job_id or one.job_id != job.job_id)
 
 
@@ -61,7 +61,7 @@ def still_there(listed: Iterable[Listed], jobs: Collection[QueuedJob]) -> tuple[
 
 
 def taken_out(jobs: Iterable[QueuedJob], ours: Mapping[int, str], reason: str) -> list[Relist]:
-    """Return the changes by which jobs list no more what was added to them."""
+    """Return the changes that remove from jobs what was added to them."""
     return [
         Relist(
             job_id=job.job_id,

@@ -1,4 +1,4 @@
-"""Which cluster this machine's Slurm is: several may share a store, and have jobs of the same numbers."""
+"""Which cluster this machine's Slurm is: several may share a store, and have jobs with the same numbers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from slurm_plugin.slurm.command import run
 
 
 def local_cluster(config: Config) -> str:
-    """Return the cluster as slurmdbd calls it: as configured, else as slurmctld says; '' where neither tells."""
-    # slurmdbd knows clusters in lower case alone.
+    """Return the cluster's name in slurmdbd: as configured, else as slurmctld says; '' if neither does."""
+    # slurmdbd knows clusters only in lower case.
     if config.accounting.cluster:
         return config.accounting.cluster.lower()
     try:

@@ -1,4 +1,4 @@
-"""Who measures jobs on this cluster, and how: what a figure of sacct means depends on it."""
+"""How jobs are measured on this cluster: the meaning of sacct's figures depends on it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ NOTHING = ("", "(null)", "autodetect")
 
 
 class UnknownMeter(Metering, frozen=True, kw_only=True):
-    """What is known of who measures while slurmctld does not say: the release at most. `why` it does not."""
+    """What is known of the measuring while slurmctld does not answer: at most the release. `why` has the reason."""
 
     why: str
 
 
 def read_metering(sacct: str) -> Metering:
-    """Return what is known of Slurm's release and plugins; UnknownMeter where it is not enough to judge a figure by."""
+    """Return what is known of Slurm's release and plugins; UnknownMeter if that is not enough to judge a figure by."""
     release = release_of(sacct)
     try:
         metering = parse_metering(release, run("scontrol", "show", "config"))
@@ -37,7 +37,7 @@ def read_metering(sacct: str) -> Metering:
 
 
 def release_of(sacct: str) -> str:
-    """Return Slurm's release as sacct tells it; '' where it does not."""
+    """Return Slurm's release according to sacct; '' if it does not say."""
     try:
         return slurm_release(sacct)
     except SlurmError:
@@ -45,9 +45,9 @@ def release_of(sacct: str) -> str:
 
 
 def most_likely(now: Metering, before: Metering) -> Metering:
-    """Return what is known now; where that is not enough, filled up with what was known before.
+    """Return what is known now; if that is not enough, completed by what was known before.
 
-    It stays an UnknownMeter: all that may have been changed meanwhile.
+    It then stays an UnknownMeter: any of it may have changed meanwhile.
     """
     if not isinstance(now, UnknownMeter):
         return now
@@ -60,7 +60,7 @@ def most_likely(now: Metering, before: Metering) -> Metering:
 
 
 def parse_metering(release: str, config: str) -> Metering:
-    """Read `scontrol show config`; it tells the release where that is ''."""
+    """Read `scontrol show config`, which also gives the release if `release` is ''."""
     values = config_words(config)
     words = [values.get(name, "") for name in ("JobAcctGatherType", "CgroupPlugin", "JobAcctGatherParams")]
     version = _RELEASE.match(values.get("SLURM_VERSION", ""))
@@ -72,6 +72,6 @@ def parse_metering(release: str, config: str) -> Metering:
 
 
 def sampled_every_s(frequency: str) -> int:
-    """Return how often tasks are sampled, by JobAcctGatherFrequency: `task=10,energy=30`, or `10`; 0 is never."""
+    """Return the seconds between task samples by JobAcctGatherFrequency: `task=10,energy=30`, or `10`; 0 is never."""
     found = _TASK_FREQUENCY.search(frequency)
     return int(found[1]) if found else Metering().sampled_every_s

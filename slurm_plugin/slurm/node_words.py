@@ -8,19 +8,19 @@ from accounting.units import whole
 
 
 def words_of(line: str) -> dict[str, str]:
-    """Return the words of one of scontrol's lines, the first of a name: what an admin gave as a reason comes last."""
+    """Return the words of a line of scontrol's, the first of each name: what an admin gave as a reason comes last."""
     pairs = [word.split("=", 1) for word in line.split() if "=" in word]
     return dict(reversed(pairs))
 
 
 def core_cpus(words: Mapping[str, str]) -> int:
-    """Return how many CPUs a core has: its threads, but one where CPUs= of slurm.conf counts cores. 1 if not said."""
+    """Return how many CPUs a core has: its threads, or 1 if CPUs= in slurm.conf counts cores. 1 if not known."""
     sockets, cores = (whole(words.get(name)) or 0 for name in ("Sockets", "CoresPerSocket"))
     return max(1, _cpus(words) // (sockets * cores)) if sockets * cores else 1
 
 
 def socket_cpus(words: Mapping[str, str]) -> int:
-    """Return how many CPUs a socket has; 1 where that is not said."""
+    """Return how many CPUs a socket has; 1 if not known."""
     sockets = whole(words.get("Sockets")) or 0
     return max(1, _cpus(words) // sockets) if sockets else 1
 

@@ -1,4 +1,4 @@
-"""The nodes of the cluster as it is now: what each has to give to jobs."""
+"""The nodes of the cluster as it is now, and what each has for jobs."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ from models.simulation.nodes import Node
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.node_words import words_of
 
-# Of a node's states, of which it may have several: it is not there yet, or gives nothing to jobs at the moment.
+# States of a node, which may have several: it does not exist yet, or gives nothing to jobs at the moment.
 NOT_THERE = frozenset({"FUTURE"})
 AWAY = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "NOT_RESPONDING"})
-# Nor does one answer that power saving has switched off, or on again a moment ago: Slurm gives it to jobs all the same.
+# A node that power saving has switched off, or on again a moment ago, does not respond either: Slurm gives it to jobs
+# all the same.
 ASLEEP = frozenset({"POWERING_DOWN", "POWERED_DOWN"})
 SAVING_POWER = ASLEEP | {"POWERING_UP"}
-# What Slurm puts behind a state: not answering, powering up and the like.
+# What Slurm appends to a state: not responding, powering up and the like.
 MARKS = "*~#!%$@^-"
 # `gpu:4(S:0),gpu:a100:2,gpu:1g.10gb:7,shard:16`.
 _GPUS = re.compile(r"(?:^|,)gpu(?::(?!\d+(?:[(,]|$))([\w.\-]+))?:(\d+)", re.ASCII)
 
 
 class Machines(msgspec.Struct, frozen=True):
-    """Nodes, those alike together, and how many of them are down or drained just now."""
+    """Nodes, identical ones grouped, and how many of them are down or drained just now."""
 
     nodes: tuple[Node, ...]
     away: int
 
 
 def read_nodes(partition: str | None = None) -> Machines:
-    """Return the cluster's nodes, or a partition's; SlurmError where scontrol does not answer."""
+    """Return the cluster's nodes, or a partition's; raises SlurmError if scontrol does not answer."""
     return parse_nodes(run("scontrol", "--all", "--oneliner", "show", "node"), partition)
 
 
 def parse_nodes(text: str, partition: str | None = None) -> Machines:
-    """Read `scontrol --oneliner show node`; what a node keeps for the system is not for jobs.
+    """Read `scontrol --oneliner show node`; what a node reserves for the system is not for jobs.
 
-    A node that is away counts: jobs of before may have run on it.
+    A node that is away still counts: earlier jobs may have run on it.
     """
     alike = Counter[Node]()
     away = 0
@@ -55,7 +56,7 @@ def parse_nodes(text: str, partition: str | None = None) -> Machines:
 
 
 def states_of(words: dict[str, str]) -> set[str]:
-    """Return the states of a node, from the words of its line; NOT_RESPONDING only where it should respond."""
+    """Return the states of a node, from the words of its line; NOT_RESPONDING only if it should respond."""
     states = {state.rstrip(MARKS) for state in words.get("State", "").split("+")}
     return states - {"NOT_RESPONDING"} if states & SAVING_POWER else states
 
@@ -63,7 +64,7 @@ def states_of(words: dict[str, str]) -> set[str]:
 def capacity_of(words: dict[str, str]) -> Node:
     """Return what a node has for jobs, from the words of its line.
 
-    Its GPUs, or some types of them, are in Gres alone where AccountingStorageTRES does not name them.
+    If AccountingStorageTRES does not name its GPUs, or some of their types, only Gres has them.
     """
     tres = parse_tres(words.get("CfgTRES", ""))
     cpus = tres.cpus or whole(words.get("CPUTot")) or 0
@@ -76,7 +77,7 @@ def capacity_of(words: dict[str, str]) -> Node:
 
 
 def gpus_of(words: dict[str, str]) -> Counter[str]:
-    """Return how many GPUs of each type a node has, '' for those of none, in the order of its Gres."""
+    """Return how many GPUs of each type a node has, '' for those without a type, in the order of its Gres."""
     found = Counter[str]()
     for name, count in _GPUS.findall(words.get("Gres", "")):
         found[name] += int(count)

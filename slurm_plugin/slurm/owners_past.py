@@ -1,4 +1,4 @@
-"""When owners' jobs had which nodes in the past, as accounting tells it: a call of sacct, and its lines are read."""
+"""When jobs of owners had which nodes in the past, according to accounting: calls sacct and reads its lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PATIENCE_S = 60.0
 
 
 def had_nodes(partitions: Collection[str], from_s: float, now_s: float) -> dict[str, list[Span]]:
-    """Return from when to when (unix seconds) jobs of partitions had each node; SlurmError where sacct fails."""
+    """Return from when to when (unix seconds) jobs of partitions had each node; raises SlurmError if sacct fails."""
     if not partitions:
         return {}
     asked = (
@@ -27,12 +27,12 @@ def had_nodes(partitions: Collection[str], from_s: float, now_s: float) -> dict[
 
 
 def _words(at_s: float) -> str:
-    """Return a moment as sacct takes it, in local time."""
+    """Return a moment in the form that sacct takes, in local time."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at_s))
 
 
 def spans_of(text: str, now_s: float) -> dict[str, list[Span]]:
-    """Return the spans of each node from `start|end|nodes` lines, what overlaps as one; who runs has it until now."""
+    """Return each node's spans from `start|end|nodes` lines, overlapping ones merged; those of running jobs end now."""
     found: dict[str, list[Span]] = {}
     for line in text.splitlines():
         start, _, rest = line.partition("|")
@@ -46,7 +46,7 @@ def spans_of(text: str, now_s: float) -> dict[str, list[Span]]:
 
 
 def merged(spans: Sequence[Span]) -> list[Span]:
-    """Return spans one after the other, what overlaps or follows at once as one."""
+    """Return spans in order, those that overlap or touch merged."""
     found: list[Span] = []
     for begin, end in sorted(spans):
         if found and begin <= found[-1][1]:
@@ -57,7 +57,7 @@ def merged(spans: Sequence[Span]) -> list[Span]:
 
 
 def spells_of(spans: Mapping[str, Sequence[Span]]) -> dict[str, list[float]]:
-    """Return for how long (seconds) each node was left alone between two spans."""
+    """Return how long (seconds) each node was unused between two spans."""
     return {
         name: [later[0] - before[1] for before, later in pairwise(of_node)] for name, of_node in spans.items()
     }

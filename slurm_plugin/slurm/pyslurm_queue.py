@@ -1,9 +1,9 @@
-"""The queue with the jobs read by pyslurm (25.11): no text stands between slurmctld's record and ours.
+"""The queue, with the jobs read by pyslurm (25.11): no text stands between slurmctld's record and ours.
 
-It is imported only where pyslurm is (backends.py). Everything else is the reference backend's: pyslurm has no priority
-factors to read, never sends a SiteFactor of 0 (`if self.site_factor:`), and takes longer for a write than a line to
-scontrol does. What else it gets wrong is made good here: the id 0 of an array's task reads as None, and so does a
-limit of memory of 0; a text that is not UTF-8 is an error when it is looked at.
+It is imported only if pyslurm is there (backends.py). Everything else is done by the reference backend: pyslurm has
+no priority factors to read, never sends a SiteFactor of 0 (`if self.site_factor:`), and a write takes longer than a
+line to scontrol. Its other mistakes are corrected here: the id 0 of an array's task reads as None, and so does a
+memory limit of 0; a text that is not UTF-8 raises an error when it is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from slurm_plugin.slurm.scontrol_queue import VARIABLES, ScontrolQueue
 from slurm_plugin.slurm.snapshot import QueuedJob
 from slurm_plugin.slurm.targets import target_of
 
-# Whose nodes only jobs of the same user, or of the same MCS label, share.
+# Nodes of such a job are shared only with jobs of the same user, or of the same MCS label.
 _SHARED_WITH_FEW = ("USER", "MCS", "TOPO")
 # What pyslurm returns has no types.
 Loaded: TypeAlias = Any
@@ -35,7 +35,7 @@ class PyslurmQueue(ScontrolQueue):
     name = "pyslurm"
 
     def _jobs(self) -> list[QueuedJob]:
-        # libslurm reads it when it writes an array's tasks out.
+        # libslurm reads this when it writes out an array's tasks.
         os.environ["SLURM_BITSTR_LEN"] = VARIABLES["SLURM_BITSTR_LEN"]
         try:
             loaded = pyslurm.Jobs.load()
@@ -54,7 +54,7 @@ class PyslurmQueue(ScontrolQueue):
 
 
 def job_of(job: Loaded) -> QueuedJob:
-    """Return pyslurm's job as a record of the queue; UnicodeDecodeError where a text of it is not UTF-8."""
+    """Return pyslurm's job as a record of the queue; raises UnicodeDecodeError if a text in it is not UTF-8."""
     pending = job.state == "PENDING" or job.state in HELD
     tasks = _array_tasks(job)
     nodes = _nodes(job, pending=pending)
@@ -119,7 +119,7 @@ def _gpus(tres: Loaded) -> int:
 
 
 def _gpu_types(job: Loaded, tres: Loaded, nodes: int, *, pending: bool) -> tuple[tuple[str, int], ...]:
-    """Return what asked_besides.py does, but that pyslurm tells only of each node what is asked for."""
+    """Return what asked_besides.py does, except that pyslurm shows only what is asked for on each node."""
     listed = {} if pending or tres is None else {name: one.count for name, one in tres.gres.items()}
     asked = {name: nodes * count for name, count in (job.gres_per_node or {}).items()}
     return types_in(_typed_gpus(listed), _typed_gpus(asked))
@@ -139,12 +139,12 @@ def _dependency(parts: dict[str, Any] | None) -> str:
         if isinstance(jobs, list) and jobs
     ]
     between = "?" if parts["satisfy"] == "any" else ","
-    # pyslurm knows `singleton` alone, not what Slurm says as long as it waits.
+    # pyslurm knows only `singleton`, not what Slurm says while it waits.
     return between.join(named) or "singleton(unfulfilled)"
 
 
 def _constraints(job: Loaded) -> tuple[str, ...]:
-    """Return what asked_besides.py returns, in its order and words; of switches not how long it waits for them."""
+    """Return what asked_besides.py returns, in its order and words; of switches, not how long it waits for them."""
     shape = [
         job.boards_per_node or 0,
         job.sockets_per_board or 0,
@@ -182,7 +182,7 @@ def _constraints(job: Loaded) -> tuple[str, ...]:
 
 
 def _any(value: int | str | None) -> int | str:
-    """Return a count; `*` where any will do, for which pyslurm says None or `UNLIMITED`."""
+    """Return a count; `*` if any will do, for which pyslurm says None or `UNLIMITED`."""
     return value if isinstance(value, int) else "*"
 
 

@@ -1,7 +1,7 @@
-"""What may be changed in the queue, and what became of it: the words that both backends and the gate share. Pure.
+"""What may be changed in the queue, and the result: the types that both backends and the gate share. Pure.
 
-scontrol_queue.py is the reference backend, pyslurm_queue.py the fast one; gateway.py is the one gate for changes. What
-is read of a cluster stands in snapshot.py.
+scontrol_queue.py is the reference backend, pyslurm_queue.py the fast one; gateway.py is the one gate for changes.
+What is read of a cluster is in snapshot.py.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class FactorChange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Resize(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pending record is to get, in the kind that its user asked; None stays. `uid` is its owner's.
+    """What one pending record is to get, in the kind of request that its user used; None stays. `uid` is its owner's.
 
-    `admin_comment` is the whole new comment, in place of `before`: where that does not stand there any more, nothing
-    is changed. CPUs are changed together with everything of the job that repeats them.
+    `admin_comment` is the whole new comment, in place of `before`: if the job has another comment by then, nothing is
+    changed. CPUs are changed together with everything in the job that repeats them.
     """
 
     job_id: int
@@ -44,7 +44,7 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
 class Relist(msgspec.Struct, frozen=True, kw_only=True):
     """The partitions that one pending record lists, and is to list, and why. `uid` is its owner's.
 
-    One is `added` behind the others, or, where that is '', one is taken out.
+    `added` is appended to the others; if it is '', one partition is taken out.
     """
 
     job_id: int
@@ -56,7 +56,7 @@ class Relist(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GiveBack(Resize, frozen=True, kw_only=True):
-    """What a record is to get that failed and is queued again: its GPUs can be changed too (gpu_fields.py)."""
+    """What a record that failed is to get when it is requeued: its GPUs can be changed too (gpu_fields.py)."""
 
     gpus_per_node: int | None = None
     gpus_per_job: int | None = None
@@ -67,11 +67,11 @@ class GiveBack(Resize, frozen=True, kw_only=True):
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
     """A record with what slurmctld still knows of its last run.
 
-    `exit_codes` are its own, and the highest of its steps'; `requeues` says whether its user lets it be queued again.
-    `outputs` are the paths of what it wrote, errors first, as its user named them.
-    `gpu_fields` is how it asks for GPUs, in slurmctld's words. `steps_elsewhere` says that slurmctld knows none of its
-    steps (enable_stepmgr, from 24.05 on): accounting alone tells how they ended. `busy_share` is the share of its CPUs
-    it kept busy, in the mean; None where that was not asked, or is not known.
+    `exit_codes` are its own, and the highest of its steps'; `requeues` says whether its user allows requeueing.
+    `outputs` are the paths of its output, errors first, as its user named them. `gpu_fields` is how it asks for GPUs,
+    in slurmctld's words. `steps_elsewhere` says that slurmctld knows none of its steps (enable_stepmgr, from 24.05):
+    only accounting knows how they ended. `busy_share` is the mean share of its CPUs that was busy; None if that was
+    not asked for, or is not known.
     """
 
     job: QueuedJob
@@ -84,25 +84,26 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def restarts(self) -> int:
-        """How often it was queued again."""
+        """How often it was requeued."""
         return self.job.restarts
 
     @property
     def waits_again(self) -> bool:
-        """Whether it was queued again, and waits for its turn; nobody holds it."""
+        """Whether it was requeued and waits for its turn, without being held."""
         return self.job.waits and self.job.restarts > 0 and not self.job.held
 
     @property
     def failed_at(self) -> int:
-        """How often it had been queued again when its last run began."""
+        """How often it had been requeued when its last run began."""
         return self.job.restarts - 1 if self.job.waits else self.job.restarts
 
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True):
-    """What a record that failed is to ask when it is queued again; `restarts` is how often it had been before.
+    """What a failed record is to ask for when it is requeued; `restarts` is how often it had been requeued before.
 
-    Its admin comment is `before`, until that of `change` tells it from one that was queued again by anybody else. A
-    SiteFactor is written with that, where it is not 0. `by_others` says that it waits already, queued again by others.
+    Its admin comment is `before`, until that of `change` distinguishes it from a job that was requeued by anything
+    else. A SiteFactor other than 0 is written together with that. `by_others` says that it waits already, requeued by
+    others.
     """
 
     change: GiveBack
@@ -113,9 +114,9 @@ class Requeue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dependent(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that waits for others, as squeue prints it, and whose it is; Slurm may have `cancelled` it for them.
+    """A job that waits for others, as squeue prints it, and its owner; Slurm may have `cancelled` it because of them.
 
-    `array_job_id` is the array of which it is a task, 0 where it is none.
+    `array_job_id` is the array of which it is a task, 0 if it is none.
     """
 
     job_id: int
@@ -126,14 +127,14 @@ class Dependent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a change: '' where slurmctld has it now, else why not (`gone`, `started`, `not kept`, …)."""
+    """The result of a change: '' if slurmctld has it now, else why not (`gone`, `started`, `not kept`, …)."""
 
     job_id: int
     problem: str = ""
 
 
 class Queue(Protocol):
-    """A way to ask slurmctld and to tell it; SlurmError where it does not answer."""
+    """A way to read from and write to slurmctld; raises SlurmError if it does not answer."""
 
     name: str
 
@@ -144,7 +145,7 @@ class Queue(Protocol):
         """Return the SiteFactor of each job that waits, as Slurm has it now."""
 
     def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
-        """Set them, in this order; what is wrong with one keeps none of the others."""
+        """Set them, in this order; a problem with one does not stop the others."""
 
     def resize(self, change: Resize) -> Written:
         """Change what a pending job asks for; all of it or nothing."""

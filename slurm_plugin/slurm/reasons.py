@@ -1,4 +1,4 @@
-"""Why a job waits, by Slurm: what its reasons mean to a person, and which of them no priority helps against. Pure."""
+"""Why a job waits, according to Slurm: what its reasons mean, and for which of them no priority helps. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 _HELD = "it is held"
 _ACCOUNT = "a limit of its account holds it"
 _QOS = "a limit of its QOS holds it"
-# GrpTRESMins and GrpWall; with AccountingStorageEnforce=safe what a job may use until its limit has to be left.
+# GrpTRESMins and GrpWall; with AccountingStorageEnforce=safe, as much must be left as a job may use until its limit.
 _USED_UP = "has used up the time that it may use, or has less left than this job's limit may take"
 _PARTITION = "its partition does not take it now"
 _NO_NODES = (
@@ -20,11 +20,12 @@ _IMPOSSIBLE = "Slurm says that it cannot run as it asks"
 
 
 class Reason(NamedTuple):
-    """A reason of Slurm's (a pattern), what it says to the job's user, and why its place is kept, '' where it need not.
+    """A reason of Slurm's (a pattern), what the job's user is told, and why its place is kept ('' if it need not be).
 
-    Who is kept cannot start now, whatever its priority. But what is `of_partition` Slurm says of the one that it looked
-    at last: of a job that lists others, too, it tells nothing (seen on 22.05). What is `shared` is a limit of what
-    jobs may have at a time: some that run have to end, or to go on for a while. Of a `budget` they may leave enough.
+    A job whose place is kept cannot start now, whatever its priority. But for a reason `of_partition`, Slurm means
+    only the partition that it looked at last: it says nothing of a job that lists others too (seen on 22.05). A
+    `shared` reason is a limit of what jobs may have at a time: some running jobs have to end first, or to run for a
+    while. Running jobs may leave enough of a `budget`.
     """
 
     pattern: str
@@ -39,7 +40,7 @@ class Reason(NamedTuple):
         return bool(self.kept) and not (self.of_partition and len(partitions) > 1)
 
 
-# `src/common/job_state_reason.c`; the first pattern that fits counts, the last fits all.
+# `src/common/job_state_reason.c`; the first pattern that matches counts, the last one matches all.
 REASONS = (
     Reason("None", "Slurm has not looked at it yet"),
     Reason("Priority", "other jobs come first"),
@@ -58,7 +59,7 @@ REASONS = (
     Reason(
         "job_requeued_in_held_state", "it was queued again and is held; `scontrol release` lets it go", _HELD
     ),
-    # From 25.05 on; before, such a job ran with what it was given.
+    # From 25.05; before that, such a job ran with the environment that it was given.
     Reason(
         "user?env?retrieval?failed*",
         "its node could not read its user's environment, as `--export=NONE` and `--get-user-env` want: has he a shell "
@@ -88,7 +89,7 @@ REASONS = (
         shared=True,
     ),
     Reason("BurstBuffer*", "its burst buffer is not ready", "it waits for its burst buffer"),
-    # Before a maintenance most of what waits, and all of it during one: a plan knows until when.
+    # Applies to most waiting jobs before a maintenance, and to all of them during one: a plan knows until when.
     Reason(
         "ReqNodeNotAvail*eserved?for*",
         "the nodes that it could have are reserved, or will be before its time limit is over (`scontrol show "
@@ -123,7 +124,7 @@ REASONS = (
     Reason("Partition*", "its partition does not allow what it asks for", _PARTITION, of_partition=True),
     Reason("BadConstraints", _NO_NODES, _IMPOSSIBLE),
     Reason("Constraints", _NO_NODES, _IMPOSSIBLE),
-    # MaxMemPerNode, once it waits: at its submission slurmctld refuses such a job, but with EnforcePartLimits=NO.
+    # MaxMemPerNode, once the job waits: slurmctld refuses such a job at submission, except with EnforcePartLimits=NO.
     Reason(
         "MaxMemPerLimit",
         "it asks for more memory of a node, or for each CPU, than its partition allows (`scontrol show partition`)",
@@ -133,7 +134,7 @@ REASONS = (
     Reason("Invalid*", "its account or QOS does not exist, or is not open to it", _IMPOSSIBLE),
     Reason("AccountNotAllowed", "its partition is not open to its account", _IMPOSSIBLE, of_partition=True),
     Reason("QOSNotAllowed", "its partition is not open to its QOS", _IMPOSSIBLE, of_partition=True),
-    # These Slurm says in sentences.
+    # Slurm gives these as sentences.
     Reason(
         "*account?not?*use?this?partition*",
         "its partition is not open to its account",

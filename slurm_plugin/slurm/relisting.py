@@ -1,7 +1,8 @@
 """How a pending job comes to list other partitions.
 
-It is done in its own user's name, so that slurmctld asks whether they take him, his account, QOS and limit, and marks
-nothing as set by an administrator. A job that was preempted lists the partition first in which it ran.
+This is done in the job's own user's name, so that slurmctld checks whether the partitions accept the user, account,
+QOS and time limit, and marks nothing as set by an administrator. A preempted job lists first the partition in which
+it ran.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from slurm_plugin.slurm.targets import target_of
 
 
 def relist(change: Relist, record: Record, update: Update) -> Written:
-    """Carry out a change; SlurmError where slurmctld does not answer."""
+    """Carry out a change; raises SlurmError if slurmctld does not answer."""
     job = record(change.job_id)
     problem = _obstacle(change, job)
     if job is None or problem:
@@ -27,7 +28,7 @@ def relist(change: Relist, record: Record, update: Update) -> Written:
 
 
 def _obstacle(change: Relist, job: QueuedJob | None) -> str:
-    """Say why a change cannot even be tried; '' where it can."""
+    """Return why a change cannot even be tried; '' if it can."""
     if ended(job) or job is None:
         return ended(job)
     if job.uid != change.uid:

@@ -1,9 +1,10 @@
-"""How a job that failed is queued again with other resources, step by step; every step may be its writer's last.
+"""How a job that failed is queued again with other resources, step by step.
 
-slurmctld changes nothing of a job that has ended, not even its comment. So it is queued again and held first; then
-comes the comment that says so; then the resources, in the user's name (resizing.py says why); only then it is released.
-What is left to do is read off the job each time: whoever was cut off is continued by the next one. A job that has ended
-and carries the mark is never queued again, so that it comes back once.
+slurmctld changes nothing of a job that has ended, not even its comment. So the job is first queued again and held.
+Then its admin comment is written, which marks it; then the resources, in the user's name (resizing.py says why); only
+then is it released. The writer may be interrupted at any step: what is left to do is read from the job each time, so
+that the next writer continues. A job that has ended and carries the mark is never queued again: a job comes back only
+once.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from slurm_plugin.slurm.targets import target_of
 
 Look = Callable[[int], "Failed | None"]
 
-# States of which a job may be queued again by us.
+# States in which this may queue a job again.
 FAILED = ("OUT_OF_MEMORY", "FAILED", "TIMEOUT")
 # slurmctld's own code for a step that was killed for memory.
 KILLED_FOR_MEMORY = "0:125"
-# Exit codes as slurmctld prints them, code:signal. A shell whose child was killed (SIGKILL, as the kernel does it) ends
-# with 137.
+# Exit codes as slurmctld prints them, code:signal. A shell whose child was killed (SIGKILL, as the kernel does it)
+# ends with 137.
 KILLED = ("137:0", "0:9")
-# So it is printed while nodes are cleaned up, and EpilogSlurmctld runs.
+# Printed while nodes are cleaned up and EpilogSlurmctld runs.
 ENDING = "COMPLETING"
 GONE = "gone"
 STILL_ENDING = "still ending"
 CHANGED = "changed by somebody else meanwhile"
 RESTARTED = "restarted by somebody else"
-# What no later try would change.
+# Problems that no later attempt would change.
 FINAL = (GONE, CHANGED, RESTARTED)
 _LINE = re.compile(r"^   Requeue=(?P<requeue>\d) Restarts=\d+ .*?\bExitCode=(?P<code>\d+:\d+)", re.MULTILINE)
 _OUTPUT = re.compile(r"^   Std(?:Err|Out)=(/.+)$", re.MULTILINE)
 _OF_STEPS = re.compile(r"^   DerivedExitCode=(\d+:\d+)", re.MULTILINE)
 _STEPS_ELSEWHERE = re.compile(r"^   StepMgrEnabled=Yes\b", re.MULTILINE)
-# So long after its end; clocks tell seconds, and may differ by one.
+# Seconds after a run's end; clocks show whole seconds, and may differ by one.
 SETTLED_S = 3.0
 _PAUSE_S, _PATIENCE_S = 0.1, 5.0
 # Queue again, mark, resize, release; one more for each that a slow slurmctld shows late.
@@ -48,7 +49,7 @@ _MOST_STEPS = 8
 
 
 def parse_failed(text: str, job_id: int) -> Failed | None:
-    """Return a record of `scontrol --details show job`, in whatever state; None where it is gone, or not plain."""
+    """Return a record of `scontrol --details show job`, in any state; None if it is gone, or not plain."""
     found = [job for job in parse_plain(text) if job.job_id == job_id]
     blocks = [block for block in records_of(text) if block.startswith(f"JobId={job_id} ")]
     line = _LINE.search(blocks[0]) if len(found) == len(blocks) == 1 else None
@@ -67,7 +68,7 @@ def parse_failed(text: str, job_id: int) -> Failed | None:
 def requeue(
     wanted: Requeue, look: Look, update: Update, sleep: Callable[[float], None] = time.sleep
 ) -> Written:
-    """Carry it out, or what is left of it; SlurmError where slurmctld does not answer."""
+    """Carry out the requeue, or what is left of it; raises SlurmError if slurmctld does not answer."""
     job_id = wanted.change.job_id
     waits_until_s = time.monotonic() + _PATIENCE_S
     written = False
@@ -94,21 +95,22 @@ def requeue(
 def unsettled_s(run: Failed, now_s: float) -> float:
     """Return how much longer a job that has ended must be left alone (seconds).
 
-    A node refuses a run whose credential is not of a later second than the end of the last one, and the run fails with
-    exit code 1. Slurm's own delay is there for that (`_credential_revoked`, `cred_lifetime`); we take it away.
+    A node refuses a run whose credential is not from a later second than the end of the previous run, and the run
+    fails with exit code 1. Slurm's own delay exists for that (`_credential_revoked`, `cred_lifetime`); it is removed
+    here.
     """
     return until_settled_s(run.job.end_s, now_s) if run.job.state in FAILED else 0.0
 
 
 def until_settled_s(ended_s: float, now_s: float) -> float:
-    """Return how much longer it takes until a run that ended then is over for all who are told of it (seconds)."""
+    """Return how many seconds pass until all that is notified of a run's end knows that it ended then."""
     return min(SETTLED_S, max(0.0, ended_s + SETTLED_S - now_s))
 
 
 def next_words(run: Failed, wanted: Requeue, *, written: bool = False) -> Sequence[str] | str:
-    """Return what to tell scontrol next; '' where all is done, else why nothing may be done.
+    """Return what to tell scontrol next; '' if all is done, or the reason why nothing may be done.
 
-    `written` says that its resources were given back just now, so that what it has is what slurmctld made of them.
+    `written` says that the resources were given back just now: what the job has is then what slurmctld made of them.
     """
     job, change, target = run.job, wanted.change, target_of(run.job)
     marked = job.admin_comment == change.admin_comment
@@ -122,16 +124,17 @@ def next_words(run: Failed, wanted: Requeue, *, written: bool = False) -> Sequen
         return RESTARTED
     if is_held_again(job):
         return _next_of_held(run, wanted, target, marked=marked, written=written)
-    # 22.05 shows the CPUs of before in its TRES until such a job starts: what it asks for is compared.
+    # 22.05 shows the earlier CPUs in the TRES until such a job starts: compare what the job asks for.
     if marked:
         return CHANGED if _words_back(run, change, written=True) else ""
     return _next_of_waiting(run, wanted, target, written=written) if wanted.by_others else CHANGED
 
 
 def _next_of_waiting(run: Failed, wanted: Requeue, target: str, *, written: bool) -> Sequence[str] | str:
-    """Return what to tell of one that others queued again, and that may start at any moment: the mark comes last.
+    """Return what to tell scontrol about a job that others requeued and that may start at any moment.
 
-    One that starts before that has all it asked for; marked first, it could fail as before, and would not come back.
+    The mark comes last. If the job starts before it, it has all it asked for. Marked first, it could fail as before
+    and would not come back.
     """
     words = _words_back(run, wanted.change, written=written)
     if words:
@@ -140,9 +143,10 @@ def _next_of_waiting(run: Failed, wanted: Requeue, target: str, *, written: bool
 
 
 def _is_carried_out(run: Failed | None, wanted: Requeue, words: Sequence[str]) -> bool:
-    """Whether a job is as it was told to become, though slurmctld complained.
+    """Whether a job is as it should be, although slurmctld complained.
 
-    Where a partition that it lists takes no job of that memory (MaxMemPerNode), slurmctld says so, and does it.
+    If a partition that the job lists accepts no job of that memory (MaxMemPerNode), slurmctld says so, and still does
+    it.
     """
     return run is not None and next_words(run, wanted) != words
 
@@ -160,15 +164,15 @@ def _next_of_held(run: Failed, wanted: Requeue, target: str, *, marked: bool, wr
 
 
 def _as_user(job: QueuedJob) -> str:
-    """Return the word by which scontrol speaks in the name of a job's user; only resources are written so."""
+    """Return the argument by which scontrol acts in the name of a job's user; only resources are written so."""
     return f"--uid={job.uid}"
 
 
 def _words_back(run: Failed, change: GiveBack, *, written: bool) -> list[str]:
-    """Return the fields that are not yet what they are to be; they are written at once, so that all are or none."""
+    """Return the fields that still have to change; they are written at once, so that all of them change or none."""
     share = (run.job, change.mem_per_cpu_mib, change.cpus_per_task)
     split = is_split(*share) or (written and is_raised(*share))
     words, gpus = [] if split else resource_words(run.job, change), gpu_words(run.gpu_fields, change)
-    # CPUs and GPUs of a task stand in one field: what says both holds.
+    # A task's CPUs and GPUs share one field: the word that holds both is used.
     fields = {word.partition("=")[0] for word in gpus}
     return [*(word for word in words if word.partition("=")[0] not in fields), *gpus]

@@ -1,12 +1,14 @@
 """How a pending job gets other resources, all of them or none.
 
-The resources are changed in its own user's name: what root or an operator changes is marked as set by an administrator,
-and limits of associations and QOS no longer count for it (slurmctld's ADMIN_SET_LIMIT). `scontrol --uid` lets root and
-SlurmUser do that, on every release from 22.05. Only AdminComment, which users may not write, is written as an operator.
+The resources are changed in the job's own user's name: what root or an operator changes is marked as set by an
+administrator, and limits of associations and QOS no longer apply to it (slurmctld's ADMIN_SET_LIMIT). `scontrol
+--uid` lets root and SlurmUser do that, on every release from 22.05. Only AdminComment, which users may not write, is
+written as an operator.
 
-The comment comes first, since taking it back always works; raising resources again may not. So what fails, or is not
-kept, leaves the job as it was; killed between the two, the comment alone is new, and the next cycle sees that. Who
-starts between the two runs as he was, and gets his old comment back: it must not tell of what he has not got.
+The comment comes first, since restoring it always works; raising resources again may not. So a change that fails, or
+is not kept, leaves the job as it was. If the writer is killed between the two, only the comment is new, and the next
+cycle sees that. A job that starts between the two runs as it was, and gets its old comment back: the comment must not
+claim what the job has not got.
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ from slurm_plugin.slurm.snapshot import QueuedJob
 from slurm_plugin.slurm.targets import target_of
 
 Record = Callable[[int], "QueuedJob | None"]
-# Runs `scontrol WORDS` and returns its complaint, '' where it succeeds.
+# Runs `scontrol WORDS` and returns its complaint, '' if it succeeds.
 Update = Callable[[Sequence[str]], str]
-# What tasks of an array say that have started since, or ended: theirs is no longer ours to change.
+# What tasks of an array answer that have started or ended since: they may no longer be changed.
 _PAST = ("no longer pending", "already")
-# `1_7-8: Job is no longer pending execution` up to 24.11 or so, `1_[7-8]: …` since; of the others it says `No error`.
+# `1_7-8: Job is no longer pending execution` up to 24.11 or so, `1_[7-8]: …` since; for the others it says `No
+# error`.
 _TASK = re.compile(r"\d+_\[?([\d,\-:]+)\]?: ")
 _FINE = "No error"
 HELD = "was queued again and is held"
@@ -35,7 +38,7 @@ COMMENTED = "has another admin comment meanwhile"
 
 
 def resize(change: Resize, record: Record, update: Update) -> Written:
-    """Carry out a change; SlurmError where slurmctld does not answer."""
+    """Carry out a change; raises SlurmError if slurmctld does not answer."""
     before = record(change.job_id)
     problem = obstacle(change, before)
     if before is None or problem:
@@ -55,10 +58,10 @@ def resize(change: Resize, record: Record, update: Update) -> Written:
 
 
 def obstacle(change: Resize, job: QueuedJob | None) -> str:
-    """Say why a change cannot even be tried; '' where it can."""
+    """Return why a change cannot even be tried; '' if it can."""
     if ended(job) or job is None:
         return ended(job)
-    # It may have started, failed, and been queued again since the queue was read.
+    # It may have started, failed, and been requeued since the queue was read.
     if is_held_again(job):
         return HELD
     if change.before not in (None, job.admin_comment):
@@ -77,19 +80,19 @@ def obstacle(change: Resize, job: QueuedJob | None) -> str:
 
 
 def ended(job: QueuedJob | None) -> str:
-    """Say that a job is gone or has started; '' where it waits."""
+    """Return a message if a job is gone or has started; '' if it waits."""
     if job is None:
         return "gone"
     return "" if job.waits else "started"
 
 
 def resource_words(job: QueuedJob, change: Resize) -> list[str]:
-    """Return the fields to write: CPUs are numbers that must agree, or the job gets what it had before.
+    """Return the fields to write. The numbers of CPUs must agree with each other, or the job keeps what it had.
 
-    Where slurmctld tells CPUs of a task in TresPerTask too, srun inside the job compares the two and aborts where they
-    differ: 25.05 to 25.11.1 export what stands there, and leave it as it was.
-    Memory never goes alone: 26.05 cuts that of a running job, where it has an extern step, and cannot raise it again.
-    CPUs it refuses for a job that has started, with all that stands beside them, even where they are what it has.
+    If slurmctld also has the CPUs of a task in TresPerTask, srun inside the job compares the two and aborts if they
+    differ: 25.05 to 25.11.1 export TresPerTask, and do not change it by themselves. Memory is never written alone:
+    26.05 cuts that of a running job, if it has an extern step, and cannot raise it again. For a job that has started
+    it refuses CPUs, with all that is in the same update, even if they are what the job has.
     """
     words: list[str] = []
     if change.mem_per_node_mib is not None and change.mem_per_node_mib != job.mem_per_node_mib:
@@ -111,9 +114,9 @@ def resource_words(job: QueuedJob, change: Resize) -> list[str]:
 
 
 def is_split(job: QueuedJob, mem_per_cpu_mib: int | None, cpus_per_task: int | None) -> bool:
-    """Whether a job has what slurmctld makes of a share of memory above MaxMemPerCPU: more CPUs, with less for each.
+    """Whether a job has what slurmctld makes of memory per CPU above MaxMemPerCPU: more CPUs, with less for each.
 
-    It does so at a submission and at an update alike (`_valid_pn_min_mem`).
+    It does so both at submission and at an update (`_valid_pn_min_mem`).
     """
     times, rest = divmod(job.cpus_per_task, cpus_per_task or 1)
     if not mem_per_cpu_mib or rest or times < 2:
@@ -124,8 +127,8 @@ def is_split(job: QueuedJob, mem_per_cpu_mib: int | None, cpus_per_task: int | N
 def is_raised(job: QueuedJob, mem_per_cpu_mib: int | None, cpus_per_task: int | None) -> bool:
     """Whether a job has what 24.05.2 to 24.11.0 make of such a share: more CPUs, but none for its tasks.
 
-    Of one task the least on a node is raised, of several the job's CPUs. What its user asked with `--mincpus` looks the
-    same, so this only tells something of a job that the share has just been written to.
+    For one task, the minimum on a node is raised; for several, the job's CPUs. A user's `--mincpus` looks the same,
+    so this is meaningful only for a job to which the share has just been written.
     """
     if not mem_per_cpu_mib or not cpus_per_task or job.cpus_per_task != cpus_per_task:
         return False
@@ -135,7 +138,7 @@ def is_raised(job: QueuedJob, mem_per_cpu_mib: int | None, cpus_per_task: int | 
 
 
 def has(job: QueuedJob, change: Resize) -> bool:
-    """Tell whether a job is what a change wants it to be; one that started with it may have been given more CPUs."""
+    """Whether a job is as a change wants it; a job that started with it may have been given more CPUs."""
     if is_split(job, change.mem_per_cpu_mib, change.cpus_per_task):
         return change.admin_comment in (None, job.admin_comment)
     cpus = change.cpus_per_task and change.cpus_per_task * change.num_tasks
@@ -150,7 +153,7 @@ def has(job: QueuedJob, change: Resize) -> bool:
 
 
 def said(complaint: str) -> str:
-    """Return what is left of a complaint without what single tasks say that no longer wait."""
+    """Return what is left of a complaint without the answers of single tasks that no longer wait."""
     return "; ".join(
         part
         for part in complaint.split("; ")
@@ -167,7 +170,7 @@ def _comment(job: QueuedJob, text: str) -> list[str]:
 
 
 def _correct_started(complaint: str, before: QueuedJob, update: Update) -> None:
-    """Give tasks that started before their resources were changed the comment back that says what they have."""
+    """Give tasks that started before their resources were changed the old comment back: it says what they have."""
     for part in complaint.split("; "):
         tasks = _TASK.match(part)
         if tasks and any(past in part for past in _PAST):
@@ -176,7 +179,7 @@ def _correct_started(complaint: str, before: QueuedJob, update: Update) -> None:
 
 
 def _take_back(before: QueuedJob, after: QueuedJob | None, change: Resize, update: Update) -> None:
-    """Put back what a change that failed has left; what has started runs with what it started with."""
+    """Put back what a failed change has left; what has started runs with what it started with."""
     if after is None:
         return
     if after.admin_comment != before.admin_comment:

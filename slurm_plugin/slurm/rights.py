@@ -1,6 +1,6 @@
-"""Whether Slurm lets this process change jobs in their users' names: root, SlurmUser and administrators alone may.
+"""Whether Slurm lets this process change jobs in their users' names: only root, SlurmUser and administrators may.
 
-An operator may queue a job again, hold it and set its SiteFactor, but neither write its AdminComment nor change it as
+An operator may requeue a job, hold it and set its SiteFactor, but may neither write its AdminComment nor change it as
 its user (22.05 to 26.05).
 """
 
@@ -19,9 +19,9 @@ _USER_ID = re.compile(r"\((\d+)\)")
 
 
 def why_not_in_their_names() -> str:
-    """Return why this process may not change others' jobs, and what to do; '' where it may, or nobody tells.
+    """Return why this process may not change others' jobs, and what to do; '' if it may, or that is not known.
 
-    SlurmError where slurmctld does not answer.
+    Raises SlurmError if slurmctld does not answer.
     """
     return _why_not(
         ("administrator",), "root, SlurmUser and administrators change jobs in their users' names"
@@ -29,9 +29,9 @@ def why_not_in_their_names() -> str:
 
 
 def why_no_site_factors() -> str:
-    """Return why this process may set no job's SiteFactor, and what to do; '' where it may, or nobody tells.
+    """Return why this process may not set a job's SiteFactor, and what to do; '' if it may, or that is not known.
 
-    SlurmError where slurmctld does not answer.
+    Raises SlurmError if slurmctld does not answer.
     """
     return _why_not(
         ("administrator", "operator"), "root, SlurmUser, administrators and operators set a SiteFactor"
@@ -55,12 +55,15 @@ def _why_not(levels: Collection[str], who_may: str) -> str:
 
 
 def admin_level(name: str) -> str:
-    """Return a user's AdminLevel (none, operator, administrator), '' for who is no user; SlurmError without answer."""
+    """Return a user's AdminLevel (none, operator, administrator), '' for an unknown user.
+
+    Raises SlurmError if sacctmgr does not answer.
+    """
     argv = ("--noheader", "--parsable2", "show", "user", f"name={name}", "format=AdminLevel")
     return run("sacctmgr", *argv).strip().lower()
 
 
 def user_number(text: str) -> int | None:
-    """Return the number of `slurm(64030)`, as Slurm's settings name a user; None where there is none."""
+    """Return the number in `slurm(64030)`, as Slurm's settings name a user; None if there is none."""
     found = _USER_ID.search(text)
     return int(found[1]) if found else None

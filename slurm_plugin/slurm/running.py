@@ -7,7 +7,7 @@ from slurm_plugin.slurm.command import run
 
 
 def count_running(user: str, name: str) -> int:
-    """Return how many jobs of a user, by the name that a family goes by, run; SlurmError where squeue does not say."""
+    """Return how many jobs of a user and of a family's name run; raises SlurmError if squeue does not answer."""
     told = run("squeue", "--noheader", "--all", "--states=RUNNING", f"--user={user}", "--format=%j")
     names = told.splitlines()
     return sum(normal_name(one.strip()) == name for one in names)

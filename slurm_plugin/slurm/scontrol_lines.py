@@ -1,9 +1,10 @@
-"""Many updates, or looks, through one scontrol: it reads them from its stdin, and what it says of each is told apart.
+"""Runs many updates, or looks, through one scontrol: it reads them from its stdin, and each answer is told apart.
 
-A process for each costs 2.5 ms, a line 0.3 ms. Of updates scontrol prints only complaints, to stderr, and none of them
-names its line. So behind each stands a word that it does not know, and which it therefore repeats. One more stands
-before the first: what scontrol says of slurm.conf as it starts is no complaint about an update. Behind each look it
-is told to print that word as the name of a host. Nobody else knows the word: no text of a user's can hold it.
+A process for each costs 2.5 ms, a line 0.3 ms. For updates scontrol prints only complaints, to stderr, and no
+complaint names its line. So each update is followed by a word that scontrol does not know, and which it therefore
+repeats. One more precedes the first: what scontrol says of slurm.conf as it starts is no complaint about an update.
+After each look, it is told to print that word as the name of a host. Nobody else knows the word: no text of a user's
+can hold it.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from accounting.slurm.environment import slurm_environment
 
 # scontrol reads lines of less than 4096 bytes, and takes a longer one for the end of its input.
 _LONGEST = 4000
-# The kernel gives a program no longer word (MAX_ARG_STRLEN, with the byte that ends it).
+# The kernel gives a program no longer argument (MAX_ARG_STRLEN, including the byte that ends it).
 _LONGEST_WORD = 128 * 1024
 TOO_LONG = "its array has tasks cancelled here and there, so that those that wait are too many to name"
 _ECHO = "invalid keyword: "
-# How its messages about itself and slurm.conf begin; what slurmctld says of an update has no such beginning.
+# How its messages about itself and slurm.conf begin; what slurmctld says of an update does not begin like this.
 _OF_ITSELF = "scontrol: "
-# What it says where slurmctld does not answer, the last where that hangs; no line after that one would fare better.
+# What it says if slurmctld does not answer, the last if slurmctld hangs; later lines would fare no better.
 _SILENCE = (
     "Unable to contact slurm controller",
     "Socket timed out",
@@ -36,9 +37,9 @@ _NO_JOB = "Invalid job id"
 
 
 def run_updates(updates: Sequence[str], *, patience_s: float) -> list[str]:
-    """Run `update …` lines one after the other; return scontrol's complaint about each, '' where it has none.
+    """Run `update …` lines one after the other; return scontrol's complaint about each, '' if there is none.
 
-    SlurmError where slurmctld does not answer, or not all of it within the time: what was done until then stays done.
+    Raises SlurmError if slurmctld does not answer, or not to all in time: what was done until then stays done.
     """
     complaints: list[str] = []
     short: list[str] = []
@@ -53,9 +54,9 @@ def run_updates(updates: Sequence[str], *, patience_s: float) -> list[str]:
 
 
 def run_update(*words: str, patience_s: float, kept_open: Sequence[int] = ()) -> str:
-    """Run one scontrol with these arguments; return its complaint, '' where it succeeds.
+    """Run one scontrol with these arguments; return its complaint, '' if it succeeds.
 
-    It keeps the handles of `kept_open` as long as it runs, whatever becomes of us.
+    It keeps the handles of `kept_open` as long as it runs, whatever becomes of this process.
     """
     if any(len(word.encode()) >= _LONGEST_WORD for word in words):
         return TOO_LONG
@@ -71,13 +72,13 @@ def run_update(*words: str, patience_s: float, kept_open: Sequence[int] = ()) ->
 def show_jobs(
     job_ids: Sequence[int], *options: str, patience_s: float, variables: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return what `scontrol show job` prints of each, '' where it is gone; SlurmError where it tells not all."""
+    """Return what `scontrol show job` prints of each, '' if it is gone; raises SlurmError if some are missing."""
     if not job_ids:
         return []
     word = _new_word()
     lines = (f"show job {job_id}\nshow hostnames {word}\n" for job_id in job_ids)
     finished = _scontrol(options, "".join(lines), patience_s, variables=variables)
-    # Where it was built with readline it repeats what it reads.
+    # If it was built with readline, it repeats what it reads.
     *shown, _ = finished.stdout.replace(f"show hostnames {word}\n", "").split(f"{word}\n")
     complaints = [
         line
@@ -93,7 +94,7 @@ def show_jobs(
 
 
 def _records(shown: str) -> str:
-    """Return the records of an answer, without scontrol's prompts before and behind them."""
+    """Return the records of an answer, without scontrol's prompts before and after them."""
     start, end = shown.find("JobId="), shown.rfind("\n\n")
     return shown[start : end + 2] if 0 <= start < end else ""
 

@@ -1,8 +1,8 @@
 """The queue by Slurm's own commands: the reference backend, for every release from 22.05.
 
 It takes three calls to know the jobs: squeue says whose they are, without any text of a user's (job_lines.py says
-why), scontrol what they are, sprio their factors. squeue alone would not do: it puts the pending records of an array
-together, and rounds memory. Nodes, partitions, reservations and terms are a call each.
+why), scontrol what they are, sprio their factors. squeue alone would not do: it merges the pending records of an
+array, and rounds memory. Nodes, partitions, reservations and settings are a call each.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from slurm_plugin.slurm.targets import target_of
 
 log = logging.getLogger(__name__)
 
-# A queue of 100,000 takes scontrol several seconds; slurmctld that is down, its commands' own ten.
+# A queue of 100,000 takes scontrol several seconds; if slurmctld is down, its commands take their own ten.
 READ_PATIENCE_S = 60.0
 WRITE_PATIENCE_S = 30.0
-# What slurmdbd knows plans can do without.
+# Plans can do without what slurmdbd knows.
 SLURMDBD_PATIENCE_S = 20.0
-# A user of whom it does not matter that he is told, too.
+# A user whose data may as well be returned.
 NOBODY = "root"
-# With the whole list of an array's tasks instead of its first 64 characters.
+# Prints the whole list of an array's tasks instead of its first 64 characters.
 VARIABLES = {**UNIX_TIMES, "SLURM_BITSTR_LEN": "0"}
-# No text of a user's. How often a job was queued again no letter of `--format` tells.
+# No text of a user's. No letter of `--format` prints how often a job was queued again.
 _FAILED = "JobID:|,State:|,StartTime:|,RestartCnt:|,PriorityLong:|,Reason:|"
 # Job, user, state, reason, array, dependency.
 _GIVEN_UP = "%A|%U|%T|%r|%F|%E"
-# So many jobs that are not clear are asked for by themselves in one read, and so many of one user: a call for each.
+# The number of unclear jobs that are asked for one by one in a read, and of those of one user: each is a call.
 _MOST_DOUBTFUL, _MOST_OF_ONE = 100, 20
-# What tasks of an array say that have started or ended since they were read.
+# What tasks of an array answer that have started or ended since they were read.
 _PAST = ("no longer pending", "already", "Invalid job id")
-# What scontrol says of a name that it does not understand; of tasks that are gone it names them first.
+# What scontrol says of a name that it does not understand; for tasks that are gone, its message names them first.
 _NO_NAME = "Invalid job id specified for job "
 
 
@@ -74,15 +74,15 @@ class ScontrolQueue:
         self._no_budgets = SaidOnce()
 
     def cluster(self) -> str:
-        """Return the cluster's name; SlurmError where slurmctld does not answer."""
+        """Return the cluster's name; raises SlurmError if slurmctld does not answer."""
         return cluster_lines.parse_cluster_name(_ask("scontrol", "show", "config"))
 
     def terms(self) -> SchedulerTerms:
-        """Return what slurm.conf says of scheduling; SlurmError where slurmctld does not answer."""
+        """Return the scheduling settings of slurm.conf; raises SlurmError if slurmctld does not answer."""
         return cluster_lines.parse_terms(_ask("scontrol", "show", "config"))
 
     def read(self) -> Snapshot:
-        """Return the cluster as it is now; SlurmError where a command fails."""
+        """Return the cluster as it is now; raises SlurmError if a command fails."""
         config = _ask("scontrol", "show", "config")
         terms = cluster_lines.parse_terms(config)
         factors = self._factors(terms)
@@ -111,15 +111,15 @@ class ScontrolQueue:
         )
 
     def site_factors(self) -> dict[int, int]:
-        """Return the SiteFactor of each job that waits and that sprio shows: eligible, not held, not set directly.
+        """Return the SiteFactor of each waiting job that sprio shows: eligible, not held, priority not set directly.
 
-        It shows none with another PriorityType; slurmctld keeps them for when that is set back.
+        sprio shows none under another PriorityType; slurmctld keeps them until that is set back.
         """
         shown = self._factors(self.terms())
         return {job: factors.site for job, factors in shown.items() if not factors.fixed}
 
     def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
-        """Set them in this order; SlurmError where slurmctld does not answer."""
+        """Set them in this order; raises SlurmError if slurmctld does not answer."""
         if any(change.job_id not in self._targets for change in changes):
             self._jobs()
         known = [change for change in changes if change.job_id in self._targets]
@@ -138,38 +138,38 @@ class ScontrolQueue:
         return resizing.resize(change, self._record, _update)
 
     def relist(self, change: Relist) -> Written:
-        """Change which partitions a pending job lists, in its user's name, so that they must take him."""
+        """Change which partitions a pending job lists, in its user's name: they must accept that user."""
         return relisting.relist(change, self._record, _update)
 
     def failed_jobs(self, *, again: bool) -> dict[int, str]:
-        """Return a line for each job that failed, by job: another one where that failed again.
+        """Return a line for each job that failed, by job; the line changes if the job fails again.
 
-        With `again`, also of those that were queued again, and have not started since.
+        With `again`, include jobs that were queued again and have not started since.
         """
         states = ",".join((*requeuing.FAILED, *(("PENDING",) if again else ())))
         said = _ask("squeue", "--noheader", "--all", "--array", f"--states={states}", f"--Format={_FAILED}")
         return job_lines.parse_failed_jobs(said)
 
     def given_up(self) -> list[Dependent]:
-        """Return the jobs that waited for one that failed, and that Slurm will not start any more, or has cancelled."""
+        """Return the jobs that waited for one that failed, and that Slurm will no longer start, or has cancelled."""
         states = f"--states=PENDING,{depending.CANCELLED}"
         said = _ask("squeue", "--noheader", "--all", states, f"--format={_GIVEN_UP}")
         return job_lines.parse_given_up(said)
 
     def depend(self, change: Dependent) -> Written:
-        """Set a job's dependency, in its user's name, as he did; one that Slurm has cancelled waits again."""
+        """Set a job's dependency in its user's name, as the user did; a job that Slurm has cancelled waits again."""
         return Written(
             job_id=change.job_id, problem=depending.depend(change, run_shown, _update, _site_kills)
         )
 
     def failed(self, job_id: int) -> Failed | None:
-        """Return a job with what slurmctld knows of its last run; None where it is gone, or not plain."""
+        """Return a job with what slurmctld knows of its last run; None if it is gone, or not plain."""
         return _with_accounting({job_id: _last_run(job_id)})[job_id]
 
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
-        """Return so many jobs by one call, and one of sacct for those it is to be asked the same of.
+        """Return these jobs by one call, plus one of sacct for all about which it is asked the same.
 
-        Whether the token of one can be believed `carries` tells, a call each.
+        Whether a job's token can be believed is not checked here: `carries` does that, with a call for each job.
         """
         options = ("--all", "--details")
         shown = show_jobs(job_ids, *options, patience_s=READ_PATIENCE_S, variables=VARIABLES)
@@ -181,24 +181,24 @@ class ScontrolQueue:
         )
 
     def carries(self, job: QueuedJob) -> bool:
-        """Whether a job has the token that its record tells, and no user wrote that; False where it is gone."""
+        """Whether a job has the token that its record shows, rather than one forged by a user; False if it is gone."""
         return carries(job)
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue a job that failed again, with other resources, or do what is left of that.
 
-        Whatever process changes it keeps the handles of `kept_open`: a lock among them then outlasts us.
+        Any process that changes it inherits the handles of `kept_open`: a lock among them then outlasts this process.
         """
         return requeuing.requeue(wanted, _last_run, partial(_update, kept_open=kept_open))
 
     def _all_qos(self, terms: SchedulerTerms) -> Mapping[str, QosState]:
-        """Return the QOS where Slurm preempts or limits by them."""
+        """Return the QOS, if Slurm preempts or limits by them."""
         if terms.preempt_type != BY_QOS and not terms.limits_hold:
             return {}
         return self._qos.now(lambda: cluster_lines.parse_qos_states(_managed("qos", QOS_FORMAT)))
 
     def _left(self, asked: Sequence[tuple[str, ...]]) -> dict[str, dict[str, int]]:
-        """Return what is left of budgets; nothing where slurmctld does not tell, as with PrivateData it may not."""
+        """Return what is left of budgets; nothing if slurmctld does not say, as may happen with PrivateData."""
         try:
             told = [_ask("scontrol", "--oneliner", "show", "assoc_mgr", *words) for words in asked]
         except SlurmError as error:
@@ -215,13 +215,13 @@ class ScontrolQueue:
         jobs: Sequence[QueuedJob],
         partitions: Sequence[PartitionState],
     ) -> tuple[tuple[AssociationState, ...], Mapping[str, str]]:
-        """Return who may have how much where limits hold, and the account above each where partitions go by that."""
+        """Return the associations if limits apply, and the account above each if a partition depends on that."""
         by_account = {one.name for one in partitions if one.accounts or one.denied_accounts}
         decides = any(chosen_among(job, by_account) for job in jobs) and accounts_are_inherited(config)
         if not (decides or terms.limits_hold):
             return (), {}
         cluster = cluster_lines.parse_cluster_name(config)
-        # Of users there may be many.
+        # There may be many users.
         where = ("where", f"cluster={cluster}", *(() if terms.limits_hold else ("user=",)))
         told = self._associations.now(
             lambda: cluster_lines.parse_association_states(
@@ -246,7 +246,7 @@ class ScontrolQueue:
         return jobs
 
     def _apart(self, job_id: int, uid: int) -> QueuedJob | None:
-        """Return a job of which the common answer gave no clear record; None where it has ended meanwhile."""
+        """Return a job for which the common answer had no clear record; None if it has ended meanwhile."""
         said = run_shown(job_id)
         alone = job_lines.parse_job(said)
         if alone and (alone.job_id, alone.uid) == (job_id, uid):
@@ -257,7 +257,7 @@ class ScontrolQueue:
         return plain if odd is None else msgspec.structs.replace(odd, user=user_name(uid))
 
     def _record(self, job_id: int) -> QueuedJob | None:
-        """Return a job's record as it is now; None where it is gone, or not plain."""
+        """Return a job's record as it is now; None if it is gone, or not plain."""
         found = [job for job in job_lines.parse_plain(run_shown(job_id)) if job.job_id == job_id]
         return found[0] if len(found) == 1 and carries(found[0]) else None
 
@@ -265,10 +265,10 @@ class ScontrolQueue:
 def _budgets_asked(
     associations: Sequence[AssociationState], all_qos: Mapping[str, QosState]
 ) -> list[tuple[str, ...]]:
-    """Return what to ask assoc_mgr for so that all budgets are told."""
+    """Return what to ask assoc_mgr for, so that it shows all budgets."""
     with_budget = [one for one in associations if one.has_budget]
     accounts = ",".join(sorted({one.account for one in with_budget}))
-    # Without names all users of an account would be told.
+    # Without names it would show all users of an account.
     users = ",".join(sorted({one.user for one in with_budget if one.user})) or NOBODY
     qos = ",".join(sorted(name for name, one in all_qos.items() if one.has_budget))
     asked: list[tuple[str, ...]] = (
@@ -288,7 +288,7 @@ def with_factors(job: QueuedJob, factors: Factors | None, *, fair_share_counts: 
 
 
 def problem_of(complaint: str, *, is_array: bool) -> str:
-    """Return what is wrong with an update; what single tasks of an array say that have started is no problem."""
+    """Return what is wrong with an update; complaints of single array tasks that have started are no problem."""
     said = [one for one in complaint.split("; ") if one]
     if not is_array:
         return "gone" if said and "Invalid job id" in said[0] else "; ".join(said)
@@ -298,7 +298,7 @@ def problem_of(complaint: str, *, is_array: bool) -> str:
 
 
 def run_shown(job_id: int, *options: str) -> str:
-    """Return what scontrol shows of one job; '' where it is gone."""
+    """Return what scontrol shows of one job; '' if it is gone."""
     try:
         return _ask("scontrol", "--all", *options, "show", "job", str(job_id))
     except SlurmError as error:
@@ -308,9 +308,9 @@ def run_shown(job_id: int, *options: str) -> str:
 
 
 def carries(job: QueuedJob) -> bool:
-    """Whether a job, or one of its array, has the admin comment that its record tells; False where it is gone.
+    """Whether a job, or one of its array, has the admin comment that its record shows; False if it is gone.
 
-    scontrol prints texts of users before it, squeue is asked for it alone.
+    scontrol prints texts of users before it, so squeue is asked for it alone.
     """
     width = len(job.admin_comment.encode()) + 1
     told = ("--noheader", "--all", "--states=all", f"--jobs={job.job_id}", f"--Format=admin_comment:{width}")
@@ -337,13 +337,13 @@ def _update(words: Sequence[str], kept_open: Sequence[int] = ()) -> str:
 
 
 def _last_run(job_id: int) -> Failed | None:
-    """Return a job with what slurmctld alone knows of its last run; None where it is gone, or not plain."""
+    """Return a job with what slurmctld alone knows of its last run; None if it is gone, or not plain."""
     found = requeuing.parse_failed(run_shown(job_id, "--details"), job_id)
     return found if found and carries(found.job) else None
 
 
 def _with_accounting(found: dict[int, Failed | None]) -> dict[int, Failed | None]:
-    """Return runs with what accounting alone tells of some; all that are asked the same are asked of in one call."""
+    """Return runs with what only accounting knows of some; runs with the same question share one call."""
     asked: dict[Question, list[Failed]] = {}
     for one in found.values():
         if one and (question := question_of(one)):
@@ -356,8 +356,8 @@ def _with_accounting(found: dict[int, Failed | None]) -> dict[int, Failed | None
 
 
 def _accounted(runs: Sequence[Failed], *how: str) -> str:
-    """Return what sacct says of runs; '' where it does not answer, and they are what slurmctld tells."""
-    # The end of a step can reach slurmdbd after that of its job; who was queued again was submitted then.
+    """Return what sacct says of runs; '' if it does not answer, and the runs then stay as slurmctld shows them."""
+    # The end of a step can reach slurmdbd after that of its job. A requeued job's submit time is the end of that run.
     ended_s = max(run.job.submit_s if run.job.waits else run.job.end_s for run in runs)
     time.sleep(requeuing.until_settled_s(ended_s, time.time()))
     jobs = [str(run.job.job_id) for run in runs]

@@ -1,6 +1,6 @@
 """The cluster as Slurm has it at one moment: jobs, nodes, partitions, QOS, accounts, and how it schedules. Pure.
 
-Both backends read it (scontrol_queue.py, pyslurm_queue.py); what may be changed in it stands in queue.py.
+Both backends read it (scontrol_queue.py, pyslurm_queue.py); what may be changed in it is in queue.py.
 """
 
 from __future__ import annotations
@@ -10,30 +10,34 @@ from collections.abc import Mapping
 
 import msgspec
 
-# The PreemptType by which a QOS says whose jobs its own preempt.
+# The PreemptType under which each QOS says whose jobs its own preempt.
 BY_QOS = "preempt/qos"
-# Who was queued again waits so long for his credential to expire, where AuthInfo does not say how long (seconds).
+# How long a requeued job waits for its credential to expire, if AuthInfo does not say (seconds).
 AGAIN_S = 120.0
-# The PriorityType that knows SiteFactors.
+# The PriorityType that has SiteFactors.
 MULTIFACTOR = "priority/multifactor"
 
 
 class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One record of slurmctld's that waits or runs. Times are unix seconds (0: not known), memory is MiB.
 
-    What waits of an array is one record, `array_tasks` as Slurm writes them (`9-200%5`), `tasks` how many; `job_id` is
-    what `scontrol update JobId=` takes. A task that runs, and each component of a het job, is a record of its own.
-    Whoever was queued again, `restarts` times, has that moment as `submit_s`.
-    CPUs, memory, GPUs and `billing` are those of one task of an array. `gpu_types` says of the types of GPUs that it
-    asks for by name, or is told to have, how many of its `gpus` are. `start_s` of a job that waits is Slurm's estimate.
-    `fixed` says that its priority was set directly, so that no factor counts; `nice` is what its user takes from it.
-    `fair_share` is the factor of 0 to 1, None where it does not count. By `deadline_s` a job has to have ended: Slurm
-    gives one up that waits so long that `least_limit_s` (None: its limit) would end later. `tres_per_task` is what
-    slurmctld says of each task in words of its own (`cpu=2,gres/gpu=1`), CPUs from 23.11 on; only scontrol tells it.
-    `min_cpus` are those that a job asks for in all while it waits, else 0: its user may set them apart from its tasks'.
-    `stopped_s` is when it was last suspended, or let go on (0: never); until then it had run for `ran_before_s`.
-    It `requeues` where its user lets it be queued again once it has run (`--no-requeue` does not).
-    `other` names constraints of placement that the fields here do not express.
+    The waiting part of an array is one record: `array_tasks` as Slurm writes them (`9-200%5`), `tasks` their number,
+    and `job_id` what `scontrol update JobId=` takes. A running task, and each component of a het job, is a record of
+    its own. A job that was requeued, `restarts` times, has the moment of that as `submit_s`.
+
+    CPUs, memory, GPUs and `billing` are those of one task of an array. `gpu_types` says how many of its `gpus` are of
+    each type that it names, or that Slurm reports for it. `min_cpus` is what a waiting job asks for in all, else 0:
+    its user may set it apart from its tasks' CPUs. `tres_per_task` is what slurmctld says of each task in its own
+    words (`cpu=2,gres/gpu=1`), including CPUs from 23.11; only scontrol shows it.
+
+    `start_s` of a waiting job is Slurm's estimate. `fixed` says that its priority was set directly, so that no factor
+    counts; `nice` is what its user subtracts from it. `fair_share` is the factor of 0 to 1, None if it does not
+    count. A job must have ended by `deadline_s`: Slurm gives it up if it waits so long that `least_limit_s` (None:
+    its limit) would end later.
+
+    `stopped_s` is when it was last suspended or resumed (0: never); until then it had run for `ran_before_s`.
+    `requeues`: its user allows it to be requeued once it has run (`--no-requeue` does not). `other` names constraints
+    of placement that the fields here do not express.
     """
 
     job_id: int
@@ -95,15 +99,15 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def configuring(self) -> bool:
-        """Whether it has its nodes and does not run yet: they are powered up or booted, or a prolog readies them.
+        """Whether it has its nodes but does not run yet: they are powered up or booted, or a prolog prepares them.
 
-        Only then slurmctld counts its limit, from 0; where nodes were powered up, it also sets `start_s` anew.
+        slurmctld counts its limit only from then on, from 0; if nodes were powered up, it also sets `start_s` again.
         """
         return self.state == "CONFIGURING"
 
     @property
     def suspended(self) -> bool:
-        """Whether it has its nodes and does not go on: an administrator, or jobs that come first, suspended it."""
+        """Whether it has its nodes but is stopped: an administrator, or jobs that come first, suspended it."""
         return self.state == "SUSPENDED"
 
     def ran_s(self, until_s: float) -> float:
@@ -118,11 +122,11 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A node: what it has for jobs in all, and whether it takes any now; CPUs are hardware threads, or cores alone.
+    """A node: what it has for jobs in all, and whether it accepts any now; CPUs are hardware threads, or cores only.
 
     `gpu_types` says how many of its GPUs are of which type, in its own order; the others have none. `features` are
-    those that it has or, booted anew, could have.
-    One that is `asleep` takes jobs too, but is powered up for them first, which takes its time.
+    those that it has or, booted again, could have. A node that is `asleep` accepts jobs too, but is first powered up
+    for them, which takes time.
     """
 
     name: str
@@ -139,14 +143,14 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition; Slurm looks at those of a higher tier first. It starts no job of a limit above `longest_s`.
+    """A partition; Slurm looks at those of a higher tier first. It starts no job with a limit above `longest_s`.
 
-    `whole_sockets`: no two of its jobs share a socket (SelectTypeParameters=CR_Socket). `preempt_mode` is how its jobs
-    are preempted (its own PreemptMode, or the cluster's); '' is OFF. It takes jobs of `accounts`, else of all but
-    `denied_accounts`; so with QOS. Without `groups` it takes all users. No job gets more than `most_nodes` there, and
-    all its jobs together no more CPUs of a node, or of one of its sockets, than `most_cpus_per_node` and
-    `most_cpus_per_socket` (None: all). Its jobs may run for `over_limit_s` beyond their limits (None: the cluster's).
-    They are under the limits of its `qos`, too.
+    `whole_sockets`: no two of its jobs share a socket (SelectTypeParameters=CR_Socket). `preempt_mode` is how its
+    jobs are preempted (its own PreemptMode, or the cluster's); '' is OFF. It accepts jobs of `accounts` or, without
+    these, of all but `denied_accounts`; the same goes for QOS. Without `groups` it accepts all users. No job gets
+    more than `most_nodes` there, and all its jobs together get no more CPUs of a node, or of one of its sockets, than
+    `most_cpus_per_node` and `most_cpus_per_socket` (None: all). Its jobs may run for `over_limit_s` beyond their
+    limits (None: the cluster's value). The limits of its `qos` apply to them too.
     """
 
     name: str
@@ -167,9 +171,10 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     qos: str = ""
 
 
-# GrpTRESRunMins and the like are limits of what a job has, times the minutes that it may still have it.
+# GrpTRESRunMins and the like limit what a job has, times the minutes that it may still have it.
 RUN_MINUTES = " RunMins"
-# GrpTRESMins and GrpWall are limits of what all jobs have, or are, times the minutes that they have it.
+# GrpTRESMins and GrpWall limit what all jobs have (GrpWall: the jobs themselves), times the minutes that they have
+# it.
 MINUTES, WALL = " Mins", "GrpWall"
 
 
@@ -184,14 +189,16 @@ def is_budget(limit: str) -> bool:
 
 
 class QosState(msgspec.Struct, frozen=True, kw_only=True):
-    """A QOS: the QOS whose jobs its own may preempt, and how its own are; '' is the cluster's mode.
+    """A QOS: the QOS whose jobs its own may preempt, and how its own are preempted; '' is the cluster's mode.
 
-    They are exempt from that for the first `exempt_s` of a run; None: for as long as the cluster says. How much all its
-    jobs may have `together` at a time, and those `of_user` and `of_account`, by what it is: `jobs`, `cpu`, `mem` (MiB),
-    `node`, `billing`, `gres/gpu`, `gres/gpu:TYPE`; with RUN_MINUTES behind, how many minutes of it they may still use.
-    It goes `over_partition` whose QOS limits the same (OverPartQOS). Time counts its jobs `usage_factor` times; of one
-    that is to start only where it is `usage_factor_asked` (UsageFactorSafe). It `has_budget` whose jobs may use so much
-    time in all (GrpTRESMins, GrpWall).
+    Its jobs are exempt from preemption for the first `exempt_s` of a run; None: for as long as the cluster says.
+    `together` is how much all its jobs may have at a time, `of_user` and `of_account` how much those of each user and
+    account may, by kind: `jobs`, `cpu`, `mem` (MiB), `node`, `billing`, `gres/gpu`, `gres/gpu:TYPE`. With RUN_MINUTES
+    appended, it is how many minutes of that they may still use.
+
+    `over_partition`: its limits replace the same limits of a partition's QOS (OverPartQOS). The time of its jobs
+    counts `usage_factor` times; that of a job that is to start, only with `usage_factor_asked` (UsageFactorSafe).
+    `has_budget`: its jobs may use only so much time in all (GrpTRESMins, GrpWall).
     """
 
     preempts: frozenset[str] = frozenset()
@@ -207,10 +214,10 @@ class QosState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssociationState(msgspec.Struct, frozen=True, kw_only=True):
-    """An account (`user` is ''), or a user of it, there in one partition alone, where that is not ''.
+    """An account (`user` is ''), or one of its users, only in one partition if `partition` is not ''.
 
-    `parent` is the account above an account. `together` is how much all its jobs may have at a time, as of a QOS, and
-    `most_jobs` how many jobs a user may run (None: any number). It `has_budget` as a QOS does.
+    `parent` is the account above an account. `together` is how much all its jobs may have at a time, as for a QOS,
+    and `most_jobs` how many jobs a user may run (None: any number). `has_budget` is as for a QOS.
     """
 
     account: str
@@ -228,9 +235,9 @@ class AssociationState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """A reservation: which nodes it holds, from when to when (unix seconds), for whom (none: for nobody).
+    """A reservation: which nodes it holds, from when to when (unix seconds), and for whom (none given: for nobody).
 
-    Of these nodes it holds so many CPUs and GPUs in all; without CPUs all that they have.
+    It holds this many CPUs and GPUs of these nodes in all; without CPUs, all that they have.
     """
 
     name: str
@@ -246,18 +253,21 @@ class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
 class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What slurm.conf says of scheduling. `weights` are the PriorityWeight… by the rest of their names.
 
-    `most_age_s` is from when on a job's age counts in full; 0 where that is not said. Where memory does not count
-    (SelectTypeParameters=CR_Core and the like), jobs get nodes whatever memory they ask for. `counts_threads`: of
-    the cores that a job is given it is told to have what it asked (CR_CPU). `one_task_per_core`: CR_ONE_TASK_PER_CORE.
-    Priority for a job's size (`weights` has JobSize) is for small ones where `favors_small`, and by limit where
-    `size_by_time`; `tres_weights` are those of PriorityWeightTRES by their names in lower case, of a partition's whole
-    or, where `tres_by_amount`, of each CPU and MiB.
-    Who preempts whom goes by `preempt_type`, and nobody is preempted in the first `preempt_exempt_s` of his run. Nobody
-    is ended before he is `over_limit_s` beyond his limit (OverTimeLimit). Where `limits_hold`, those of accounts and
-    QOS do; the time that runs may still use slurmctld counts anew each `counts_each_s` (PriorityCalcPeriod), the first
-    time when it started, `counts_from_s` (unix). It goes by those of a QOS' users and accounts where `counts_for_each`.
-    Where it is `safe`, nobody starts whose limit is beyond what is left of a budget. Who was queued again waits for
-    `again_s` at least.
+    `most_age_s` is the age from which a job's age counts in full; 0 if not set. If memory does not count
+    (SelectTypeParameters=CR_Core and the like), jobs get nodes whatever memory they ask for. `counts_threads`: a job
+    is given whole cores, but counts as having what it asked for (CR_CPU). `one_task_per_core`: CR_ONE_TASK_PER_CORE.
+
+    Priority for a job's size (JobSize in `weights`) favours small jobs if `favors_small`, and goes by limit if
+    `size_by_time`. `tres_weights` are those of PriorityWeightTRES, by their names in lower case: for a partition's
+    whole or, if `tres_by_amount`, for each CPU and MiB.
+
+    `preempt_type` decides which jobs preempt which; no job is preempted in the first `preempt_exempt_s` of its run.
+    No job is ended before it is `over_limit_s` beyond its limit (OverTimeLimit).
+
+    `limits_hold`: the limits of accounts and QOS apply. slurmctld recounts the time that running jobs may still use
+    every `counts_each_s` (PriorityCalcPeriod), the first time when it started, `counts_from_s` (unix). It enforces
+    such limits for a QOS's users and accounts only if `counts_for_each`. `safe`: no job starts whose limit is beyond
+    what is left of a budget. A requeued job waits for at least `again_s`.
     """
 
     priority_type: str
@@ -286,10 +296,10 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster at one moment (unix seconds). `qos` are told where Slurm preempts or limits by them.
+    """The cluster at one moment (unix seconds). `qos` is given if Slurm preempts or limits by QOS.
 
-    `account_parents` has the account above each, `user_groups` the groups of users, where partitions go by them;
-    `associations` are told where limits hold. `licences` has how many of each jobs may have at a time, `left` how many
+    `account_parents` has the account above each and `user_groups` the groups of users, if partitions depend on them.
+    `associations` are given if limits apply. `licences` has how many of each jobs may have at a time, `left` how many
     minutes of what are left of the budgets of an association or a QOS, by its name.
     """
 

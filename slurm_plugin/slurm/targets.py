@@ -1,15 +1,14 @@
-"""Under which name a record of the queue is changed, so that it alone is changed and nothing is split. Pure.
+"""Under which name a record of the queue is changed, so that only it is changed and nothing is split. Pure.
 
 What `scontrol update JobId=…` does to each form (slurmctld's `update_job_str`; seen on 22.05 and 26.05):
 
-- `N`, the id of an array: all its records, those that run and those that were split off too.
-- `N_[9-200]` with exactly the tasks that wait, or more than those: the one record that waits, which stays one. Tasks of
-  the list that have started since are changed as well, or answer that they cannot be. With fewer than those that wait,
-  each task that is named gets a record of its own for good: so the list is always the one that was read, and only
-  shrinks.
+- `N`, the id of an array: all its records, including those that run and those that were split off.
+  that have started since are changed as well, or answer that they cannot be. With fewer tasks than wait, each named
+  task gets a record of its own for good: so the list is always the one that was read, and only shrinks.
+- `N_[9-200]` with exactly the tasks that wait, or more: the one record that waits, which stays one. Tasks in the list
 - `N_[0-30:2]`, which is how Slurm prints tasks at even distances: nothing («Invalid job id specified»).
 - `N_7`: the task with a record of its own.
-- `N`, the id of the first component of a het job: all its components; `N+0` is it alone.
+- `N`, the id of the first component of a het job: all its components; `N+0` is that component alone.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ import re
 from slurm_plugin.slurm.snapshot import QueuedJob
 
 _STEPPED = re.compile(r"(\d{1,10})-(\d{1,10}):(\d{1,10})", re.ASCII)
-# No word that a program is given has room for more tasks.
+# No single argument of a program has room for more tasks.
 _MOST_TASKS = 1 << 16
 
 
 def target_of(job: QueuedJob) -> str:
-    """Return what to write behind `JobId=`."""
+    """Return what to write after `JobId=`."""
     if job.array_job_id:
         tasks = job.array_tasks.partition("%")[0]
         return (
@@ -36,7 +35,7 @@ def target_of(job: QueuedJob) -> str:
 
 
 def _one_by_one(tasks: str) -> str:
-    """Return a list of tasks with those at even distances named one by one."""
+    """Return a list of tasks in which those at even distances are named one by one."""
     return _STEPPED.sub(_named, tasks)
 
 

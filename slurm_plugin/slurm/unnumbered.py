@@ -1,7 +1,8 @@
-"""Jobs that slurmdbd has given no number: before 24.11 slurmctld waits five seconds for that, then changes nothing.
+"""Jobs to which slurmdbd has given no number: before 24.11 slurmctld waits five seconds for it, then changes nothing.
 
-A slurmctld that ends while it asks slurmdbd takes such jobs for asked for ever, until they start. So whoever was
-refused is tried later and later, and after all others: a handful would else take the time of the rest, each cycle.
+If a slurmctld ends while it asks slurmdbd, such jobs count as being asked about for ever, until they start. A refused
+job is therefore tried later and later, and after all others: otherwise a handful would use up the time of the rest,
+in each cycle.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ LEFT = "slurmdbd has given it no number, and slurmctld changes no such job; it i
 
 
 class Unnumbered:
-    """Who is left alone, and until when: half a minute after one refusal, each time twice as long, an hour at most."""
+    """The jobs left alone, and until when: 30 s after a refusal, twice as long after each further one, at most 1 h."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
-        """Nobody is."""
+        """No job is left alone yet."""
         self._clock_s = clock_s
         self._waits: dict[int, tuple[float, float]] = {}
 
@@ -31,7 +32,7 @@ class Unnumbered:
         return job_id in self._waits and self._clock_s() < self._waits[job_id][0]
 
     def note(self, job_id: int, complaint: str) -> None:
-        """Take in what came of a change of this job; any other complaint says nothing of its number."""
+        """Take in the result of a change of this job; any other complaint says nothing about its number."""
         if _REFUSAL in complaint:
             wait_s = min(LONGEST_S, 2 * self._waits[job_id][1]) if job_id in self._waits else FIRST_S
             self._waits[job_id] = (self._clock_s() + wait_s, wait_s)
@@ -39,5 +40,5 @@ class Unnumbered:
             self._waits.pop(job_id, None)
 
     def keep(self, alive: Collection[int]) -> None:
-        """Forget all others."""
+        """Forget all jobs but these."""
         self._waits = {job_id: wait for job_id, wait in self._waits.items() if job_id in alive}
