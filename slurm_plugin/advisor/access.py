@@ -1,7 +1,8 @@
 """In which of its partitions a job may start at all, by their Allow…, Deny… and MaxNodes. Pure.
 
-Only jobs that list several are asked of: of one alone slurmctld tells by the job's reason. What is not known of a user
-or an account forbids nothing. That a partition needs reservations, or is for some login nodes, is not looked at.
+This matters only for jobs that list several partitions: for a single one, slurmctld gives the job's reason. What is
+not known of a user or an account forbids nothing. Whether a partition needs reservations, or is only for some login
+nodes, is not checked.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from slurm_plugin.slurm.snapshot import PartitionState, QueuedJob, Snapshot
 
 
 def may_use(job: QueuedJob, partition: PartitionState, snapshot: Snapshot) -> bool:
-    """Whether a partition takes this job's account, QOS, user and number of nodes."""
+    """Whether a partition accepts this job's account, QOS, user and number of nodes."""
     accounts = frozenset(lineage(job.account, snapshot.account_parents))
     groups = snapshot.user_groups.get(job.user)
     return (
@@ -24,7 +25,7 @@ def may_use(job: QueuedJob, partition: PartitionState, snapshot: Snapshot) -> bo
 
 
 def _is_let(names: Collection[str], allowed: Collection[str], denied: Collection[str]) -> bool:
-    """Whether one of these names is allowed, or none denied; where any are allowed, Slurm looks at none denied."""
+    """Whether a name is allowed or, if `allowed` is empty, none is denied: otherwise Slurm ignores `denied`."""
     return any(name in allowed for name in names) if allowed else not any(name in denied for name in names)
 
 

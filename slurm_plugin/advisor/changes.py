@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from models.planning.problem import Pending, Plan, PlannedJob, Problem
 from slurm_plugin.slurm.queue import FactorChange
 
-# Slurm's own priority is never below 1: what a factor would take it below that is lost, and with it what it was.
+# Slurm's own priority is never below 1: what a factor would take it below that is lost, and with it the old value.
 LEAST_PRIORITY = 1
 
 

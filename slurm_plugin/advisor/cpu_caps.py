@@ -1,6 +1,6 @@
-"""Partitions whose jobs may not have all CPUs of a node together: MaxCPUsPerNode, MaxCPUsPerSocket. Pure.
+"""Partitions whose jobs together may not use all CPUs of a node: MaxCPUsPerNode, MaxCPUsPerSocket. Pure.
 
-Of what is kept on each socket only the sum is known: nothing tells on which socket a job runs.
+Of a limit per socket only the sum is considered: nothing shows on which socket a job runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from slurm_plugin.slurm.snapshot import NodeState, PartitionState, Snapshot
 
 
 def capped_of(snapshot: Snapshot) -> tuple[PartitionState, ...]:
-    """Return the partitions whose jobs may not have all CPUs of some node of theirs."""
+    """Return the partitions whose jobs may not use all CPUs of at least one of their nodes."""
     cap = {
         one.name: one
         for one in snapshot.partitions
@@ -27,7 +27,7 @@ def capped_of(snapshot: Snapshot) -> tuple[PartitionState, ...]:
 
 
 def cap_of(node: NodeState, partition: PartitionState) -> int:
-    """Return how many CPUs of a node the jobs of a partition may have together."""
+    """Return how many CPUs of a node the jobs of a partition may use together."""
     most = node.cpus
     if partition.most_cpus_per_node is not None:
         most = min(most, partition.most_cpus_per_node)
@@ -37,5 +37,5 @@ def cap_of(node: NodeState, partition: PartitionState) -> int:
 
 
 def under_caps(partitions: Sequence[str], capped: Sequence[PartitionState]) -> list[bool]:
-    """Return under which caps a job is: of the one partition where it may start. Of several it is not known which."""
+    """Return which caps apply to a job: that of its only partition. If there are several, it is not known which."""
     return [[one.name] == [*partitions] for one in capped]

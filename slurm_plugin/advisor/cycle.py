@@ -1,7 +1,7 @@
-"""One cycle of the advisor: read, expect, plan, reorder, write down; or only watch.
+"""One cycle of the advisor: read, estimate, plan, reorder, journal; or only watch.
 
-It decides in which order these are done and what is kept for the next cycle. It never changes Slurm but through the
-gateway. Whatever fails raises: the queue then stays as it is, and what was changed before ends with its lease.
+It decides in which order these are done and what is kept for the next cycle. It changes Slurm only through the
+gateway. Any failure raises an error: the queue then stays as it is, and earlier changes end with their lease.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from slurm_plugin.slurm.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
-# Returns samples of the jobs to come; hears of the snapshot.
+# Returns samples of the jobs to come, given a snapshot.
 Forecast = Callable[[Snapshot], Sequence[Sequence[Coming]]]
-# Returns what came of starts that were foreseen, at the moment of a snapshot.
+# Returns what became of earlier predictions of starts, as of a snapshot.
 PastStarts = Callable[[Snapshot], Calibration]
 
 
@@ -61,7 +61,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class Means(msgspec.Struct, frozen=True, kw_only=True):
     """What an advisor works with.
 
-    `keeps` says whether cycles are journaled, and what would be without us is kept: a look does neither.
+    `keeps` says whether cycles are journalled, and whether the queue as it would be without us is kept: a mere look
+    does neither.
     """
 
     settings: Settings
@@ -77,7 +78,7 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advisor:
-    """Goes through one cycle after another."""
+    """Runs one cycle after another."""
 
     def __init__(self, means: Means) -> None:
         self.means = means
@@ -88,9 +89,9 @@ class Advisor:
         self._forgetful = SaidOnce()
 
     def cycle(self) -> Outcome:
-        """Go through one cycle; any error means that nothing further was changed in it."""
+        """Run one cycle; any error means that nothing further was changed in it."""
         settings, gateway = self.means.settings, self.means.gateway
-        # Who never acts has nothing to be compared with.
+        # An advisor that never acts has nothing to compare with.
         control = (self.means.apply and self.means.keeps) and is_control(
             self.means.cluster, block_of(time.time(), settings.block_s), settings.control_share
         )
@@ -113,7 +114,7 @@ class Advisor:
         changes = changes_of(plan)
         written = gateway.reorder(changes) if acts else []
         if not self.means.apply:
-            gateway.reorder(changes)  # which logs what it would do
+            gateway.reorder(changes)  # a dry run: only logs what it would do
         cycle = self._written_down(snapshot, problem, plan, written, known, acts=acts, control=control)
         if acts:
             self._size_late(snapshot, rolled)
@@ -129,14 +130,14 @@ class Advisor:
         )
 
     def _lend(self, snapshot: Snapshot, problem: Problem, plan: Plan, *, control: bool) -> list[Written]:
-        """Let waiting jobs onto idle nodes of others; what is told of those nodes counts in control blocks, too."""
+        """Let waiting jobs onto idle nodes of others. Control blocks learn about those nodes too, but let no job in."""
         if self.means.lending is None:
             return []
         self.means.lending.see(snapshot)
         return [] if control else self.means.lending.run(snapshot, problem, plan, self.means.gateway)
 
     def _problem(self, snapshot: Snapshot) -> Problem:
-        """Return what there is to plan, by the model in use."""
+        """Return what there is to plan, according to the model in use."""
         self.means.model.refresh()
         self.means.model.catch_up()
         if self.means.model.predictor is not self._expectations.predictor:
@@ -150,7 +151,7 @@ class Advisor:
         return self._with_forecast(problem, snapshot)
 
     def _with_forecast(self, problem: Problem, snapshot: Snapshot) -> Problem:
-        """Return the problem with the jobs to come; without them where the forecast fails or makes no sense."""
+        """Return the problem with the jobs to come; without them if the forecast fails or makes no sense."""
         if self.means.forecast is None:
             return problem
         try:
@@ -165,7 +166,7 @@ class Advisor:
         return foreseen
 
     def _calibration(self, snapshot: Snapshot) -> Calibration:
-        """Return how intervals are to be calibrated; not at all where what came of earlier ones cannot be read."""
+        """Return how intervals are to be calibrated; not at all if the results of earlier ones cannot be read."""
         if self.means.past_starts is None:
             return UNCALIBRATED
         try:
@@ -178,11 +179,11 @@ class Advisor:
         return found
 
     def _told_of(self) -> Collection[int]:
-        """Return the records that waited in the last cycle, which has told of them."""
+        """Return the records that waited in the last cycle, which has journalled them."""
         return self._state.shadow.begun if self._state.shadow else ()
 
     def _size_late(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Size waiting jobs again, but for those that are about to start in this cycle."""
+        """Size waiting jobs again, except those that are about to start in this cycle."""
         if self.means.late_sizing is not None:
             soon = frozenset(job.job_id for job in plan.jobs if job.low_s <= self.means.settings.period_s)
             self.means.late_sizing.refresh()
@@ -218,7 +219,7 @@ class Advisor:
 
 
 def bounds_of(settings: Settings) -> Bounds:
-    """Return what the site allows, as a plan takes it."""
+    """Return the site's bounds in the form that a plan takes."""
     return Bounds(
         objective=settings.objective,
         most_delay_s=settings.most_delay_s,

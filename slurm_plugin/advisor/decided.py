@@ -1,4 +1,4 @@
-"""The decisions behind the jobs that wait, out of the journals of the service: read on, never all of it again."""
+"""The decisions behind waiting jobs, read from the service's journals incrementally, never all of them again."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from slurm_plugin.log_lines import SaidOnce
 
 log = logging.getLogger(__name__)
 
-# A decision is journalled before its job is in the queue, in the same call of slurmctld: what is older than this when
-# the queue is read has its job there, or none. Where hundreds come a second, all of so many seconds are held.
+# A decision is journalled before its job is in the queue, in the same call of slurmctld. If the decision is older
+# than this when the queue is read, its job is there or does not exist. All decisions of these seconds are held, even
+# if hundreds come a second.
 NOT_QUEUED_YET_S = 10.0
 
 
@@ -29,13 +30,13 @@ class Decided:
         self._failures = SaidOnce()
 
     def of(self, named: Mapping[str, float], now_s: float) -> Mapping[str, Decision]:
-        """Return the decisions by id. `named` are the ids that waiting jobs name, and when each was submitted.
+        """Return the decisions by id. `named` maps the ids that waiting jobs name to the jobs' submit times.
 
-        What cannot be read is said once; its jobs are then as those whose decision is not known.
+        A failure to read is logged once; the decisions of those jobs then count as not known.
         """
 
         def may_be_named(one: Decision) -> bool:
-            # A cycle takes its time: what was decided since the queue was read is in its next one.
+            # A cycle takes time: what was decided since the queue was read belongs to the next cycle.
             return one.id in named or now_s - one.time_s < NOT_QUEUED_YET_S
 
         self._skip(min(named.values(), default=now_s))
@@ -52,7 +53,7 @@ class Decided:
         return self._by_id
 
     def _skip(self, since_s: float) -> None:
-        """Pass over the files of days before the oldest of these jobs was submitted."""
+        """Skip the files of days before the oldest of these jobs was submitted."""
         for file in self._folder.glob(PATTERN):
             if file.name not in self._offsets and is_older(file, since_s - DAY_S):
                 self._offsets[file.name] = file.stat().st_size

@@ -1,6 +1,6 @@
-"""What is written down of a cycle. Pure.
+"""What is journalled of a cycle. Pure.
 
-Of a large queue not every job in every cycle: those that changed, and those that are new, up to a bound.
+For a large queue that is not every job in every cycle: only changed and new jobs, up to a bound.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def cycle_of(
     written: Iterable[Written] = (),
     seen: Iterable[int] = (),
 ) -> Cycle:
-    """Return a cycle as it is journaled; `seen` are the ids of jobs that earlier cycles have told of."""
+    """Return a cycle as it is journalled; `seen` are the ids of jobs that earlier cycles have journalled."""
     problems = {one.job_id: one.problem for one in written if one.problem}
     likely_s = {job.job_id: job.likely_s for job in problem.pending}
     submit_s = {job.job_id: job.submit_s for job in snapshot.jobs}
@@ -55,7 +55,7 @@ def cycle_of(
 
 
 def told(plan: Plan, seen: frozenset[int]) -> list[PlannedJob]:
-    """Return the jobs of a plan that are written down: what changed first, then a sample of what is new, by lot."""
+    """Return the jobs of a plan to be journalled: changed ones first, then a sample of new ones, by lot."""
     changed = [job for job in plan.jobs if job.before != job.after]
     fresh = [job for job in plan.jobs if job.before == job.after and job.job_id not in seen]
     fresh.sort(key=lambda job: zlib.crc32(str(job.job_id).encode()))

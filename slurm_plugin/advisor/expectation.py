@@ -1,4 +1,4 @@
-"""Run times of queued jobs by the model in use, remembered while nothing that they rest on has joined."""
+"""Run times of queued jobs by the model in use, remembered until new jobs join what they rest on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_EVIDENCE = "no finished job like it is known"
 
 
 class _Remembered(NamedTuple):
-    """What was expected of jobs that ask alike, and what had joined their families then."""
+    """What was expected of jobs that ask alike, and how many jobs had joined their families then."""
 
     families: tuple[Family, ...]
     joined: int
@@ -27,7 +27,7 @@ class _Remembered(NamedTuple):
 
 
 class Expectations:
-    """Expects by one predictor, or by limits alone where there is none."""
+    """Estimates by one predictor, or by limits alone if there is none."""
 
     def __init__(self, predictor: Predictor | None) -> None:
         self.predictor = predictor

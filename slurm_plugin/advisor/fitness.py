@@ -5,13 +5,13 @@ from __future__ import annotations
 from slurm_plugin.slurm.snapshot import BY_QOS, Snapshot
 
 NO_PLUGIN = ("", "(null)", "site_factor/none")
-# With these in PreemptMode, WITHIN from 22.05 on and PRIORITY from 25.05 on, priorities say who preempts whom: a job
-# that waits and is given a factor would end one that runs (seen on 22.05, of WITHIN).
+# With these in PreemptMode (WITHIN from 22.05, PRIORITY from 25.05), priorities decide which job preempts which: a
+# waiting job that is given a factor would end a running one (seen on 22.05, for WITHIN).
 BY_PRIORITY = ("WITHIN", "PRIORITY")
 
 
 def unfit(snapshot: Snapshot) -> list[str]:
-    """Return what has to be set in Slurm before anything may be reordered; nothing where all is well."""
+    """Return what has to be set in Slurm before anything may be reordered; empty if all is well."""
     terms = snapshot.terms
     options = {option.partition("=")[0].strip() for option in terms.parameters}
     wrong = []
@@ -33,12 +33,12 @@ def unfit(snapshot: Snapshot) -> list[str]:
 
 
 def is_untold(snapshot: Snapshot) -> bool:
-    """Whether Slurm preempts by QOS, and none is told: one of them may preempt by priority (BY_PRIORITY)."""
+    """Whether Slurm preempts by QOS, but no QOS is known: one of them may preempt by priority (BY_PRIORITY)."""
     return snapshot.terms.preempt_type == BY_QOS and not snapshot.qos
 
 
 def preempt_modes(snapshot: Snapshot) -> dict[str, str]:
-    """Return each PreemptMode that there is, by whose it is; of a partition that has the cluster's, that alone."""
+    """Return each PreemptMode by its owner; partitions with the cluster's mode are left out."""
     terms = snapshot.terms
     partitions = {
         f"PreemptMode of partition {partition.name}": partition.preempt_mode

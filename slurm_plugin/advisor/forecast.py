@@ -1,7 +1,7 @@
-"""Samples of the jobs that are about to come, out of the submissions of the last weeks in the store.
+"""Samples of the jobs that are about to come, from the submissions of the last weeks in the store.
 
-It decides what of the past is a job to come: what ran, on one node, in a partition that is still there. The store is
-read once in a while only, in columns, and no more than the latest rows.
+It decides which past jobs stand for jobs to come: those that ran, on one node, in a partition that still exists. The
+store is read only once in a while, in columns, and no more than the latest rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slurm_plugin.advisor.shared_limits import SharedLimits, Whose
 from slurm_plugin.slurm.snapshot import Snapshot
 
 READ_EVERY_S = 3600.0
-# A store that is away is not asked in every cycle.
+# A store that does not answer is not asked in every cycle.
 AGAIN_AFTER_S = 600.0
 MOST_ROWS = 200_000
 SAMPLES = 3
@@ -46,10 +46,10 @@ COLUMNS = (
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """Earlier submissions (n), in columns and in the order of their time; `demand` is (n, 3), times are seconds.
+    """Earlier submissions (n), in columns and in order of time; `demand` is (n, 3), times are seconds.
 
-    `account`, `user`, `where` and `qos` are places in `accounts`, `users`, `partitions`, of which one may name several,
-    and `all_qos`.
+    `account`, `user`, `where` and `qos` are indices into `accounts`, `users`, `partitions` (an entry of which may
+    name several) and `all_qos`.
     """
 
     at_s: Floats
@@ -67,7 +67,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forecast:
-    """Foresees for one snapshot after another; StoreError where the store cannot be read."""
+    """Forecasts for one snapshot after another; raises StoreError if the store cannot be read."""
 
     def __init__(self, url: str, cluster: str, horizon_s: float) -> None:
         self._url = url
@@ -123,7 +123,7 @@ class Forecast:
 
 
 def past_of(batches: Sequence[pa.Table]) -> Past | None:
-    """Return submissions, the newest first, in the order of their time; None where there are none."""
+    """Return submissions, given the newest first, in order of time; None if there are none."""
     if not batches:
         return None
     newest_first = pa.concat_tables(batches)
@@ -156,12 +156,12 @@ def past_of(batches: Sequence[pa.Table]) -> Past | None:
 
 
 def _amounts(column: pa.ChunkedArray) -> Ints:
-    """Return whole numbers; 0 where there is none."""
+    """Return whole numbers; 0 for nulls."""
     return numpy.asarray(column.fill_null(0).to_numpy(), dtype=numpy.int64)
 
 
 def _places(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
-    """Return the place of each name among all that there are, and those."""
+    """Return the index of each name in the list of all names, and that list."""
     found = column.combine_chunks().dictionary_encode()
     return numpy.asarray(found.indices, dtype=numpy.int64), found.dictionary.to_pylist()
 
@@ -169,16 +169,17 @@ def _places(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
 def arrivals_in(
     numbers: Numbers, ranks: Ranks, limits: SharedLimits, past: Past
 ) -> Callable[[int, int], list[Arrival]]:
-    """Return what tells a part of the past in the numbers of a snapshot.
+    """Return a function that gives a part of the past in the numbers of a snapshot.
 
-    Who does not wait or run in it gets a number of his own. What may go to no partition of its is left out.
+    Users and accounts that neither wait nor run in it get new numbers. Jobs none of whose partitions exist are left
+    out.
     """
     accounts = _renumbered(past.accounts, numbers.accounts)
     users = _renumbered(past.users, numbers.users)
     listed = [tuple(names.split(",")) for names in past.partitions]
     pools = [frozenset(numbers.pools[name] for name in names if name in numbers.pools) for names in listed]
 
-    # The store does not tell types of GPUs: to a plan those to come take any.
+    # The store does not know types of GPUs: in a plan, jobs to come accept any.
     of_no_type = (0,) * len(numbers.gpu_types)
     under = [under_caps(names, numbers.capped) for names in listed]
 
@@ -215,7 +216,7 @@ def _renumbered(names: Sequence[str], numbers: Mapping[str, int]) -> list[int]:
 
 
 def newest_priority(snapshot: Snapshot) -> int:
-    """Return Slurm's own priority of a job that comes now: that of the one that came last; 0 where none waits."""
+    """Return Slurm's own priority of a job that comes now: that of the latest arrival; 0 if none waits."""
     waiting = [job for job in snapshot.jobs if job.waits and not (job.held or job.fixed)]
     newest = max(waiting, key=lambda job: job.submit_s, default=None)
     return 0 if newest is None else max(0, newest.priority - newest.site_factor)

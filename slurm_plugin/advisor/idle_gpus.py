@@ -1,4 +1,4 @@
-"""Of what use the idle GPUs of each node are to the jobs that usually come, and what stands in their way. Pure."""
+"""How useful the idle GPUs of each node are to the jobs that usually come, and what makes them unusable. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ MOST = 0.9
 
 
 class IdleGpus(msgspec.Struct, frozen=True, kw_only=True):
-    """A node with idle GPUs: how many of them a job that comes could use, in the mean, and for want of what it cannot.
+    """A node with idle GPUs: how many of them an incoming job could use, on average, and what the others lack.
 
-    What lacks several of CPUs, memory and GPUs (too few are idle there together) counts for the first of them; None:
-    what comes is not known. What is free is so for jobs; `cpus_held` are the CPUs there of jobs that have no GPU there.
+    A GPU that lacks several of CPUs, memory and GPUs (too few are idle there together) counts for the first of them;
+    None: it is not known which jobs come. Free amounts are those available to jobs; `cpus_held` are the CPUs on the
+    node of jobs that have no GPU there.
     """
 
     node: str
@@ -40,7 +41,7 @@ class IdleGpus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usual_among(given: Sequence[Given]) -> Usual:
-    """Return the kinds of jobs among those of the past: of one on several nodes, what it has of each."""
+    """Return the kinds of jobs among past ones; a job on several nodes counts with its part on each."""
     asked = [part_of((each.cpus * MILLI, each.mem_mib, each.gpus * MILLI), each.nodes) for each in given]
     times = [each.attempts * each.nodes for each in given]
     return usual_of(
@@ -49,14 +50,14 @@ def usual_among(given: Sequence[Given]) -> Usual:
 
 
 class BesideGpu(NamedTuple):
-    """How many CPUs and how much memory (MiB) for each of its GPUs most jobs are content with."""
+    """The CPUs and memory (MiB) per GPU with which most jobs make do."""
 
     cpus: float
     mem_mib: float
 
 
 def beside_a_gpu(given: Sequence[Given]) -> BesideGpu | None:
-    """Return what MOST of the past jobs with GPUs had no more of for each GPU; None: there were none."""
+    """Return what MOST of the past jobs with GPUs did not exceed per GPU; None if there were none."""
     if not given:
         return None
     times = numpy.array([each.attempts for each in given])
@@ -72,7 +73,7 @@ def beside_a_gpu(given: Sequence[Given]) -> BesideGpu | None:
 
 
 def idle_gpus(snapshot: Snapshot, usual: Usual) -> list[IdleGpus]:
-    """Return the nodes that take jobs and have idle GPUs, those first where most are lost."""
+    """Return the nodes that accept jobs and have idle GPUs, those with the most lost GPUs first."""
     nodes = [node for node in snapshot.nodes if not node.away]
     free, held_milli = _free(nodes, snapshot)
     if not snapshot.terms.memory_counts:
@@ -105,7 +106,7 @@ def _row(node: NodeState, free: Amounts, told: Lost | None, place: int, cpus_hel
 
 
 def _free(nodes: Sequence[NodeState], snapshot: Snapshot) -> tuple[Ints, Counter[int]]:
-    """Return what nodes have free (resources × nodes), and how many CPUs of each jobs hold that have no GPU there."""
+    """Return what nodes have free (resources × nodes), and the CPUs of each held by jobs without a GPU there."""
     numbers = numbers_of(snapshot)
     free = [amounts_of_node(node, numbers) for node in nodes]
     held_milli = Counter[int]()

@@ -1,6 +1,6 @@
-"""Where the advisor writes its cycles: one file a day, append only; `rightsizer ingest` reads them on.
+"""The advisor's journal of cycles: one file a day, append only; `rightsizer ingest` reads them incrementally.
 
-It decides how long they are kept: what is old goes, read or not, so that no disk fills up.
+It decides how long they are kept: old files are removed, read or not, so that no disk fills up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from slurm_plugin.day_files import append_line
 
 
 def append_cycle(folder: Path, cycle: Cycle) -> None:
-    """Append a cycle to the file of its day; ServiceError where the disk refuses it."""
+    """Append a cycle to the file of its day; raises ServiceError if the disk refuses it."""
     try:
         append_line(folder, CYCLES, cycle.time_s, encode_cycle(cycle))
     except OSError as error:

@@ -1,10 +1,10 @@
 """What a job that still waits is to get, now that more is known than when it was submitted. Pure.
 
-It has no rule of sizing of its own: policy, floors, what the script fixes, opt-outs and the prediction are those of a
-submission, by the very function that answers one (service/decide.py). It decides whether a job may be touched at all,
-and whether what a submission would get now is worth writing: less than it has, by the site's `min_saving`; or more,
-because jobs like it have needed more since we cut it; or all that it asked for, where a brake has stopped cutting jobs
-like it. GPUs, and memory that comes with them, stay as granted at submit.
+It has no sizing rules of its own: policy, floors, what the script fixes, opt-outs and the prediction are those of a
+submission, by the very function that answers one (service/decide.py). It decides whether a job may be changed at all,
+and whether what a submission would get now is worth writing: less than the job has, by the site's `min_saving`; or
+more, because similar jobs have needed more since it was cut; or all that it asked for, if a brake has stopped cutting
+jobs like it. GPUs, and memory that comes with them, stay as granted at submission.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ NOT_OURS = "no-token"
 STARTS_NOW = "starts-now"
 FITS = "fits"
 RECOVERED = "recovered"
-# Recovery has it in hand, and may not have marked it yet.
+# Recovery is handling it, and may not have marked it yet.
 HELD_AGAIN = "held-again"
-# Without the decision at submit it is not known what the script fixes: such a job may only get more.
+# Without the decision at submission it is not known what the script fixes: such a job may only get more.
 SCRIPT_NOT_KNOWN = "script-not-known"
 
-# Decides anew about a job whose request and what fixes it are known: service/decide.py, with what is known now.
+# Decides again about a job whose request is known, and what fixes it: service/decide.py, with what is known now.
 Decide = Callable[[Decision, str], Answer]
 
 
 class Again(msgspec.Struct, frozen=True, kw_only=True):
-    """A waiting job's change, and the decision to record once slurmctld has it. `raises` says that it gets more."""
+    """A waiting job's change, and the decision to record once slurmctld has it. `raises`: the job gets more."""
 
     change: Resize
     decision: Decision
@@ -62,8 +62,8 @@ def size_again(
 ) -> Again | str:
     """Return the change of one waiting record, or why it is left as it is.
 
-    `decisions` are the journalled ones by id, `terms_for` returns what the site's rules and brakes say now, `cpus_stay`
-    is that no CPUs may be changed on this release.
+    `decisions` are the journalled ones by id, `terms_for` returns what the site's rules and brakes say now, and
+    `cpus_stay` says that no CPUs may be changed on this release.
     """
     token = find_token(job.admin_comment)
     reason = why_left(job, token)
@@ -97,9 +97,10 @@ def size_again(
 def given_back(
     job: QueuedJob, standing: Standing, kept: Mapping[Dimension, str], fresh: Decision, brake: Brake
 ) -> Again | str:
-    """Return the change that gives a record what it asked for, as far as that can be changed; BRAKED where it has it.
+    """Return the change that gives a record all it asked for, as far as possible; BRAKED if the record has it.
 
-    The mode stays `enforce`: a write that is cut off after its token is done again, and who is let go is sized again.
+    The mode stays `enforce`: a write that is interrupted after its token is repeated, and once the brake is released
+    the job is sized again.
     """
     request, why = standing.request, f"cutting {words_of(brake)} is stopped"
     asked: tuple[tuple[Dimension, int | None], ...] = (
@@ -123,7 +124,7 @@ def given_back(
 
 
 def why_left(job: QueuedJob, token: Token | None) -> str:
-    """Return why a record may not be touched, whatever is known of jobs like it; '' where it may."""
+    """Return why a record may not be changed, whatever is known of similar jobs; '' if it may."""
     if token is None:
         return NOT_OURS
     reasons = (
@@ -160,7 +161,7 @@ def undecided(
 
 
 def as_standing(decision: Decision, standing: Standing, kept: Mapping[Dimension, str]) -> Decision:
-    """Return a new decision that keeps of the one before what stays, and all of it where the script is not known."""
+    """Return a new decision that keeps what stays from the one before, and all of it if the script is not known."""
     earlier, request = standing.earlier, standing.request
     new: dict[str, Any] = msgspec.structs.asdict(decision.grant)
     new |= {name: getattr(standing.grant, name) for dimension in kept for name in FIELDS[dimension]}
@@ -183,7 +184,7 @@ def as_standing(decision: Decision, standing: Standing, kept: Mapping[Dimension,
 
 
 def _reason(reason: DimensionReason, given: JobRequest, earlier: Decision | None) -> DimensionReason:
-    """Return why a dimension is as it is now; of GPUs that is what was said at submit."""
+    """Return why a dimension is as it is now; for GPUs, the reason given at submission."""
     if reason.dimension == "gpus":
         return next(
             (one for one in (earlier.dimensions if earlier else ()) if one.dimension == "gpus"), reason
@@ -193,7 +194,7 @@ def _reason(reason: DimensionReason, given: JobRequest, earlier: Decision | None
 
 
 def saves(before: JobRequest, after: JobRequest, least: float) -> bool:
-    """Whether less is held by at least this share of its memory or of its CPUs."""
+    """Whether a job holds less by at least this share of its memory or of its CPUs."""
     pairs = ((_total(before), _total(after)), (before.cpus, after.cpus))
     return any(had > has and had - has >= had * least for had, has in pairs)
 
@@ -203,10 +204,11 @@ def _total(request: JobRequest) -> int:
 
 
 def change_of(job: QueuedJob, before: JobRequest, after: JobRequest, decision: Decision, why: str) -> Resize:
-    """Return what is to be written: what differs, and the new token in the old one's place."""
+    """Return what is to be written: what differs, and the new token in place of the old one."""
     fields = {kind: getattr(after, kind) for kind in KINDS if getattr(after, kind) != getattr(before, kind)}
     if after.mem_per_cpu_mib is not None:
-        # Slurm makes more CPUs of a share above MaxMemPerCPU: neither can be told, or set, without the other.
+        # Slurm makes more CPUs of memory per CPU above MaxMemPerCPU: neither can be judged, or set, without the
+        # other.
         fields |= {"cpus_per_task": after.cpus_per_task or 1, "mem_per_cpu_mib": after.mem_per_cpu_mib}
     words = ", ".join(changes_in_words(decision.request, decision.grant)) or "what was asked for"
     return Resize(
@@ -221,6 +223,6 @@ def change_of(job: QueuedJob, before: JobRequest, after: JobRequest, decision: D
 
 
 def alike(decision: Decision) -> tuple[JobRequest, Fixed | None]:
-    """Return what a decision rests on besides what is known: the same for jobs whose names differ by numbers."""
+    """Return what else a decision rests on, besides what is known: the same for jobs whose names differ by numbers."""
     request = decision.request
     return msgspec.structs.replace(request, job_name=normal_name(request.job_name)), decision.fixed

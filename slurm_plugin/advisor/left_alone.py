@@ -1,6 +1,6 @@
-"""Why waiting jobs were left as they are, for as long as nothing that this rests on has changed.
+"""Why waiting jobs were left as they are, remembered as long as nothing has changed on which that rests.
 
-Nearly all of a long queue is as it was a minute ago: to look at each of 100,000 jobs anew would take half a period.
+Nearly all of a long queue is as it was a minute ago: looking at each of 100,000 jobs again would take half a period.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from slurm_plugin.policy.facts import SiteFacts
 from slurm_plugin.slurm.job_lines import is_held_again
 from slurm_plugin.slurm.snapshot import QueuedJob
 
-# What is known of a user changes all the time, and little (service/remembered.py).
+# What is known of a user changes all the time, but little (service/remembered.py).
 HOLDS_S = 600.0
 
 
 class Known(NamedTuple):
-    """What a job was, what had joined its families, why it was left, and the decisions that it names."""
+    """A job as it was, how many jobs had joined its families, why it was left, and the decisions that it names."""
 
     job: tuple[Any, ...]
     families: tuple[Family, ...]
@@ -30,7 +30,7 @@ class Known(NamedTuple):
 
 
 class LeftAlone:
-    """Remembers by job id; all of it is forgotten with the model and the facts."""
+    """Remembers by job id; everything is forgotten with the model and the facts."""
 
     def __init__(self) -> None:
         """Nothing is known yet."""
@@ -41,21 +41,21 @@ class LeftAlone:
     def begin(
         self, waiting: Sequence[QueuedJob], predictor: Predictor | None, facts: SiteFacts, now_s: float
     ) -> None:
-        """Forget whoever waits no more, and all where what is known of the site is another."""
+        """Forget jobs that no longer wait, and everything if what is known of the site has changed."""
         current = self._of[0] is predictor and self._of[1] is facts and 0 <= now_s - self._since_s <= HOLDS_S
         if not current:
             self._known, self._of, self._since_s = {}, (predictor, facts), now_s
         self._known = {job.job_id: self._known[job.job_id] for job in waiting if job.job_id in self._known}
 
     def of(self, job: QueuedJob) -> Known | None:
-        """Return what holds of a job still; None where it must be looked at."""
+        """Return what still holds of a job; None if it must be looked at."""
         known = self._known.get(job.job_id)
         if known is None or known.job != rests_on(job) or self._joined(known.families) != known.joined:
             return None
         return known
 
     def keep(self, job: QueuedJob, request: JobRequest | None, reason: str, named: tuple[str, ...]) -> None:
-        """Remember why a job was left; `request` is what was predicted for, None where nothing was."""
+        """Remember why a job was left; `request` is what was predicted for, None if nothing was."""
         families = family_keys(request) if request else ()
         self._known[job.job_id] = Known(rests_on(job), families, self._joined(families), reason, named)
 

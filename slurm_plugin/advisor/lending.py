@@ -1,8 +1,9 @@
-"""Jobs that wait are let onto idle nodes of others, where they will likely be done before the owner is back.
+"""Lets waiting jobs onto idle nodes of others if they will likely be done before the owner is back.
 
-Once a cycle of the advisor, for partitions that the site names. Who is let in lists the lent partition behind his own,
-and starts where he can first; Slurm ends him for an owner, and queues him again. lent.py says who may be. Who may no
-longer, and has not started, is taken out again, and who was interrupted is not let in a second time.
+This is done once per cycle of the advisor, for partitions that the site names. A job that is let in lists the lent
+partition after its own, and starts where it can first; Slurm ends it for an owner, and requeues it. lent.py decides
+which jobs qualify. A job that no longer qualifies, and has not started, is taken out again; a job that was
+interrupted is not let in a second time.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ log = logging.getLogger(__name__)
 
 NO_MORE = "it would likely not be done there before an owner is back"
 
-# What slurmctld has refused it will refuse again, mostly.
+# What slurmctld has refused, it will mostly refuse again.
 REFUSED_S = 600.0
-# What is longer ago tells little of how owners are now.
+# What is longer ago says little about the owners' present habits.
 DAYS, DAY_S = 28, 86_400.0
 
-# From when to when owners' jobs had each node, from one moment to another.
+# From when to when owners' jobs had each node, between two moments.
 Past = Callable[[Collection[str], float, float], Mapping[str, Sequence[Span]]]
 
 
 class Relister(Protocol):
-    """What changes jobs: the gateway, of which no more is needed here."""
+    """What changes jobs: the gateway, of which only this is needed here."""
 
     def listed_by_us(self) -> dict[int, str]:
-        """Return the partition that each job which waits lists by us alone."""
+        """Return the partition that each waiting job lists only because of us."""
 
     def relist(self, change: Relist) -> Written:
         """Change which partitions a pending record lists."""
@@ -58,18 +59,18 @@ class Lending:
     """Lets jobs into lent partitions, cycle by cycle, and learns when owners come and go."""
 
     def __init__(self, config: Config, past: Past = had_nodes) -> None:
-        """Know of no owner yet: accounting is asked at the first cycle."""
+        """Know no owner yet: accounting is asked at the first cycle."""
         self._settings, self._past = config.advisor, past
         self._terms: dict[str, LentPartition] = {one.name: one for one in config.lent_partitions}
         self._names = frozenset(self._terms)
         self._owners = Owners[str]()
         self._has_owner: dict[str, bool] = {}
         self._unlent = {name: SaidOnce() for name in self._names}
-        # Until when (unix seconds) who was refused is left alone.
+        # Until when (unix seconds) jobs that were refused are left alone.
         self._refused: dict[int, float] = {}
 
     def run(self, snapshot: Snapshot, problem: Problem, plan: Plan, gateway: Relister) -> list[Written]:
-        """Let in, and take out, who is to be; SlurmError where slurmctld does not answer."""
+        """Let jobs in and take them out; raises SlurmError if slurmctld does not answer."""
         self._refused = {job: until_s for job, until_s in self._refused.items() if until_s > snapshot.time_s}
         written = []
         for change in self.changes(snapshot, problem, plan, gateway.listed_by_us()):
@@ -80,7 +81,7 @@ class Lending:
         return written
 
     def see(self, snapshot: Snapshot) -> None:
-        """Learn which lent nodes owners have now; of nodes that are new, what accounting tells."""
+        """Learn which lent nodes owners use now; for new nodes, ask accounting about the past."""
         lent = [node for node in snapshot.nodes if self._names & set(node.partitions)]
         if new := [node for node in lent if node.name not in self._has_owner]:
             self._learn(new, snapshot.time_s)
@@ -92,7 +93,7 @@ class Lending:
             self._has_owner[node.name] = has
 
     def _learn(self, nodes: Sequence[NodeState], now_s: float) -> None:
-        """Learn how long nodes were left alone, and since when they are; nothing where accounting does not answer."""
+        """Learn how long nodes were unused in the past, and since when; nothing if accounting does not answer."""
         owners = {name for node in nodes for name in node.partitions} - self._names
         since_s = now_s - DAYS * DAY_S
         try:
@@ -110,7 +111,7 @@ class Lending:
     def changes(
         self, snapshot: Snapshot, problem: Problem, plan: Plan, ours: Mapping[int, str]
     ) -> list[Relist]:
-        """Return what jobs are to list, whoever is next in the queue first."""
+        """Return what jobs are to list, in the order of Slurm's queue."""
         lent = self._lent(snapshot, problem)
         found: list[Relist | None] = []
         for one in waiting_of(snapshot, problem, plan):
@@ -121,9 +122,9 @@ class Lending:
         return [change for change in found if change is not None][: self._settings.most_changes]
 
     def _taken_out(self, one: Waits, added: str, target: Lent | None, snapshot: Snapshot) -> Relist | None:
-        """Return the change by which a job that was let in no longer is; None: it stays."""
+        """Return the change that takes out a job that was let in; None: it stays."""
         demand = one.pending.demand
-        # It is not asked whether it is worth it: its planned start is that of one who is in.
+        # Whether it is worth it is not asked: its planned start is that of a job that was let in.
         if (
             target is not None
             and may_be_let_in(one, target.partition, snapshot)
@@ -134,7 +135,7 @@ class Lending:
         return taken_out([one.job], {one.job.job_id: added}, NO_MORE)[0]
 
     def _let_in(self, one: Waits, target: Lent, snapshot: Snapshot) -> Relist | None:
-        """Return the change by which a job is let in; None: it is not."""
+        """Return the change that lets a job in; None: it is not let in."""
         demand, job, name = one.pending.demand, one.job, target.partition.name
         refused = snapshot.time_s < self._refused.get(job.job_id, 0.0)
         if refused or not may_be_let_in(one, target.partition, snapshot):
@@ -159,7 +160,7 @@ class Lending:
         return next((one.name for one in terms if one.name not in names), "")
 
     def _lent(self, snapshot: Snapshot, problem: Problem) -> dict[str, Lent]:
-        """Return the lent partitions that are set up as such, with what is free there now."""
+        """Return the lent partitions that are properly set up, with what is free there now."""
         partitions = {one.name: one for one in snapshot.partitions}
         whole, free = rooms_of(snapshot, problem)
         found = {}

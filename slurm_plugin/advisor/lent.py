@@ -1,7 +1,7 @@
-"""Which jobs may be let onto idle nodes of others, by one snapshot and what was planned on it. Pure.
+"""Which jobs may be let onto idle nodes of others, given a snapshot and the plan made for it. Pure.
 
-What is lent is a node of a lent partition on which no job of another partition runs. Slurm chooses among those that
-have room, so that what is asked of one is asked of all of them.
+A lent node is a node of a lent partition on which no job of another partition runs. Slurm chooses among those that
+have room, so a condition for one is checked on all of them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from slurm_plugin.advisor.preemption import BY_PARTITION, REQUEUE
 from slurm_plugin.advisor.room import less
 from slurm_plugin.slurm.snapshot import PartitionState, QueuedJob, Snapshot
 
-# A run may take longer than the median of those like it by this share.
+# A run may take longer than the median of similar ones by this share.
 MARGIN = 0.5
 
-# In which share of cases the owner of a node is back within so many seconds.
+# The share of cases in which the owner of a node is back within this many seconds.
 BackWithin = Callable[[str, float], float]
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that waits: as Slurm has it, as a plan takes it, and what was planned of it."""
+    """A record that waits: as Slurm has it, as a plan takes it, and what was planned for it."""
 
     job: QueuedJob
     pending: Pending
@@ -36,12 +36,12 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_s(self) -> float:
-        """How long it has to be left alone (seconds)."""
+        """How long it must be left undisturbed (seconds)."""
         return min(self.pending.limit_s, self.pending.likely_s * (1 + MARGIN))
 
 
 class Lent:
-    """What a lent partition has free now on nodes that no owner has, and what is asked of these."""
+    """What a lent partition has free now on nodes that no owner uses, and the risk of using it."""
 
     def __init__(
         self,
@@ -56,18 +56,18 @@ class Lent:
         self._risks: dict[tuple[Amounts, float], float] = {}
 
     def risk(self, demand: Amounts, needs_s: float) -> float:
-        """Return in which share of cases an owner is back before a job is done; infinite: there is no room for it."""
+        """Return in which share of cases an owner is back before a job is done; infinite if it finds no room."""
         # Many jobs are alike, and few find room.
         if (demand, needs_s) not in self._risks:
             self._risks[demand, needs_s] = self._share(_fitting(demand, self._free), needs_s)
         return self._risks[demand, needs_s]
 
     def risk_later(self, demand: Amounts, needs_s: float) -> float:
-        """Return the same of a job that starts once those that run there have ended, or the first of them."""
+        """Return the same for a job that starts once the jobs that run there have ended, or the first of them has."""
         return self._share(_fitting(demand, self._whole), needs_s)
 
     def take(self, demand: Amounts, tasks: int) -> None:
-        """Take room for so many tasks, or as many as there is room for, of the fullest nodes first."""
+        """Take room for this many tasks, or for as many as fit, from the fullest nodes first."""
         for _ in range(tasks):
             nodes = _fitting(demand, self._free)
             if not nodes:
@@ -85,7 +85,7 @@ def _fitting(demand: Amounts, room: Mapping[str, Amounts]) -> list[str]:
 
 
 def waiting_of(snapshot: Snapshot, problem: Problem, plan: Plan) -> Iterator[Waits]:
-    """Yield the records that wait, whoever is first in Slurm's queue first."""
+    """Yield the records that wait, in the order of Slurm's queue."""
     pending = {one.job_id: one for one in problem.pending}
     planned = {one.job_id: one for one in plan.jobs}
     waiting = [job for job in snapshot.jobs if job.waits and job.job_id in planned]
@@ -94,13 +94,13 @@ def waiting_of(snapshot: Snapshot, problem: Problem, plan: Plan) -> Iterator[Wai
 
 
 def nodes_of_owners(snapshot: Snapshot, lent: Collection[str]) -> set[str]:
-    """Return the nodes on which jobs run that are not of a lent partition."""
+    """Return the nodes on which jobs run that are not in a lent partition."""
     owners = (job for job in snapshot.jobs if not (job.waits or set(job.partitions) & set(lent)))
     return {node for job in owners for node in job.nodes}
 
 
 def rooms_of(snapshot: Snapshot, problem: Problem) -> tuple[dict[str, Amounts], dict[str, Amounts]]:
-    """Return what each node that is there has in all, and what of it is free, in the amounts of the problem."""
+    """Return what each existing node has in all, and what of it is free, in the amounts of the problem."""
     names = [node.name for node in snapshot.nodes if not node.away]
     whole = [machine.amounts for machine in problem.machines]
     free = list(whole)
@@ -111,7 +111,7 @@ def rooms_of(snapshot: Snapshot, problem: Problem) -> tuple[dict[str, Amounts], 
 
 
 def why_not_lent(name: str, snapshot: Snapshot) -> str:
-    """Return why nobody can be let into a partition, and what to set; '' where it is one."""
+    """Return why no job can be let into a partition, and what to set; '' if jobs can be."""
     partition = next((one for one in snapshot.partitions if one.name == name), None)
     if partition is None:
         return f"there is no partition {name}; mend [[lent_partitions]]"
@@ -128,7 +128,7 @@ def why_not_lent(name: str, snapshot: Snapshot) -> str:
 
 
 def may_be_let_in(one: Waits, partition: PartitionState, snapshot: Snapshot) -> bool:
-    """Whether a partition takes a job, and the job may be interrupted there: once, and in time."""
+    """Whether a partition accepts a job, and the job may be interrupted there: once, and in time."""
     job = one.job
     return (
         job.batch
@@ -145,7 +145,7 @@ def may_be_let_in(one: Waits, partition: PartitionState, snapshot: Snapshot) -> 
 
 
 def _is_in_time(one: Waits, now_s: float, again_s: float) -> bool:
-    """Whether a job with a deadline is in time, and could be after an interruption, or were late anyhow."""
+    """Whether a job with a deadline meets it, even after an interruption, or would be late anyhow."""
     if not one.job.deadline_s:
         return True
     last_start_s = one.pending.start_by_s
@@ -154,9 +154,9 @@ def _is_in_time(one: Waits, now_s: float, again_s: float) -> bool:
 
 
 def is_worth_it(one: Waits, risk: float, soon_s: float, again_s: float) -> bool:
-    """Whether what a job may lose is less than what it would wait, which is longer than `soon_s` (seconds).
+    """Whether what a job may lose is less than what it would wait, if it waits longer than `soon_s` (seconds).
 
-    Who is interrupted has lost his run, and waits for `again_s` before he is looked at again.
+    A job that is interrupted has lost its run, and waits for `again_s` before Slurm looks at it again.
     """
     waits_s = one.planned.start_s
     return waits_s > soon_s and risk * (one.pending.likely_s + again_s) < (1 - risk) * waits_s

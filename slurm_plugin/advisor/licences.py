@@ -12,12 +12,12 @@ _ALL_OF = re.compile(rf"{_SAID}{_NAME}(?::\d{{1,9}})?(?:,{_NAME}(?::\d{{1,9}})?)
 
 
 def is_understood(text: str) -> bool:
-    """Whether what a job asks for are licences that a plan can count."""
+    """Whether a job asks for licences in a form that a plan can count."""
     return _ALL_OF.fullmatch(text) is not None
 
 
 def licences_of(job: QueuedJob) -> dict[str, int]:
-    """Return how many of which licences a job asks for, or has; none where it asks for none, or in another way."""
+    """Return how many of which licences a job asks for, or has; empty if it asks for none, or in another form."""
     found = next((text for text in job.other if is_understood(text)), _SAID)
     pairs = (pair.partition(":") for pair in found.removeprefix(_SAID).split(",") if pair)
     return {name: int(count or 1) for name, _, count in pairs}

@@ -1,7 +1,7 @@
 """The advisor's loop: one cycle after another until it is stopped, whatever happens in one.
 
-It decides what a failure means: nothing more is changed, one line says why, what outlived its lease is undone, and the
-next cycle begins anew.
+After a failure nothing more is changed, one line says why, what outlived its lease is undone, and the next cycle
+starts afresh.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from slurm_plugin.slurm.queue import Written
 
 log = logging.getLogger(__name__)
 
-# Where slurmctld is so slow that a cycle takes longer than a period, it is left in peace for this share of the cycle.
+# If slurmctld is so slow that a cycle takes longer than a period, it is left in peace for this share of the cycle.
 PAUSE_SHARE = 0.25
 LEFT_ALONE = "this cycle failed, the queue is left as it is and the next one tries again"
 
 
 def watch(advisor: Advisor, stop: threading.Event, told: Callable[[Outcome], None]) -> list[Written]:
-    """Go through cycles until `stop` is set, then undo what was changed, and return what came of that.
+    """Run cycles until `stop` is set, then undo what was changed, and return the result of that.
 
-    `told` hears of each cycle that succeeds. Pauses are counted by a clock that nobody sets.
+    `told` is called after each cycle that succeeds. Pauses are counted by a monotonic clock.
     """
     period_s = advisor.means.settings.period_s
     failures = SaidOnce()
@@ -36,7 +36,7 @@ def watch(advisor: Advisor, stop: threading.Event, told: Callable[[Outcome], Non
         try:
             told(advisor.cycle())
             failures.over()
-        except Exception as error:  # the loop must go on, whatever a cycle meets
+        except Exception as error:  # the loop must go on, whatever happens in a cycle
             if failures.is_new(repr(error)):
                 log.error("%s: %s", LEFT_ALONE, error, exc_info=not isinstance(error, RightsizerError))  # noqa: TRY400
             stand_back(advisor)

@@ -1,6 +1,6 @@
-"""What came of the starts that the advisor foresaw, out of the store, so that its intervals hold.
+"""What became of the starts that the advisor predicted, from the store, to calibrate its intervals.
 
-It decides how often the store is read, and how much of it; what follows from it is models/planning's.
+It decides how often the store is read, and how much of it; models/planning draws the conclusions.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from accounting.errors import StoreError
 from models.planning.interval_calibration import LOOKED_BACK_S, UNCALIBRATED, Calibration, Outcomes, learned
 from slurm_plugin.slurm.snapshot import Snapshot
 
-# Nor is a store that is away asked more often; one that has nothing yet is.
+# A store that does not answer is asked no more often either; one that has nothing yet is.
 READ_EVERY_S, AT_FIRST_S = 600.0, 60.0
-# Of each quarter of a day so many rows: 28,000 in all at most.
+# At most this many rows for each quarter of a day: 28,000 in all.
 PART_S, MOST_ROWS = 21_600.0, 250
 
 
 class PastStarts:
-    """Tells at one moment after another; where the store cannot be read what it told last, else StoreError."""
+    """Returns the calibration, moment by moment; if the store cannot be read, the last one, or raises StoreError."""
 
     def __init__(self, url: str, cluster: str) -> None:
         self._url = url
@@ -52,10 +52,10 @@ class PastStarts:
 
 
 def read_outcomes(url: str, cluster: str, snapshot: Snapshot) -> Outcomes:
-    """Return what was foreseen in the last weeks, and what came of it; StoreError where the store cannot be read.
+    """Return what was predicted in the last weeks, and its result; raises StoreError if the store cannot be read.
 
-    What the store does not know to have started, as nothing runs until it has ended, the snapshot tells; what is in
-    neither counts for nothing.
+    The store only learns of a job once it has ended, so the snapshot completes it with running jobs; jobs that are in
+    neither count for nothing.
     """
     from accounting.report.advisor_reading import read_recent_foreseen
     from accounting.store.database import hold_little, open_store
@@ -69,7 +69,7 @@ def read_outcomes(url: str, cluster: str, snapshot: Snapshot) -> Outcomes:
     finally:
         engine.dispose()
     now = {
-        # Of nodes that are powered up first, Slurm and its accounting count the start from when they are there.
+        # If nodes are powered up first, Slurm and its accounting count the start from when they are there.
         f"{cluster} {job.job_id} {int(job.submit_s)}": math.nan
         if job.waits or job.configuring
         else job.start_s

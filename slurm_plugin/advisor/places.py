@@ -1,7 +1,7 @@
 """Which pending jobs keep their place, and which cannot start now at all. Pure.
 
-A job keeps its place where Slurm would not look at its priority, where its user or an admin has said when or where it
-is to run, or where the model of the cluster does not know what it waits for.
+A job keeps its place if Slurm would not look at its priority, if its user or an admin has said when or where it is to
+run, or if the model of the cluster does not know what it waits for.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from slurm_plugin.slurm.reasons import reason_of
 from slurm_plugin.slurm.snapshot import QueuedJob
 
 _TASKS_A_NODE = re.compile(r"NtasksPerN:B:S:C=(\d+):0:\*:[*1]")
-# A small group ahead of all others by more than factors may bridge is the top of the queue; so large at most.
+# A small group ahead of all others by more than factors may bridge is the top of the queue; at most this share.
 TOP_SHARE = 0.1
 
 
 class Place(NamedTuple):
-    """Why a job keeps its place, '' where it need not, and whether it cannot start now at all."""
+    """Why a job keeps its place ('' if it need not), and whether it cannot start now at all."""
 
     kept: str = ""
     out: bool = False
@@ -65,13 +65,13 @@ def _other(job: QueuedJob, _now_s: float) -> Place | None:
 
 
 def unknown_of(job: QueuedJob) -> list[str]:
-    """Return what a job asks for that no simulation knows, in Slurm's words: it may start later than is foreseen."""
+    """Return what a job asks for that no simulation knows, in Slurm's words: it may start later than predicted."""
     known = (features.is_understood, licences.is_understood, lambda text: _is_even(text, job))
     return [text for text in job.other if not any(is_known(text) for is_known in known)]
 
 
 def _is_even(text: str, job: QueuedJob) -> bool:
-    """Whether --ntasks-per-node says no more than that all nodes get as many tasks, which the model has them get."""
+    """Whether --ntasks-per-node only says that all nodes get equally many tasks, which the model assumes."""
     found = _TASKS_A_NODE.fullmatch(text)
     return found is not None and int(found[1]) * job.num_nodes == job.num_tasks
 
@@ -87,8 +87,8 @@ def place_of(job: QueuedJob, now_s: float) -> Place:
 def top_of(jobs: Sequence[QueuedJob], own: Sequence[int], tiers: Sequence[int], reach: int) -> frozenset[int]:
     """Return the ids of jobs at the top of the queue: those of a higher tier than most, or far ahead of the rest.
 
-    `own` are Slurm's priorities without factors, `tiers` those of the jobs' partitions, `reach` how many points factors
-    may bridge.
+    `own` are Slurm's priorities without factors, `tiers` those of the jobs' partitions, `reach` how many points
+    factors may bridge.
     """
     if not jobs:
         return frozenset()

@@ -1,8 +1,9 @@
-"""Whom Slurm looks at first whatever his priority, and who yields to whom once he runs: its preemption. Pure.
+"""Which jobs Slurm considers first whatever their priority, and which running jobs yield: its preemption. Pure.
 
-With preempt/partition_prio jobs of a partition of a higher PriorityTier preempt those of a lower one. With preempt/qos
-those of a QOS preempt those of the QOS in its Preempt list, and come before them in the queue, whatever their tiers and
-priorities (`sort_job_queue2`, 22.05 to 26.05). Who is suspended keeps his memory and GPUs: that is not simulated.
+With preempt/partition_prio, jobs of a partition with a higher PriorityTier preempt those of a lower one. With
+preempt/qos, those of a QOS preempt those of the QOS in its Preempt list, and come before them in the queue, whatever
+their tiers and priorities (`sort_job_queue2`, 22.05 to 26.05). A suspended job keeps its memory and GPUs: suspension
+is not simulated.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAY_SUSPEND = (
 
 
 class Ranks:
-    """Who is looked at first, and who yields, by one snapshot."""
+    """Which jobs are considered first, and which yield, according to one snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._terms, self._qos = snapshot.terms, snapshot.qos
@@ -37,7 +38,7 @@ class Ranks:
         return self._levels.get(qos, 0) * LEVEL + tier_of(names, self._partitions)
 
     def yields(self, qos: str, names: Sequence[str]) -> Yields | None:
-        """Return to whom jobs of a QOS yield once they run in one of these partitions; None: to nobody."""
+        """Return to which jobs those of a QOS yield once they run in one of these partitions; None: to none."""
         mode = self.mode(qos, names)
         if REQUEUE not in mode and CANCEL not in mode:
             return None
@@ -45,7 +46,8 @@ class Ranks:
         if self._terms.preempt_type == BY_QOS:
             level = self._levels.get(qos, 0)
             higher = [name for name in self._waiting if self._levels.get(name, 0) > level]
-            # A level tells who comes first; where one above may not preempt it, nobody is taken to.
+            # A level only says which QOS comes first: if one above may not preempt this one, it is taken to yield to
+            # none.
             if not all(qos in self._qos[name].preempts for name in higher):
                 return None
             above = level * LEVEL + LEVEL - 1
@@ -56,7 +58,7 @@ class Ranks:
         )
 
     def mode(self, qos: str, names: Sequence[str]) -> str:
-        """Return how jobs of a QOS are preempted that run in one of these partitions; '' where they are not."""
+        """Return how jobs of a QOS that run in one of these partitions are preempted; '' if they are not."""
         terms = self._terms
         if terms.preempt_type == BY_PARTITION:
             modes = {self._partitions[name].preempt_mode for name in names if name in self._partitions}
@@ -67,7 +69,7 @@ class Ranks:
 
 
 def preemption_in_words(job: QueuedJob, snapshot: Snapshot) -> str:
-    """Say what preemption may change of when a job is foreseen to start, or to end; '' where that is nothing."""
+    """Return in words how preemption may change a job's predicted start or end; '' if it does not."""
     ranks = Ranks(snapshot)
     tier = ranks.tier(job.qos, job.partitions)
     if not job.waits:
@@ -87,7 +89,7 @@ def preemption_in_words(job: QueuedJob, snapshot: Snapshot) -> str:
 
 
 def _has_one_above(job: QueuedJob, snapshot: Snapshot, ranks: Ranks) -> bool:
-    """Whether jobs of any partition, or QOS, may preempt one that runs."""
+    """Whether jobs of any partition, or QOS, may preempt a running job."""
     yields = ranks.yields(job.qos, job.partitions)
     names = [partition.name for partition in snapshot.partitions]
     highest = max((ranks.tier(qos, names) for qos in snapshot.qos or ("",)), default=0)
@@ -100,7 +102,7 @@ def tier_of(names: Iterable[str], partitions: Mapping[str, PartitionState]) -> i
 
 
 def levels_of(qos: Mapping[str, QosState]) -> dict[str, int]:
-    """Return how many QOS, one below the other, each may preempt; of those in a ring, which Slurm refuses, any."""
+    """Return how many QOS, one below the other, each may preempt; any number for a cycle, which Slurm refuses."""
     found: dict[str, int] = {}
 
     def level(name: str, above: frozenset[str]) -> int:

@@ -1,8 +1,8 @@
-"""From the cluster as Slurm has it to what a plan is made of. Pure.
+"""Turns the cluster as Slurm has it into the input of a plan. Pure.
 
-It decides how Slurm's words are taken: partitions, and their nodes of a feature, are pools, of a job those in which
-it may start; a job that a plan must not move keeps its place, with the reason; an exclusive job takes whole nodes, one
-that no node holds several.
+Partitions, and their nodes with a feature, are pools; a job's pools are those in which it may start. A job that a
+plan must not move keeps its place, with the reason. An exclusive job takes whole nodes, and several if one cannot
+hold it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from slurm_plugin.slurm.reasons import reason_of
 from slurm_plugin.slurm.snapshot import PartitionState, QueuedJob, Snapshot
 
 MOST_PRIORITY = (1 << 32) - 1
-# What factors may bridge, where nobody says.
+# What factors may bridge by default.
 REACH = 10_000
-# Slurm's reason of who only waits his turn.
+# Slurm's reason for a job that only waits its turn.
 TURN = "Priority"
-# Why a job keeps its place that is in no simulation.
+# Why a job that is in no simulation keeps its place.
 UNEQUAL = "equal parts of it fit no nodes that are there"
 
 Expect = Callable[[QueuedJob], RunTime]
@@ -46,11 +46,11 @@ def problem_of(
     reach: int = REACH,
     coming: Sequence[Sequence[Coming]] = (),
 ) -> Problem:
-    """Return the problem of a snapshot; its pending records are in the order of the snapshot's jobs that wait.
+    """Return the problem of a snapshot; its pending records are in the order of the snapshot's waiting jobs.
 
-    `expect` says how long a job runs in all; `ours` are the SiteFactors that we may have set, by job (None: all there
-    are): one that somebody else has set is a part of Slurm's order, and its job keeps its place. `reach` is how many
-    points factors may bridge; `coming` is a forecast in the numbers of `numbers_of(snapshot)`.
+    `expect` returns how long a job runs in all. `ours` are the SiteFactors that we may have set, by job (None: all
+    that exist). A factor that somebody else has set is part of Slurm's order, and its job keeps its place. `reach` is
+    how many points factors may bridge; `coming` is a forecast in the numbers of `numbers_of(snapshot)`.
     """
     numbers = numbers_of(snapshot)
     cluster = cluster_of(snapshot, numbers, expect)
@@ -112,11 +112,11 @@ def problem_of(
 
 
 def _that_may_wait(job: QueuedJob, one: Pending, ledger: Ledger) -> QueuedJob:
-    """Return a job as one that waits its turn where it waits for a limit whose end a plan foresees."""
-    # To understand a reason takes longer than to look into the ledger, where most wait for nothing.
+    """Return a job as one that waits its turn if it waits for a limit whose end a plan can predict."""
+    # Interpreting a reason takes longer than looking into the ledger, where most jobs wait for nothing.
     may_wait = ledger.barring(one.dues) is not None and not ledger.never(one.dues)
     reason = reason_of(job.reason) if may_wait else None
-    # slurmctld may tell of no budget, or not of all.
+    # slurmctld may report no budget, or not all.
     is_known = reason and reason.shared and (not reason.budget or has_budget(one.dues))
     return msgspec.structs.replace(job, reason=TURN) if is_known else job
 
@@ -126,7 +126,7 @@ def _at(one: Pending, place: Place) -> Pending:
 
 
 def factor_of(job: QueuedJob, ours: Mapping[int, Collection[int]] | None) -> int:
-    """Return the SiteFactor in force that is ours: 0 where somebody else has set it."""
+    """Return the SiteFactor in force if it is ours, 0 if somebody else has set it."""
     return job.site_factor if ours is None or job.site_factor in ours.get(job.job_id, ()) else 0
 
 
@@ -139,9 +139,9 @@ def own_priority(job: QueuedJob, factor: int) -> int:
 def open_partitions(
     job: QueuedJob, partitions: Mapping[str, PartitionState], snapshot: Snapshot
 ) -> tuple[str, ...]:
-    """Return in which of the partitions that it lists a job may start: that are up, and take it and its limit.
+    """Return the listed partitions in which a job may start: those that are up, and accept it and its limit.
 
-    All that are up, where none of them allows it: a QOS may.
+    If none of them allows it, returns all that are up: a QOS may allow it.
     """
     up = tuple(name for name in job.partitions if name in partitions and partitions[name].up)
     limit_s = math.inf if job.limit_s is None else job.limit_s
@@ -164,20 +164,20 @@ def _place(job: QueuedJob, now_s: float, top: frozenset[int], *, starts: bool, i
 
 
 class Kinds:
-    """The different machines of each set of pools: there are few of them, and many jobs that ask."""
+    """The different machines of each set of pools: they are few, while many jobs ask for them."""
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self._machines = machines
         self._found: dict[frozenset[int], Counter[Amounts]] = {}
 
     def of(self, pools: frozenset[int]) -> Counter[Amounts]:
-        """Return how many machines of any of these pools have how much."""
+        """Return how many machines of any of these pools have which amounts."""
         if pools not in self._found:
             self._found[pools] = Counter(each.amounts for each in self._machines if each.pools & pools)
         return self._found[pools]
 
     def hold(self, pools: frozenset[int], demand: Amounts, nodes: int) -> bool:
-        """Whether so many of them are large enough for equal parts of a demand."""
+        """Whether `nodes` of them are large enough for equal parts of a demand."""
         part = part_of(demand, nodes)
         return nodes <= sum(
             count
@@ -234,23 +234,23 @@ def _pending(
 
 
 def deadline_of(job: QueuedJob, now_s: float) -> float:
-    """Return by when a job that may run to its limit has to end (seconds from now; infinite: by no time).
+    """Return by when a job that may run to its limit has to end (seconds from now; infinite: no deadline).
 
-    One that would be content with less than its limit is given the rest on top: Slurm gives it up as much later.
+    A job that accepts less than its limit (TimeMin) gets the rest on top: Slurm gives it up that much later.
     """
     if not job.deadline_s:
         return math.inf
     limit_s = limit_of(job)
-    # Of a job without a limit Slurm asks nothing but that it begins.
+    # Of a job without a limit Slurm only requires that it starts.
     least_s = job.least_limit_s or (0.0 if job.limit_s is None else limit_s)
     return job.deadline_s - now_s + limit_s - min(least_s, limit_s)
 
 
 def demand_of(job: QueuedJob, asked: Amounts, machines: Sequence[Amounts]) -> tuple[Amounts | None, int]:
-    """Return what a job that asks so much takes, of how many nodes; None: it wants whole nodes, and these differ.
+    """Return what a job that asks so much takes, of how many nodes; None: it wants whole nodes, and they differ.
 
-    `machines` has each kind that it may use once. Nodes that differ in the types of their GPUs alone are alike to who
-    asks for none, and to who asks for one those that have as many.
+    `machines` has each kind that the job may use once. Nodes that differ only in the types of their GPUs are alike to
+    a job that asks for no type; to one that asks for a type, those are alike that have as many of it.
     """
     most = tuple(max(column) for column in zip(*machines, strict=True)) or (0,) * len(asked)
     needed = [-(-amount // bound) for amount, bound in zip(asked, most, strict=True) if bound]

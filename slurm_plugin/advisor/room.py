@@ -1,7 +1,7 @@
-"""The nodes as a plan sees them: which there are, who runs where, and what is reserved when. Pure.
+"""The nodes as a plan sees them: which exist, what runs where, and what is reserved when. Pure.
 
-It decides nothing of the queue. What runs on a node that is away, or reserved now, is left out: nothing that may be
-planned can start there before it is back.
+It decides nothing about the queue. What runs on a node that is away, or reserved now, is left out: nothing that may
+be planned can start there before the node is back.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from slurm_plugin.advisor.run_time import RunTime, likely_left_s, most_left_s, o
 from slurm_plugin.advisor.whole_cores import WholeCores, whole_cores_of
 from slurm_plugin.slurm.snapshot import NodeState, PartitionState, QueuedJob, ReservedNodes, Snapshot
 
-# What nodes have where memory does not count: more than jobs ask for.
+# The memory of nodes if memory does not count: more than jobs ask for.
 ENDLESS_MIB = 1 << 40
 UNTYPED = ""
 
 
 class Numbers(msgspec.Struct, frozen=True):
-    """The numbers that stand for pools, accounts and users in a problem, and the types of GPUs it tells apart.
+    """The numbers that stand for pools, accounts and users in a problem, and the types of GPUs that it distinguishes.
 
     A pool is a partition, or those of its nodes that have a feature. `capped` are the partitions whose jobs may not
-    have all CPUs of some node (MaxCPUsPerNode, MaxCPUsPerSocket): for each a bound stands behind all amounts.
+    use all CPUs of some node (MaxCPUsPerNode, MaxCPUsPerSocket): for each of them a bound follows all amounts.
     """
 
     pools: Mapping[str, int]
@@ -40,16 +40,16 @@ class Numbers(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> tuple[int, ...]:
-        """Which amounts are something to have, as `typed` asks: all but bounds."""
+        """Which amounts are real resources (1), as `typed` needs it: all but the bounds (0)."""
         return (*([1] * (PLAIN + len(self.gpu_types))), *([0] * len(self.capped)))
 
 
 def numbers_of(snapshot: Snapshot) -> Numbers:
-    """Return the numbers of all that a snapshot names, the same for the same names in it."""
+    """Return numbers for all that a snapshot names, the same for the same names."""
     jobs = snapshot.jobs
     pools = {partition.name for partition in snapshot.partitions}
     pools |= {name for job in jobs for name in job.partitions}
-    # Few nodes are of a kind of their own, and they may have many features.
+    # There are few kinds of nodes, though they may have many features.
     pools |= {name for kind in {_kind(node) for node in snapshot.nodes} for name in _pool_names(*kind)}
     return Numbers(
         _numbered(pools),
@@ -70,7 +70,7 @@ def _pool_names(partitions: Sequence[str], features: Sequence[str]) -> list[str]
 
 
 def pools_of(job: QueuedJob, partitions: Iterable[str], numbers: Numbers) -> frozenset[int]:
-    """Return the pools of some partitions that a job may use; none where no node there has what it asks for."""
+    """Return the pools of some partitions that a job may use; empty if no node there has what it asks for."""
     names = list(partitions)
     if features := features_of(job):
         names = [pool_name(name, feature) for name in names for feature in features]
@@ -82,7 +82,7 @@ def _numbered(names: Iterable[str]) -> dict[str, int]:
 
 
 def gpu_types_of(nodes: Iterable[NodeState]) -> tuple[str, ...]:
-    """Return the types of GPUs that nodes have, in their own order; none where all GPUs are of one type, or of none."""
+    """Return the types of GPUs that nodes have, in their own order; empty if all GPUs are of one type, or of none."""
     found = dict[str, None]()
     for node in nodes:
         found |= dict.fromkeys(name for name, _ in node.gpu_types)
@@ -99,7 +99,7 @@ def amounts_of_node(node: NodeState, numbers: Numbers) -> Amounts:
 
 
 def amounts_of_job(job: QueuedJob, partitions: Sequence[str], cores: WholeCores, numbers: Numbers) -> Amounts:
-    """Return what a job, or one task of an array, takes in all; of types of GPUs what is known or asked by name.
+    """Return what a job, or one task of an array, takes in all; of GPU types, what is known or asked for by name.
 
     `partitions` are those where it may start, or runs.
     """
@@ -115,7 +115,7 @@ def _of_types(counts: Iterable[tuple[str, int]], gpu_types: Sequence[str]) -> It
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """The nodes that take jobs, what of them is reserved when, and who runs on the rest."""
+    """The nodes that accept jobs, what of them is reserved when, and what runs on the rest."""
 
     machines: tuple[Machine, ...]
     windows: tuple[Window, ...]
@@ -125,7 +125,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 def cluster_of(snapshot: Snapshot, numbers: Numbers, run_time: Callable[[QueuedJob], RunTime]) -> Cluster:
     """Return the cluster of a snapshot, without what is away; what is reserved now comes back when that ends.
 
-    What is reserved of a part of a node is left out for as long as it is.
+    If only a part of a node is reserved, that part is left out for as long as it is.
     """
     of_parts = parts_reserved(snapshot.nodes, snapshot.reservations)
     whole = [one for one in snapshot.reservations if one not in of_parts]
@@ -161,9 +161,9 @@ def parts_reserved(nodes: Sequence[NodeState], reservations: Iterable[ReservedNo
 
 
 def without_parts(node: NodeState, of_parts: Iterable[ReservedNodes], now_s: float) -> NodeState:
-    """Return a node without what reservations of parts of nodes hold of it now: of each of theirs as much.
+    """Return a node without what reservations of parts of nodes hold of it now: an equal share of each.
 
-    Which cores these are is not told. When such a one ends, or the next begins, the next cycle sees that.
+    Which cores these are is not shown. When such a reservation ends, or the next begins, the next cycle sees that.
     """
     held = [one for one in _in_force(of_parts, now_s) if node.name in one.nodes]
     cpus, gpus = (
@@ -180,7 +180,7 @@ def _in_force(reservations: Iterable[ReservedNodes], now_s: float) -> list[Reser
 def reserved_spans(
     reservations: Iterable[ReservedNodes], now_s: float
 ) -> dict[str, list[tuple[float, float]]]:
-    """Return from when to when (seconds from now) each node is reserved, what overlaps as one."""
+    """Return from when to when (seconds from now) each node is reserved, overlapping spans merged."""
     spans: dict[str, list[tuple[float, float]]] = {}
     for reservation in sorted(reservations, key=lambda each: each.start_s):
         begin, end = max(0.0, reservation.start_s - now_s), reservation.end_s - now_s
@@ -199,7 +199,7 @@ def windows_of(
     spans: Mapping[str, Sequence[tuple[float, float]]],
     running: Sequence[Holding],
 ) -> list[Window]:
-    """Return what nodes lack during reservations: all but what jobs hold that may run into them."""
+    """Return what nodes lack during reservations: all but what is held by jobs that may run into them."""
     held: dict[int, list[tuple[float, Amounts]]] = {}
     for holding in running if spans else ():
         for place, amounts in holding.parts:
@@ -222,7 +222,7 @@ def holdings(
     run_time: Callable[[QueuedJob], RunTime],
     apart: Sequence[ReservedNodes],
 ) -> list[Holding]:
-    """Return the jobs that hold nodes, as of `held_parts`, and until when they are likely to."""
+    """Return the jobs that hold nodes, as from `held_parts`, and until when they are likely to."""
     ranks = Ranks(snapshot)
     return [
         _holding(
@@ -245,12 +245,12 @@ def held_parts(
     free: list[Amounts],
     apart: Sequence[ReservedNodes] = (),
 ) -> Iterator[tuple[QueuedJob, list[tuple[int, Amounts]]]]:
-    """Yield what jobs hold of nodes, those of one node first: where a job is on several, only the sum is known.
+    """Yield what jobs hold of nodes, jobs on one node first: for a job on several, only the sum is known.
 
-    Where it is not known which type of GPU a job has, it has what those leave that are known, of the first type first.
-    What is taken is taken from `free`, so that no node ever holds more than it has: where jobs take turns on the same
-    CPUs, those that run have them. A suspended one has what they leave, as if it went on now. What the reservations
-    `apart` hold is not in `free`: of that nothing is taken.
+    If a job's type of GPU is not known, the job has what jobs of known types leave, the first type first. Whatever is
+    taken is taken from `free`, so that no node ever holds more than it has. If jobs take turns on the same CPUs, the
+    running ones have them; a suspended job has what they leave, as if it resumed now. What the reservations `apart`
+    hold is not in `free`: nothing of that is taken.
     """
     jobs = [job for job in snapshot.jobs if not job.waits and job.nodes]
     cores = whole_cores_of(snapshot)
@@ -290,7 +290,7 @@ def _holding(
 
 
 def _taken(job: QueuedJob, apart: Sequence[ReservedNodes], cores: WholeCores, numbers: Numbers) -> Amounts:
-    """Return what a job takes of what is not reserved: memory too, where it runs in a reservation of CPUs and GPUs."""
+    """Return what a job takes of what is not reserved: still memory, if it runs in a reservation of CPUs and GPUs."""
     taken = amounts_of_job(job, job.partitions, cores, numbers)
     own = next((one for one in apart if one.name == job.reservation), None)
     if own is None:
@@ -302,12 +302,12 @@ def _taken(job: QueuedJob, apart: Sequence[ReservedNodes], cores: WholeCores, nu
 def parts_of(
     job: QueuedJob, left: Amounts, places: Sequence[int], free: list[Amounts], total: Sequence[int]
 ) -> list[tuple[int, Amounts]]:
-    """Return what a job that takes so much holds of each of its nodes, in equal parts, and take that.
+    """Return what a job that takes `left` holds of each of its nodes, in equal parts, and take that from `free`.
 
     `total` is that of the numbers.
     """
     parts = []
-    # A part of the nodes is left out where they are away: so is what the job has there.
+    # Nodes that are away are left out, and so is what the job has there.
     left = tuple(amount * len(places) // len(job.nodes) for amount in left)
     for number, place in enumerate(sorted(places, key=lambda place: free[place])):
         ahead = len(places) - number
@@ -318,10 +318,10 @@ def parts_of(
 
 
 def _share(left: Amounts, among: int, most: Amounts) -> Amounts:
-    """Return an equal share of what is left, rounded up, and no more than there is."""
+    """Return an equal share of what is left, rounded up, and at most `most`."""
     return tuple(min(-(-amount // among), bound) for amount, bound in zip(left, most, strict=True))
 
 
 def less(amounts: Amounts, taken: Amounts) -> Amounts:
-    """Return what is left of amounts, never below nothing."""
+    """Return what is left of amounts, never negative."""
     return tuple(max(0, amount - other) for amount, other in zip(amounts, taken, strict=True))

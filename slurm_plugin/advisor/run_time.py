@@ -1,4 +1,4 @@
-"""How long a job is expected to run, and how much longer one that runs already. Pure.
+"""How long a job is expected to run, and how much longer if it runs already. Pure.
 
 It decides what a prediction means within the job's limit; predictions themselves come from the model in use.
 """
@@ -15,18 +15,18 @@ from accounting.request import JobRequest
 from models.demand.chain import Estimate
 from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 
-# What a job without a limit is taken for; as far ahead as no plan looks.
+# Stands for the limit of a job that has none; no plan looks that far ahead.
 UNLIMITED_S = 365 * 86400.0
 SHORTEST_S = 1.0
 # `upper` is what almost no job exceeds: one in a hundred.
 _NORMAL = NormalDist()
 UPPER_Z = _NORMAL.inv_cdf(0.99)
-# The logarithms of run times of jobs that are alike differ by no less than this, however few were seen.
+# The logarithms of run times of similar jobs vary by no less than this, however few were seen.
 LEAST_SPREAD = 0.05
 
 
 class RunTime(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a job runs: the median and what few exceed, neither beyond its limit; `basis` says on what it rests."""
+    """How long a job runs: the median and what few exceed, neither beyond its limit; `basis` says what they rest on."""
 
     likely_s: float
     upper_s: float
@@ -35,42 +35,42 @@ class RunTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limit_of(job: QueuedJob) -> float:
-    """Return a job's limit in seconds, a year where it has none."""
+    """Return a job's limit in seconds, a year if it has none."""
     return max(SHORTEST_S, UNLIMITED_S if job.limit_s is None else float(job.limit_s))
 
 
 def most_left_s(job: QueuedJob, now_s: float, over_limit_s: float = 0.0) -> float:
-    """Return how much longer Slurm lets a job have its nodes (seconds); a suspended one as if it went on now.
+    """Return how much longer Slurm lets a job keep its nodes (seconds); a suspended job as if it resumed now.
 
-    One that is beyond its limit may be so for `over_limit_s` (OverTimeLimit), and for as long as its limit at most:
-    where Slurm never ends it nothing is known.
+    A job that is beyond its limit may be so for `over_limit_s` (OverTimeLimit), and at most for as long as its limit:
+    if Slurm never ends it, nothing is known.
     """
     beyond_s = job.ran_s(now_s) - limit_of(job)
     if job.state == "RUNNING" and beyond_s > 0:
         return max(0.0, min(over_limit_s, limit_of(job)) - beyond_s)
     left_s = max(0.0, -beyond_s)
     if job.state == "RUNNING" and job.end_s:
-        # One that is being preempted has its GraceTime left, and that Slurm tells as its end.
+        # A job that is being preempted has only its GraceTime left, which Slurm shows as its end.
         return min(left_s, max(0.0, job.end_s - now_s))
-    # One that is COMPLETING has ended, and was perhaps queued again: an Epilog is what its nodes still wait for.
+    # A COMPLETING job has ended, and may have been requeued: its nodes are only waiting for an Epilog.
     return 0.0 if job.state == "COMPLETING" else left_s
 
 
 def over_limit_of(job: QueuedJob, snapshot: Snapshot) -> float:
-    """Return how long a job that runs may run beyond its limit (seconds): as its partition says, or the cluster."""
+    """Return how long a running job may run beyond its limit (seconds): as its partition says, or the cluster."""
     own = {one.name: one.over_limit_s for one in snapshot.partitions if one.name in job.partitions}
     told = [seconds for seconds in own.values() if seconds is not None]
     return max(told, default=snapshot.terms.over_limit_s)
 
 
 def by_limit(job: QueuedJob, why: str) -> RunTime:
-    """Return the run time of a job of which nothing is known but its limit, and why nothing is."""
+    """Return the run time of a job of which only the limit is known, and why nothing else is."""
     limit_s = limit_of(job)
     return RunTime(likely_s=limit_s, upper_s=limit_s, basis=f"its limit, since {why}")
 
 
 def within_limit(job: QueuedJob, estimate: Estimate, whose: str = "jobs like it") -> RunTime:
-    """Return an estimate, by `whose` jobs, as a run time; one that is no number counts for nothing."""
+    """Return an estimate, from `whose` jobs, as a run time; an estimate that is not a number is not used."""
     if not (math.isfinite(estimate.likely) and math.isfinite(estimate.upper)) or estimate.likely <= 0:
         return by_limit(job, "what is predicted of it makes no sense")
     limit_s = limit_of(job)
@@ -84,9 +84,10 @@ def within_limit(job: QueuedJob, estimate: Estimate, whose: str = "jobs like it"
 
 
 def likely_left_s(run_time: RunTime, ran_s: float, limit_left_s: float) -> float:
-    """Return how much longer a job that ran so long is likely to run: the median of those like it that ran as long.
+    """Return how much longer a job that has run this long is likely to run: the median of those that ran as long.
 
-    Run times are taken as lognormal through the two quantiles. What ran longer than any like it has its limit left.
+    Run times are taken as lognormal through the two quantiles. A job that has run longer than any similar one is
+    expected to use the rest of its limit.
     """
     if run_time.jobs == 0:
         return limit_left_s
@@ -100,7 +101,7 @@ def likely_left_s(run_time: RunTime, ran_s: float, limit_left_s: float) -> float
 
 
 def request_of(job: QueuedJob) -> JobRequest:
-    """Return what the user of a queued job asked for: at first, where our token tells, else as Slurm has it now."""
+    """Return what the user of a queued job asked for: originally, if our token says, else as Slurm has it now."""
     token = find_token(job.admin_comment)
     first = asked_request(token, job.user) if token else None
     known = msgspec.structs.asdict(first or now_asked(job))

@@ -1,12 +1,14 @@
-"""What jobs may have together at a time, by QOS, accounts, arrays and licences, and for which of it each counts. Pure.
+"""Limits on what jobs may have together, by QOS, account, array and licence, and what each job counts for. Pure.
 
-As `acct_policy.c` goes by it (22.05 to 26.05): what the QOS of the partition limits, that of the job does not, nor what
-either does an account; with OverPartQOS the job's own comes first. Who is not bound by a limit counts for it still.
-Jobs, CPUs, memory, GPUs and what is billed are counted, nodes of jobs that have them to themselves: those that jobs
-share Slurm counts once. So is the time that jobs may still use (GrpTRESRunMins, MaxTRESRunMinsPU and PA): it falls from
-a job's limit to nothing as that runs, and each node counts for each job. Of a budget of time (GrpTRESMins, GrpWall)
-what is left counts; where Slurm is `safe`, what runs may use as much as its limit lets it. That a budget grows again
-(PriorityDecayHalfLife, PriorityUsageResetPeriod) is not known.
+Follows `acct_policy.c` (22.05 to 26.05): what the QOS of the partition limits, the job's QOS does not, and what
+either limits, an account does not; with OverPartQOS the job's own QOS comes first. A job that is not bound by a limit
+still counts for it. Jobs, CPUs, memory, GPUs and billing are counted, and the nodes of jobs that have them to
+themselves: Slurm counts a node that jobs share once.
+
+The time that jobs may still use is counted too (GrpTRESRunMins, MaxTRESRunMinsPU and PA): it falls from a job's limit
+to nothing as the job runs, and here each node counts for each job. Of a budget of time (GrpTRESMins, GrpWall), what
+is left counts; if Slurm is `safe`, running jobs count with as much as their limits let them use. That a budget grows
+again (PriorityDecayHalfLife, PriorityUsageResetPeriod) is not modelled.
 """
 
 from __future__ import annotations
@@ -39,14 +41,14 @@ from slurm_plugin.slurm.snapshot import (
 )
 
 JOBS, NODES = "jobs", "node"
-# slurmctld first counts so long after it says that it started: what it saved is read before.
+# slurmctld first counts this long after the start that it reports: it reads its saved state first.
 BOOTS_S = 1.0
 MINUTE_S = 60
 _ALL, _USER, _ACCOUNT = "all", "user", "account"
 
 
 class _Rule(NamedTuple):
-    """A limit: whom it holds together, of what, its name, how much, and whether another one goes before it."""
+    """A limit: whose jobs it sums up, the kind of amount, its name, how much; `binds`: no other takes precedence."""
 
     whom: str
     kind: str
@@ -56,7 +58,7 @@ class _Rule(NamedTuple):
 
 
 class Whose(NamedTuple):
-    """By what a job goes under limits; `partitions` are those where it may start, or runs."""
+    """What decides which limits apply to a job; `partitions` are those where it may start, or runs."""
 
     qos: str
     user: str
@@ -65,7 +67,7 @@ class Whose(NamedTuple):
 
 
 class SharedLimits:
-    """The limits of one snapshot; `most` has those for which anybody was found to count, by name."""
+    """The limits of one snapshot; `most` has those for which any job was found to count, by name."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.most: dict[str, int] = {}
@@ -76,18 +78,18 @@ class SharedLimits:
         self._associations = {(one.account, one.user, one.partition): one for one in associations}
         self._at_once = {job.array_job_id: most for job in snapshot.jobs if (most := at_once_of(job))}
         self._licences = snapshot.licences
-        # Elsewhere it is counted in full until the end.
+        # With another PriorityType it counts in full until the end.
         self._falls = snapshot.terms.priority_type == MULTIFACTOR
         self._safe, self._left = snapshot.terms.safe, snapshot.left if holds else {}
         self._for_each = snapshot.terms.counts_for_each
         self._time_s = snapshot.time_s
-        # Of many jobs few differ in whose they are.
+        # Of many jobs, few differ in these.
         self._rules: dict[Whose, tuple[_Rule, ...]] = {}
 
     def dues(self, job: QueuedJob, partitions: Sequence[str], taken: Amounts, limit_s: float) -> Dues:
-        """Return for what a job, or a task of an array, counts while it runs, given what it takes in all and its limit.
+        """Return what a job, or an array's task, counts for while it runs, given what it takes in all and its limit.
 
-        `partitions` are those where it may start, or runs. One that is COMPLETING has ended, and counts no longer.
+        `partitions` are those where it may start, or runs. A COMPLETING job has ended, and no longer counts.
         """
         if job.state == "COMPLETING":
             return ()
@@ -104,13 +106,13 @@ class SharedLimits:
         return tuple(due for _, due in found)
 
     def dues_to_come(self, whose: Whose, taken: Amounts, limit_s: float) -> Dues:
-        """Return for what a job on one node counts that may come."""
+        """Return what a possible future job on one node counts for."""
         return tuple(due for _, due in self._counted(whose, taken, limit_s))
 
     def _counted(
         self, whose: Whose, taken: Amounts, limit_s: float, job: QueuedJob | None = None
     ) -> list[tuple[_Rule, Due]]:
-        """Return what limits whose jobs, each with what such a job counts for."""
+        """Return the limits that apply to such a job, each with what the job counts for."""
         if whose not in self._rules:
             self._rules[whose] = tuple(self._rules_of(whose))
         rules = self._rules[whose]
@@ -138,12 +140,12 @@ class SharedLimits:
         needs = amount if qos.usage_factor_asked else full
         due = Due(rule.name, amount, rule.binds, asks=needs if needs != amount else 0)
         if not factor:
-            # It is looked at as if nothing were used.
+            # It is checked as if nothing were used.
             return due._replace(asks=0)
         if rule.kind.endswith(RUN_MINUTES):
             return due._replace(falls=count * factor) if self._falls else due
         if not self._safe:
-            # Anything that is left will do, and what runs counts when it has run.
+            # It is enough that anything is left, and a running job counts only when it has run.
             return Due(rule.name, 0, rule.binds, asks=MINUTE_S)
         if rule.kind == WALL:
             return Due(rule.name, 0, rule.binds, asks=needs)
@@ -163,7 +165,7 @@ class SharedLimits:
         yield from _after(self._rules_of_account(whose, bound), bound)
 
     def _both_qos(self, whose: Whose) -> list[str]:
-        """Return the QOS by whose limits a job goes, the one first that counts before the other."""
+        """Return the QOS whose limits apply to a job, the one that takes precedence first."""
         of_partitions = {self._partition_qos.get(name, "") for name in whose.partitions}
         found = [of_partitions.pop() if len(of_partitions) == 1 else "", whose.qos]
         if whose.qos in self._qos and self._qos[whose.qos].over_partition:
@@ -179,7 +181,7 @@ class SharedLimits:
                 for kind, most in one.together.items()
             )
             yield from self._budget(one.name)
-            # Slurm hands MaxJobs down to the users' own, where it counts.
+            # Slurm passes MaxJobs down to the users' own associations, where it counts.
             if one.user and one.most_jobs is not None:
                 whom = _ACCOUNT if (_ACCOUNT, JOBS) in bound else _USER
                 yield _Rule(whom, JOBS, f"{one.name}: its user's jobs", one.most_jobs)
@@ -206,7 +208,7 @@ def counted(
     limits: SharedLimits,
     run_time: Callable[[QueuedJob], RunTime],
 ) -> tuple[tuple[Holding, ...], tuple[Elsewhere, ...]]:
-    """Return what runs with what it counts for limits: also of what runs on nodes that are not planned."""
+    """Return running jobs with what they count for in limits, including those on nodes that are not planned."""
     jobs = [job for job in snapshot.jobs if not job.waits]
     dues = {
         job.job_id: found
@@ -237,14 +239,14 @@ def counted(
 
 
 def clock_of(terms: SchedulerTerms, now_s: float) -> Clock:
-    """Return when slurmctld counts anew what jobs may still use, from a moment (unix seconds) on."""
+    """Return when slurmctld recounts what jobs may still use, relative to a moment (unix seconds)."""
     if not (terms.counts_from_s and terms.counts_each_s):
         return CONTINUOUS
     return Clock(at_s=terms.counts_from_s + BOOTS_S - now_s, every_s=terms.counts_each_s)
 
 
 def counted_anew(job: QueuedJob, found: Sequence[Variant], snapshot: Snapshot) -> list[Variant]:
-    """Return what a job might be, each with what it would count for: for less, also less of a limit."""
+    """Return the variants of a job, each with what it would count for: one that asks for less counts for less."""
     limits, replace = SharedLimits(snapshot), msgspec.structs.replace
     return [
         replace(
@@ -256,7 +258,7 @@ def counted_anew(job: QueuedJob, found: Sequence[Variant], snapshot: Snapshot) -
 
 
 def at_once_of(job: QueuedJob) -> int:
-    """Return how many tasks of an array that waits may run at a time (`%5`); 0: all."""
+    """Return how many tasks of a waiting array may run at a time (`%5`); 0: all."""
     at_once = job.array_tasks.partition("%")[2]
     return int(at_once) if at_once.isdecimal() else 0
 
@@ -286,12 +288,12 @@ def _counts(taken: Amounts, job: QueuedJob | None) -> dict[str, int]:
 
 
 def _most(kind: str, most: int) -> int:
-    """Return a limit as it is counted: minutes in seconds, as Slurm leaves those beyond a whole minute out."""
+    """Return a limit as it is counted: minutes in seconds, including those that Slurm drops below a whole minute."""
     return (most + 1) * MINUTE_S - 1 if is_of_time(kind) else most
 
 
 def has_budget(dues: Dues) -> bool:
-    """Whether a budget of time is among what a job counts for."""
+    """Whether a job counts for a budget of time."""
     return any(due.binds and is_budget(due.limit) for due in dues)
 
 

@@ -1,7 +1,7 @@
 """What a job's size is worth in its priority: Slurm's factors JobSize and TRES. Pure.
 
-Who asks for less loses points by them, or gains some (PriorityFavorSmall). As `set_priority_factors` and
-`_get_tres_factors` of priority/multifactor reckon them (22.05 to 26.05).
+A job that asks for less loses points by them, or gains some (PriorityFavorSmall). Computed like
+`set_priority_factors` and `_get_tres_factors` of priority/multifactor (22.05 to 26.05).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ JOB_SIZE = "JobSize"
 
 
 def at_their_size(job: QueuedJob, found: Sequence[Variant], snapshot: Snapshot) -> list[Variant]:
-    """Return what a job might be, each with the priority that Slurm would give it for its size.
+    """Return the variants of a job, each with the priority that Slurm would give it for its size.
 
-    The first one is the job as it is. Whose priority was set directly keeps it.
+    The first one is the job as it is. A job whose priority was set directly keeps it.
     """
     if job.fixed:
         return list(found)
@@ -44,7 +44,7 @@ def at_their_size(job: QueuedJob, found: Sequence[Variant], snapshot: Snapshot) 
 def size_points(job: Pending, partitions: Sequence[str], snapshot: Snapshot) -> float:
     """Return how many points of its priority a job has for CPUs, memory, nodes and time limit.
 
-    TRES count as shares of the first of its `partitions`, by which Slurm goes where there are several, too.
+    TRES count as shares of the first of its `partitions`; Slurm also uses the first if there are several.
     """
     terms = snapshot.terms
     cpus, mem_mib = job.demand[0] / MILLI, job.demand[1]

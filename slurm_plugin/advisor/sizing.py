@@ -1,7 +1,8 @@
-"""Waiting jobs sized again, once a cycle of the advisor: what late.py decides, through the gateway, and its record.
+"""Sizes waiting jobs again, once per cycle of the advisor: carries out through the gateway what late.py decides.
 
-It knows what the service knows: the model in use and its feed of ended jobs, Slurm's limits, the journal of decisions.
-A new decision is journalled once slurmctld has it: until then the token, which is written with it, is its only copy.
+It knows what the service knows: the model in use and its feed of ended jobs, Slurm's limits, the journal of
+decisions. A new decision is journalled once slurmctld has it: until then the token, which is written with it, is its
+only copy.
 """
 
 from __future__ import annotations
@@ -45,25 +46,25 @@ from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 log = logging.getLogger(__name__)
 
 JOURNAL = "decisions-advisor"
-# So much of a period is spent on writes at most; what is left waits for the next one.
+# At most this share of a period is spent on writes; the rest waits for the next one.
 WRITING_SHARE = 0.5
-# And so much on looking at jobs that were not looked at before, or of which more is known now.
+# At most this share is spent on jobs that were not looked at before, or of which more is known now.
 LOOKING_SHARE = 0.25
 NEXT_TIME = "next-time"
 
 
 class Resizer(Protocol):
-    """What changes jobs: the gateway, of which no more is needed here. A dry run of it is a problem like any other."""
+    """What changes jobs: the gateway, of which only this is needed here. A dry run is a problem like any other."""
 
     def resize(self, change: Resize) -> Written:
         """Change what a pending job asks for; all of it or nothing."""
 
 
 class LateSizing:
-    """Sizes the jobs that wait, again and again, as long as the advisor runs."""
+    """Sizes waiting jobs again and again, as long as the advisor runs."""
 
     def __init__(self, config: Config, model: CurrentModel | None = None) -> None:
-        """Follow a model, the advisor's own where it has one; an error of ours where that fails."""
+        """Follow a model, the advisor's own if it has one; raises one of our errors if that fails."""
         folder = Path(config.service.journal)
         self._config = config
         self._model = model or CurrentModel(Path(config.models.directory), chain_settings_of(config))
@@ -77,16 +78,16 @@ class LateSizing:
         self.left: Counter[str] = Counter()
 
     def refresh(self) -> None:
-        """Take up a new model, every job that has ended until now, and what Slurm allows."""
+        """Take up a new model, every job that has ended until now, and Slurm's limits."""
         self._model.refresh()
         self._model.catch_up()
         self._facts.refresh_when_due()
         self._facts.refresh_brakes()
 
     def run(self, snapshot: Snapshot, gateway: Resizer, starting: frozenset[int]) -> list[Written]:
-        """Size what waits; return what became of each change. `starting` are those that Slurm would start now.
+        """Size waiting jobs; return the result of each change. `starting` are those that Slurm would start now.
 
-        SlurmError where slurmctld does not answer. Those that get more come first, then whoever is next in the queue.
+        Raises SlurmError if slurmctld does not answer. Jobs that get more come first, then the next in the queue.
         """
         changes = self.changes(snapshot, starting)
         until_s = time.monotonic() + WRITING_SHARE * self._config.advisor.period_s
@@ -101,17 +102,17 @@ class LateSizing:
         return written
 
     def changes(self, snapshot: Snapshot, starting: frozenset[int]) -> list[Again]:
-        """Return what would be changed, in the order of doing it; `left` counts why the others stay."""
+        """Return what would be changed, in the order of execution; `left` counts why the others stay."""
         self.left, self._answers = Counter(), {}
         fresh, decisions = self._fresh(snapshot)
-        # From here on: what was new in the journal may have taken all of it to read, in each cycle anew.
+        # Counted from here: reading what is new in the journal may have taken a whole share, in each cycle.
         until_s = time.monotonic() + LOOKING_SHARE * self._config.advisor.period_s
         found: list[tuple[QueuedJob, Again]] = []
         for number, job in enumerate(fresh):
             if time.monotonic() > until_s:
                 self.left[NEXT_TIME] += len(fresh) - number
                 break
-            # Of an array some task is always about to start; the others are who is sized.
+            # Some task of an array is always about to start; sizing is for the others.
             if job.job_id in starting and job.tasks == 1:
                 self.left[STARTS_NOW] += 1
                 continue
@@ -122,7 +123,7 @@ class LateSizing:
         return [again for _, again in found]
 
     def _fresh(self, snapshot: Snapshot) -> tuple[list[QueuedJob], Mapping[str, Decision]]:
-        """Return the jobs to look at, the next in the queue first, and the decisions that waiting jobs name."""
+        """Return the jobs to look at, in queue order, and the decisions that waiting jobs name."""
         waiting = [job for job in snapshot.jobs if job.waits]
         self._left_alone.begin(waiting, self._model.predictor, self._facts.facts, snapshot.time_s)
         fresh: list[QueuedJob] = []
@@ -139,7 +140,7 @@ class LateSizing:
         return fresh, self._decided.of(named, snapshot.time_s)
 
     def _look(self, job: QueuedJob, decisions: Mapping[str, Decision], now_s: float) -> Again | None:
-        """Return the change of a job; None, and why in `left`, where it stays."""
+        """Return the change of a job; None if it stays, with the reason counted in `left`."""
         self._asked = None
         again = size_again(
             job,
@@ -153,7 +154,7 @@ class LateSizing:
         if isinstance(again, Again):
             return again
         self.left[again] += 1
-        if again != SCRIPT_NOT_KNOWN:  # which is known as soon as the journal can be read
+        if again != SCRIPT_NOT_KNOWN:  # that becomes known as soon as the journal can be read
             self._left_alone.keep(job, self._asked, again, _named(job))
         return None
 
@@ -161,12 +162,12 @@ class LateSizing:
         written = gateway.resize(again.change)
         if written.problem:
             return written
-        # Where the disk refuses, the token in the job's comment holds the decision too: one copy is enough.
+        # If the disk refuses, the token in the job's comment still holds the decision: one copy is enough.
         self._journal.keep(again.decision)
         return written
 
     def _decide(self, undecided: Decision, comment: str) -> Answer:
-        """Decide as at submit; jobs that ask alike get one answer in a cycle, each under its own name."""
+        """Decide as at submission; jobs that ask alike get one answer in a cycle, each under its own name."""
         self._asked = undecided.request
         key = (comment, *alike(undecided))
         known = self._answers.get(key)
@@ -181,7 +182,7 @@ class LateSizing:
 
 
 def _named(job: QueuedJob) -> tuple[str, ...]:
-    """Return the ids of the decisions behind a job that may be touched, now or once it is let go; none of another."""
+    """Return the ids of the decisions behind a job that may be changed, now or once released; none for other jobs."""
     token = find_token(job.admin_comment)
     if token is None or why_left(job, token) not in ("", HELD_AGAIN):
         return ()

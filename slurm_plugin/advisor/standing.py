@@ -1,6 +1,6 @@
-"""What a waiting job asked at first, and what it stands at: by its token, its journalled decision, and Slurm. Pure.
+"""What a waiting job first asked for, and what it has now: by its token, its journalled decision, and Slurm. Pure.
 
-It decides whether a job still is as we left it: what anybody has changed since is his own.
+It decides whether a job is still as we left it: whatever anybody has changed since is theirs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHANGED = "changed-since"
 NOTHING_ASKED = "nothing-asked"
 AT_SUBMIT = "sized when it was submitted"
 CPUS_STAY = "this release of Slurm cannot change the CPUs of a batch job that waits"
-# What can be changed of a job that waits, as the job, a request and a grant all call it.
+# What can be changed of a waiting job, by the name used in the job, a request and a grant.
 KINDS = ("cpus_per_task", "mem_per_node_mib", "mem_per_cpu_mib")
 FIELDS: Mapping[Dimension, tuple[str, ...]] = {
     "gpus": ("gpus_per_node", "gpus_per_job", "gpus_per_task"),
@@ -29,9 +29,9 @@ FIELDS: Mapping[Dimension, tuple[str, ...]] = {
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a waiting job asked at first, what it stands at, and what is recorded of how that came.
+    """What a waiting job first asked for, what it has now, and what is recorded of how that came about.
 
-    `earlier` is the decision behind it, None where it is not to be found: what its script fixes is then not known.
+    `earlier` is the decision behind it, None if it cannot be found: what its script fixes is then not known.
     """
 
     request: JobRequest
@@ -40,10 +40,10 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def standing_of(job: QueuedJob, token: Token, decisions: Mapping[str, Decision]) -> Standing | str:
-    """Return what a job asked and stands at; CHANGED where that is not what we left it at.
+    """Return what a job asked for and has; CHANGED if that is not what we left it with.
 
-    A token is written before the resources are: whoever was cut off between has left those of the decision that it was
-    to replace. Whoever has changed them since, be it back to what was asked, wanted them so.
+    A token is written before the resources are: a writer that was interrupted in between has left those of the
+    decision that was to be replaced. A user who has changed them since, even back to what was asked, wants them so.
     """
     asked = asked_request(token, job.user)
     if asked is None:
@@ -61,7 +61,7 @@ def standing_of(job: QueuedJob, token: Token, decisions: Mapping[str, Decision])
 
 
 def stands_at(job: QueuedJob, request: JobRequest) -> bool:
-    """Whether a waiting job asks for just this, in what was asked for at first, or for what Slurm makes of it."""
+    """Whether a waiting job asks for exactly this, in what was first asked for, or for what Slurm makes of it."""
     if request.cpus_per_task is not None and job.min_cpus > job.num_tasks * job.cpus_per_task:
         return False  # `scontrol update NumCPUs=` or MinCPUsNode= leaves CPUsPerTask as it was
     return _has_its_tasks(job, request) and (
@@ -73,15 +73,15 @@ def stands_at(job: QueuedJob, request: JobRequest) -> bool:
 def _has_its_tasks(job: QueuedJob, request: JobRequest) -> bool:
     """Whether a job has the tasks that were asked for.
 
-    Where their number was left to the nodes (`--nodes=1-4`), the least that it may have are asked for, and one that
-    started on more nodes has as many more; waiting again, it has the least again.
+    If their number was left to the nodes (`--nodes=1-4`), the fewest that it may have are asked for. A job that
+    started on more nodes has that many more; waiting again, it has the fewest again.
     """
     spread = not job.waits and job.num_nodes > 1 and job.num_tasks % job.num_nodes == 0
     return job.num_tasks == request.num_tasks or (spread and job.num_tasks > request.num_tasks)
 
 
 def as_it_waits(request: JobRequest, job: QueuedJob) -> JobRequest:
-    """Return a request with the account, partitions, QOS and limit of its job now: by them the rules hold."""
+    """Return a request with the present account, partitions, QOS and limit of its job: the rules go by these."""
     return msgspec.structs.replace(
         request,
         account=job.account or request.account,
@@ -92,7 +92,7 @@ def as_it_waits(request: JobRequest, job: QueuedJob) -> JobRequest:
 
 
 def stays(request: JobRequest, *, cpus: bool) -> dict[Dimension, str]:
-    """Return what stays as granted at submit: GPUs, CPUs where told so, and memory that comes with them."""
+    """Return what stays as granted at submission: GPUs, CPUs if `cpus` says so, and memory that comes with them."""
     kept: dict[Dimension, str] = {"gpus": AT_SUBMIT}
     if request.mem_per_gpu_mib is not None:
         kept["memory"] = AT_SUBMIT
@@ -104,9 +104,9 @@ def stays(request: JobRequest, *, cpus: bool) -> dict[Dimension, str]:
 
 
 def cpus_must_stay(release: tuple[int, ...]) -> bool:
-    """Whether an srun inside a batch job would abort when its CPUs were changed while it waited.
+    """Whether an srun inside a batch job would abort if its CPUs were changed while it waited.
 
-    From 23.11 on sbatch exports SLURM_TRES_PER_TASK, which srun compares with SLURM_CPUS_PER_TASK; only from 24.11.1 on
+    From 23.11, sbatch exports SLURM_TRES_PER_TASK, which srun compares with SLURM_CPUS_PER_TASK; only from 24.11.1 do
     both follow the job when it is launched (Slurm's env_array_for_batch_job).
     """
     return (23, 11) <= release < (24, 11, 1)

@@ -1,6 +1,6 @@
-"""What the advisor keeps from cycle to cycle, as a file that is written whole or not at all.
+"""What the advisor keeps from cycle to cycle, in a file that is written whole or not at all.
 
-It decides what becomes of a file that cannot be read: it is put aside, and the advisor begins anew.
+A file that cannot be read is put aside, and the advisor starts afresh.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ NAME = "state.json"
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be without us, None: nothing is known of it; `time_s` (unix) is of the cycle that wrote it."""
+    """The queue as it would be without us (None: not known); `time_s` (unix) is that of the cycle that wrote it."""
 
     time_s: float = 0.0
     shadow: Shadow | None = None
 
 
 def read_state(folder: Path) -> State:
-    """Return what was kept; nothing where there is no file, or where it is damaged, which is said."""
+    """Return what was kept; nothing if there is no file, or if it is damaged, which is logged."""
     file = folder / NAME
     try:
         return _decoded(file)
@@ -55,7 +55,7 @@ def _decoded(file: Path) -> State:
 
 
 def write_state(folder: Path, state: State) -> None:
-    """Write what is to be kept; ServiceError where the disk refuses it."""
+    """Write what is to be kept; raises ServiceError if the disk refuses it."""
     try:
         make_folder(folder)
         replace_whole(folder / NAME, msgspec.json.encode(state))

@@ -1,7 +1,7 @@
-"""What of a snapshot the shadow, the queue as it would be without us, learns in a cycle. Pure.
+"""What the shadow, the queue as it would be without us, learns from a snapshot in a cycle. Pure.
 
-It decides how Slurm's records are taken for it: a task of an array that runs belongs to the record that it was split
-from; a job that waits is as the plan has it, one that runs as it holds its nodes.
+It decides how Slurm's records enter it: a running task of an array belongs to the record that it was split from; a
+waiting job is as the plan has it, a running one as it holds its nodes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 
 
 class Unmoved(NamedTuple):
-    """The shadow that the next cycle passes on, and the problem measured against what would be now."""
+    """The shadow that the next cycle continues, and the problem measured against what would be now."""
 
     shadow: Shadow
     problem: Problem
 
 
 def unmoved(before: Shadow | None, snapshot: Snapshot, problem: Problem, horizon_s: float) -> Unmoved:
-    """Return what would be without us at a snapshot; the real queue where what was kept does not fit."""
+    """Return what would be without us at a snapshot; the real queue if what was kept does not fit."""
     site = site_of(snapshot, problem)
     now_s = snapshot.time_s
     kept = before if usable(before, site, now_s) else None
@@ -64,7 +64,7 @@ def site_of(snapshot: Snapshot, problem: Problem) -> Site:
 
 
 def seen_of(snapshot: Snapshot, problem: Problem, known: Collection[int]) -> list[Seen]:
-    """Return what waits and runs; tasks that run of arrays that are `known` are no records of their own."""
+    """Return what waits and runs; running tasks of arrays that are `known` are no records of their own."""
     waiting = [job for job in snapshot.jobs if job.waits]
     found = [
         _that_waits(job, one, snapshot.time_s) for job, one in zip(waiting, problem.pending, strict=True)
@@ -125,7 +125,7 @@ def _known(shadow: Shadow | None) -> frozenset[int]:
 
 
 def _came_s(job: QueuedJob, start_s: float) -> float:
-    """Return when a job that runs came to wait."""
+    """Return when a running job came to wait."""
     since_s = job.eligible_s or job.submit_s
     return since_s if 0 < since_s <= start_s else start_s
 

@@ -1,4 +1,4 @@
-"""A cycle as people and programs read it: a row a job, and a summary in plain words. Pure."""
+"""A cycle as people and programs read it: a row for each job, and a summary in plain words. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = dict[str, object]
 
 
 def rows_of(outcome: Outcome) -> list[Row]:
-    """Return a row a waiting job, in the order proposed; places count from 1, starts are unix seconds or None."""
+    """Return a row per waiting job, in the proposed order; places count from 1, starts are unix seconds or None."""
     jobs = {job.job_id: job for job in outcome.snapshot.jobs if job.waits}
     kept = {job.job_id: job for job in outcome.problem.pending}
     after = {change.job_id: change.after for change in outcome.changes}
@@ -67,7 +67,7 @@ def _at(now_s: float, after_s: float) -> float | None:
 
 
 def table_of(rows: Sequence[Row], now_s: float) -> list[Row]:
-    """Return rows in short, with starts as spans from now."""
+    """Return the rows in short form, with starts as spans from now."""
     return [
         {
             "job": row["job_id"],
@@ -86,7 +86,7 @@ def table_of(rows: Sequence[Row], now_s: float) -> list[Row]:
 
 
 def _in(at_s: object, now_s: float) -> str:
-    """Return how far ahead a moment is, as Slurm writes times."""
+    """Return how far ahead a moment is, in Slurm's time format."""
     if not isinstance(at_s, (int, float)):
         return "later"
     left_s = max(0, round(at_s - now_s))

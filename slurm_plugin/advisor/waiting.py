@@ -1,8 +1,8 @@
-"""For a job that waits: Slurm's reason in words, and what it might ask for instead. Pure; it changes nothing.
+"""For a waiting job: Slurm's reason in words, and what it might ask for instead. Pure; it changes nothing.
 
-What is said of a start rests on a simulation (models/planning/rollout.py) that knows nodes, priorities and limits of
-time, what jobs may have at a time and what is left of budgets of time, but not when these grow again, and nothing of
-what others are about to submit.
+Statements about a start rest on a simulation (models/planning/rollout.py). It knows nodes, priorities and time
+limits, what jobs may have at a time and what is left of budgets of time, but not when these grow again, and nothing
+of what others are about to submit.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from slurm_plugin.service.decide import BRAKED
 from slurm_plugin.slurm.reasons import reason_of
 from slurm_plugin.slurm.snapshot import QueuedJob, is_budget, is_of_time
 
-# Limits of time are asked for in such steps.
+# Time limits are proposed in these steps.
 TIME_STEP_S = 300.0
 
 
 class Needed(msgspec.Struct, frozen=True, kw_only=True):
-    """What jobs like it have needed: totals of CPUs and MiB as the site would grant, seconds; None: not known."""
+    """What similar jobs have needed: totals of CPUs and MiB as the site would grant, seconds; None: not known."""
 
     cpus: int | None = None
     mem_mib: int | None = None
@@ -54,7 +54,7 @@ def why_it_waits(job: QueuedJob, ahead: int) -> str:
 
 
 def limit_in_words(job: Pending, problem: Problem) -> str:
-    """Say which limit of what jobs may have at a time a job would go beyond now, and how far it is; '' where none."""
+    """Return in words which shared limit a job would exceed now, and how far it is used; '' if none."""
     ledger = problem.ledger
     due = ledger.barring(job.dues)
     if due is None:
@@ -73,7 +73,7 @@ def _amount_in_words(limit: str, amount: float) -> str:
 
 
 def why_whole(job: QueuedJob) -> str:
-    """Say that a job has what it asked for because cutting jobs like it is stopped; '' where that is not so."""
+    """Return in words that a job has what it asked for because cutting jobs like it is stopped; '' if not so."""
     token = find_token(job.admin_comment)
     if token is None or token.reason != BRAKED:
         return ""
@@ -82,7 +82,7 @@ def why_whole(job: QueuedJob) -> str:
 
 
 def ahead_of(job: QueuedJob, others: tuple[QueuedJob, ...], out: Collection[int] = ()) -> int:
-    """Return how many records of its partitions that could start come before it; of equal ones, the older do.
+    """Return how many startable records of its partitions come before it; of equal priorities, older ones do.
 
     `out` are the ids of those that cannot start now, whatever their priority.
     """
@@ -97,10 +97,10 @@ def ahead_of(job: QueuedJob, others: tuple[QueuedJob, ...], out: Collection[int]
 
 
 def variants(job: Pending, needed: Needed, *, step: int = 1, whole_nodes: bool = False) -> list[Variant]:
-    """Return the job as it is, and as it might be: less of each thing that is more than jobs like it needed.
+    """Return the job as it is, and as it might be: with less of what exceeds the need of similar jobs.
 
-    Of what is not known the half is tried, so that it can be seen what it would bring; nothing says that it is enough.
-    Of each node it is given a multiple of `step` CPUs. One that gets `whole_nodes` has all of their CPUs and memory,
+    If the need is not known, half is tried, to show what it would bring; nothing says that half is enough. The job is
+    given a multiple of `step` CPUs of each node. A job that gets `whole_nodes` has all of their CPUs and memory,
     however little it asks for.
     """
     cpu_milli, mem_mib, *gpus = job.demand
@@ -131,7 +131,7 @@ def variants(job: Pending, needed: Needed, *, step: int = 1, whole_nodes: bool =
 
 
 def _less(asked: int, need: int | None, unit: int) -> int | None:
-    """Return what is needed of an amount, the half where that is not known, in units; None where that is not less."""
+    """Return what is needed of an amount (half, if not known), rounded to units; None if that is not less."""
     less = max(unit, asked // 2 // unit * unit) if need is None else round_up(need, unit)
     return less if 0 < less < asked else None
 

@@ -1,8 +1,8 @@
-"""What Slurm gives a job that waits beyond what it tells of it: all threads of a core, or all of a socket. Pure.
+"""What Slurm gives a waiting job beyond what it reports: all threads of a core, or all CPUs of a socket. Pure.
 
-Who asks for one CPU of a core of two threads holds both. With CR_Core and CR_Socket he is then told to have two, with
-the memory of two; with CR_CPU to have one, and the other is nobody's (seen on 22.05 and 24.11).
-One whose memory the CPUs cannot carry that he asked (MaxMemPerCPU) is given more: those are told by the node alone.
+A job that asks for one CPU of a two-thread core holds both. With CR_Core and CR_Socket Slurm then reports two, with
+the memory of two; with CR_CPU it reports one, and nobody gets the other (seen on 22.05 and 24.11). A job whose CPUs
+cannot carry its memory (MaxMemPerCPU) is given more CPUs: only the node shows those.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from slurm_plugin.slurm.snapshot import NodeState, QueuedJob, Snapshot
 
 
 class WholeCores(msgspec.Struct, frozen=True, kw_only=True):
-    """`steps`: of how many CPUs of each node jobs are given a multiple, by partition; of several the smallest holds.
+    """What is allocated together. `steps`: by partition, the CPUs of which jobs get a multiple on each node.
 
-    `each_task`: so is each of their tasks, but for those in `by_sockets`, the partitions of whole sockets.
-    `with_memory`: what they ask for each CPU they are given for each that they hold.
+    For a job with several partitions the smallest applies. `each_task`: so does each of its tasks, except in
+    `by_sockets`, the partitions of whole sockets. `with_memory`: memory per CPU is given for each CPU that the job
+    holds.
     """
 
     steps: Mapping[str, int]
@@ -28,7 +29,7 @@ class WholeCores(msgspec.Struct, frozen=True, kw_only=True):
     with_memory: bool = True
 
     def step_of(self, job: QueuedJob) -> int:
-        """Return of how many CPUs a job is given a multiple, wherever it may start."""
+        """Return the number of which a job is given a multiple in CPUs, wherever it may start."""
         return min((self.steps.get(name, 1) for name in job.partitions), default=1)
 
     def taken(self, job: QueuedJob) -> tuple[int, int]:
@@ -43,7 +44,7 @@ class WholeCores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def whole_cores_of(snapshot: Snapshot) -> WholeCores:
-    """Return what is given together in a cluster; where the nodes of a partition differ, the least of any."""
+    """Return what is allocated together in a cluster; if the nodes of a partition differ, the smallest of any."""
     by_sockets = frozenset(partition.name for partition in snapshot.partitions if partition.whole_sockets)
     steps: dict[str, int] = {}
     for node in snapshot.nodes:
