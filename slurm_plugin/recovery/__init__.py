@@ -1,1 +1,1 @@
-"""What becomes of a job that failed because it got less than its user asked for."""
+"""Recovers jobs that failed because they got less than their users asked for."""

@@ -1,9 +1,10 @@
-"""Jobs that wait for one to succeed, and that Slurm gave up when it failed: once it is back they may wait on. Pure.
+"""Jobs that Slurm gave up when one that they need to succeed failed: once that is back, they may wait on. Pure.
 
-Slurm looks at a dependency when its job ends. One of `afterok` or `aftercorr` is then failed for good, whatever becomes
-of the job later, unless the same dependency is set anew. `afterok` of a whole array is failed for good all the same:
-Slurm goes by the highest exit code that any of its tasks ever ended with (test_job_array_complete, 22.05 to 26.05), so
-that only a dependency on its tasks one by one would help. Which tasks these are slurmctld does not tell.
+Slurm evaluates a dependency when its job ends. A dependency by `afterok` or `aftercorr` has then failed for good,
+whatever becomes of the job later, unless the same dependency is set again. `afterok` on a whole array has failed for
+good even so: Slurm goes by the highest exit code with which any of its tasks ever ended (test_job_array_complete,
+22.05 to 26.05), so only a dependency on its tasks one by one would help. slurmctld does not say which tasks these
+are.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ _PLAIN = re.compile(r"[a-z]+(?::\d+(?:_\d+)?(?:\+\d+)?)?(?:[,?][a-z]+(?::\d+(?:_
 
 
 def failed_by(dependency: str) -> set[int]:
-    """Return the jobs and arrays that have failed a dependency."""
+    """Return the jobs and arrays whose failure has failed a dependency."""
     return {int(job) for job, _ in _FAILED.findall(dependency)}
 
 
 def stuck_by(dependency: str) -> set[int]:
-    """Return the arrays that have failed a dependency on all of each, which nothing mends."""
+    """Return the arrays that have failed a dependency on all their tasks, which nothing repairs."""
     return set(map(int, _OF_WHOLE_ARRAY.findall(dependency)))
 
 
 def mended(dependency: str, back: Collection[int]) -> str:
-    """Return a dependency to set anew, '' where none of the jobs that failed it is back, or that would not help.
+    """Return a dependency to set again; '' if none of the jobs that failed it is back, or that would not help.
 
-    `back` are jobs that were queued again, and the arrays that they are tasks of. A dependency in a form that is not
-    understood stays.
+    `back` are jobs that were requeued, and the arrays that they are tasks of. A dependency in a form that is not
+    understood is left as it is.
     """
     if not failed_by(dependency) & set(back) or stuck_by(dependency):
         return ""

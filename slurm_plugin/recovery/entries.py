@@ -1,4 +1,4 @@
-"""Entries of recovery's journal beside what slurmctld holds: how one is made, and whether its job is still that one."""
+"""Entries of recovery's journal next to what slurmctld holds: makes one, and checks that its job is the same."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ S_PER_H, MIB_PER_GIB = 3600.0, 1024.0
 
 
 def is_forgotten(run: Failed | None, entry: Entry) -> bool:
-    """Whether a run that was queued again is held as in its midst: a slurmctld that was killed has forgotten the rest.
+    """Whether a requeued run is held halfway: a slurmctld that was killed has forgotten the rest.
 
-    Nobody else has held it: who does gives another reason, or makes another run of it.
+    Nothing else has held it: anything that does gives another reason, or makes another run of it.
     """
     if run is None or entry.what != "requeued" or entry.requeue is None or is_another(run, entry):
         return False
@@ -22,7 +22,7 @@ def is_forgotten(run: Failed | None, entry: Entry) -> bool:
 
 
 def is_another(run: Failed | None, entry: Entry) -> bool:
-    """Whether the number of an entry's job is another one's by now: slurmctld was started cold, and counts anew."""
+    """Whether the number of an entry's job is another job's now: slurmctld was started cold, and numbers afresh."""
     token = find_token(run.job.admin_comment) if run else None
     return token is not None and entry.decision_id not in (token.decision_id, token.was)
 
@@ -30,7 +30,7 @@ def is_another(run: Failed | None, entry: Entry) -> bool:
 def entry_of(run: Failed, recovery: Recovery, now_s: float) -> Entry:
     """Return the journal's line of a job that failed by us, with the hours that it held in vain."""
     job = run.job
-    # Of one that its user, or the site, queued again slurmctld knows no more when its last run began.
+    # For a job that its user, or the site, requeued, slurmctld no longer knows when its last run began.
     hours = 0.0 if job.waits else job.ran_s(job.end_s) / S_PER_H
     return Entry(
         job_id=job.job_id,

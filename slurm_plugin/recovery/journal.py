@@ -1,11 +1,11 @@
-"""What was done about jobs that failed by us, one line each: who comes back, and who could not and is owed his hours.
+"""What was done about jobs that failed by us, a line each: which come back, and which could not and are owed hours.
 
     <recovery.directory>/recoveries-DAY.jsonl   append only
     <recovery.directory>/recover.lock           held for a round, or for one job
     <recovery.directory>/last-round             as old as the last round of a watcher
 
-A line stands before its job is queued again, and one after: a job with the first alone was cut off, and is looked at
-again. That a job comes back once is not decided here: slurmctld holds that (requeuing.py).
+One line is written before a job is requeued, and one after: a job with only the first was interrupted, and is looked
+at again. That a job comes back only once is ensured not here, but by what slurmctld holds (requeuing.py).
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ MODE = 0o640
 
 
 class Entry(Recovered, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one failed run, and how it is queued again (`requeue`), unless it is lost."""
+    """What became of one failed run, and how it is requeued (`requeue`), unless it is lost."""
 
     requeue: Requeue | None = None
 
 
 class Journal:
-    """The entries of a folder; it is made at the first one."""
+    """The entries of a folder, which is created at the first one."""
 
     def __init__(self, folder: Path) -> None:
         """Read nothing yet."""
         self._folder = folder
 
     def newest(self, since_s: float = 0.0) -> dict[Run, Entry]:
-        """Return the last entry of each run, from the day of a moment on; lines that were cut off are passed over.
+        """Return the last entry of each run, from the day of `since_s` on; lines that were cut off are skipped.
 
-        StoreError where the folder or a file cannot be read.
+        Raises StoreError if the folder or a file cannot be read.
         """
         found: dict[Run, Entry] = {}
         for file in self._files(day_name(FILES, since_s)):
@@ -60,7 +60,7 @@ class Journal:
 
     def _files(self, first: str) -> list[Path]:
         try:
-            # Path.glob finds nothing in a folder that is closed, and only some Pythons say so.
+            # Path.glob finds nothing in an unreadable folder, and only some versions of Python raise an error.
             found = sorted(self._folder.iterdir())
         except FileNotFoundError:
             return []
@@ -71,7 +71,7 @@ class Journal:
         return [file for file in found if file.match(FILES) and file.name >= first]
 
     def append(self, entry: Entry) -> None:
-        """Append an entry; it is on disk when this returns. ServiceError where the disk refuses it."""
+        """Append an entry; it is on disk when this returns. Raises ServiceError if the disk refuses it."""
         try:
             append_line(
                 self._folder,
@@ -85,7 +85,7 @@ class Journal:
             raise self._cannot_write(error) from None
 
     def note_round(self) -> None:
-        """Remember that a round was made just now; ServiceError where the disk refuses it."""
+        """Record that a round was made just now; raises ServiceError if the disk refuses it."""
         try:
             make_folder(self._folder)
             handle = open_owned(self._folder / LAST_ROUND, os.O_WRONLY | os.O_CREAT, MODE)
@@ -98,9 +98,9 @@ class Journal:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[int]:
-        """Be the only one at work on this folder, waiting for whoever is; yield the lock's handle.
+        """Be the only process at work on this folder, waiting for another one; yield the lock's handle.
 
-        Who dies lets go of it, unless a process that he started still holds it.
+        A process that dies releases the lock, unless a process that it started still holds it.
         """
         try:
             make_folder(self._folder)
@@ -119,7 +119,7 @@ class Journal:
 
 
 def told(entry: Recovered, job: str) -> str:
-    """Say an entry in words; `job` is its job as people write it: 4711_3 of an array."""
+    """Return an entry in words; `job` is its job as people write it: 4711_3 for a task of an array."""
     causes = {
         "out_of_memory": "killed for memory",
         "killed": "killed",

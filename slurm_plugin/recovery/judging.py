@@ -1,10 +1,12 @@
-"""Whether a job that ended failed for want of what we took from it, and what it is to get instead. Pure.
+"""Whether a job failed for want of what we took from it, and what it is to get instead. Pure.
 
-It decides by what slurmctld tells of the job (state, exit codes, what it was given) and by our token in its admin
-comment (what was asked, what we granted). A job that we did not cut, or that somebody changed since, is none of ours.
-A program that ends by itself for want of memory or CPUs, with a code of its own, fails as any other does, and one that
-waits for CPUs until its time is over is as idle as a server; what the end of its output says may tell them apart, where
-somebody has read that (output.py).
+It decides by what slurmctld says of the job (state, exit codes, what it was given) and by our token in its admin
+comment (what was asked, what we granted). A job that we did not cut, or that somebody has changed since, is none of
+ours.
+
+A program that ends by itself for want of memory or CPUs, with a code of its own, fails like any other, and one that
+waits for CPUs until its time is over is as idle as a server. The end of its output may distinguish them, if it has
+been read (output.py).
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue
 from slurm_plugin.slurm.requeuing import KILLED, KILLED_FOR_MEMORY
 from slurm_plugin.slurm.snapshot import QueuedJob
 
-# Who wanted CPUs kept those that he had busy. Servers, and sessions that somebody works in, run until their limit on
-# purpose, and nobody is served by another such run.
+# A job that needed more CPUs kept those that it had busy. Servers, and sessions that a person works in, run until
+# their limit on purpose, and another such run helps nobody.
 LEAST_BUSY = 0.25
 
-# What a job says whose time ran out while it was idle, or that had all its CPUs: what it wanted then.
+# What a job needed whose time ran out while it was idle, or that had all its CPUs, by what its output says.
 _SAID_LATE: Mapping[Said, Cause] = {
     "said_no_cpus": "said_no_cpus",
     "said_no_gpus": "said_no_gpus",
@@ -45,21 +47,21 @@ NOT_WHAT_WE_CUT = "what it wanted was not cut"
 WAS_IDLE = "its time ran out while it was idle"
 HAD_FEWER_GPUS = "its time ran out, and of CPUs and GPUs only these were cut"
 BEFORE = "recovered before"
-# Why one that failed by us cannot come back by itself.
+# Why a job that failed by us cannot come back by itself.
 NO_REQUEUE = "its user does not let it be requeued"
 NOT_BATCH = "srun and salloc have no script that could run again"
 HET_JOB = "a component of a het job does not run again alone"
 CPUS_STAY = "this release of Slurm cannot give its CPUs back while it waits"
 STEP_BY_GPU = "its srun asks for the memory per GPU that sbatch exported, and that cannot be given back"
 
-# What the journal of decisions says of a token: that it is so, that it is not, or nothing.
+# What the journal of decisions says of a token: that it is true, that it is not, or nothing.
 Witness = Literal["for", "against", "none"]
-# What it has, by id; None where nobody asks it.
+# The decisions in the journal, by id; None if it is not asked.
 Decided = Mapping[str, Decision] | None
 
 
 class SiteTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for all jobs of a site: no CPUs may be changed of one that waits; what age counts in priorities.
+    """What applies to all jobs of a site: whether a waiting job's CPUs must stay, and what age is worth in priorities.
 
     `age_points` are those of a job that waited for `most_age_s` or longer.
     """
@@ -73,7 +75,7 @@ PLAIN = SiteTerms()
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that failed by us. `requeue` is what brings it back; None where it cannot come back, and `lost` says why.
+    """A job that failed by us. `requeue` is what brings it back; None if it cannot come back, and `lost` says why.
 
     `asked` is its user's request, `given` what it ran with.
     """
@@ -87,11 +89,11 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Recovery | str:
-    """Return how a job is recovered, or why it is none to be recovered.
+    """Return how a job is recovered, or why it is not to be recovered.
 
-    `said` is what its output says it had too little of, which counts where nothing else tells why it failed, that it
-    was no server that was idle until its limit, or what for its time ran out. It is worth reading where `may_say` holds
-    of the answer without it.
+    `said` is what its output says it had too little of. It counts only if nothing else shows why the job
+    failed, that it was no server that was idle until its limit, or what it lacked when its time ran out. It is worth
+    reading if `may_say` holds of the answer without it.
     """
     token = find_token(run.job.admin_comment)
     cause = cause_of(run) or _cause_said(run, said)
@@ -130,19 +132,19 @@ def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Re
 
 
 def may_say(run: Failed, left: Recovery | str) -> bool:
-    """Whether what a job says, that is left alone for this reason, may be why it failed."""
+    """Whether the output of a job that is left alone for this reason may show why it failed."""
     return left in (WAS_IDLE, HAD_FEWER_GPUS) or (left == NOT_FOR_WANT and run.job.state == "FAILED")
 
 
 def _cause_said(run: Failed, said: Said | None) -> Cause | None:
-    """Return what a job failed for by its own words; who only waited for a while did not fail for that."""
+    """Return what a job failed for by its own words; a job that only waited for a while did not fail for that."""
     return None if run.job.state != "FAILED" or said == "said_waits" else said
 
 
 def continued(run: Failed, terms: SiteTerms = PLAIN) -> Requeue | None:
-    """Return what is left to do of a job that was queued again, marked, and not released; None of any other.
+    """Return what is left to do for a job that was requeued and marked, but not released; None for any other.
 
-    It holds where nothing but slurmctld remembers what was begun.
+    This also works if only slurmctld remembers what was begun.
     """
     token = find_token(run.job.admin_comment)
     if token is None or token.recovered_at != run.restarts - 1 or run.job.reason != HELD_AGAIN:
@@ -159,17 +161,17 @@ def continued(run: Failed, terms: SiteTerms = PLAIN) -> Requeue | None:
 
 
 def what_stays(recovery: Recovery) -> str:
-    """Return why a job that comes back has not all that it asked for; '' where it has."""
+    """Return why a job that comes back does not have all that it asked for; '' if it has."""
     asked, given = recovery.asked.cpus_per_task, recovery.given.cpus_per_task
     back = recovery.requeue.change.cpus_per_task if recovery.requeue else asked
     return "" if asked in (given, back) else CPUS_STAY
 
 
 def cause_of(run: Failed) -> Cause | None:
-    """Return for want of what a job failed, as far as slurmctld tells; None where it did not.
+    """Return for want of what a job failed, as far as slurmctld shows; None if for want of nothing.
 
-    Whoever queued it again by himself, as its own script may (`srun work || scontrol requeue $SLURM_JOB_ID`) or
-    RequeueExit does, has left the codes of its last run.
+    A job that was requeued by its own script (`srun work || scontrol requeue $SLURM_JOB_ID`) or by RequeueExit still
+    has the codes of its last run.
     """
     state = run.job.state
     if run.waits_again:
@@ -184,7 +186,7 @@ def cause_of(run: Failed) -> Cause | None:
 
 
 def lost_points(job: QueuedJob, terms: SiteTerms) -> int:
-    """Return the points of priority that a job had for its age when it started: queued again, it is young."""
+    """Return the points of priority that a job had for its age when it started: once requeued, it is young."""
     if not terms.most_age_s or not job.eligible_s or job.waits:
         return 0
     age = min(1.0, max(0.0, job.start_s - job.eligible_s) / terms.most_age_s)
@@ -192,7 +194,7 @@ def lost_points(job: QueuedJob, terms: SiteTerms) -> int:
 
 
 def why_lost(run: Failed, cause: Cause, asked: JobRequest, grant: Grant, *, cpus_stay: bool) -> str:
-    """Return why a job that failed by us cannot come back by itself; '' where it can."""
+    """Return why a job that failed by us cannot come back by itself; '' if it can."""
     comes_with_cpus = asked.mem_per_cpu_mib is not None or asked.mem_mib is None
     by_cpu = cause in OF_CPUS or (comes_with_cpus and cause not in OF_GPUS)
     reasons = (
@@ -206,10 +208,10 @@ def why_lost(run: Failed, cause: Cause, asked: JobRequest, grant: Grant, *, cpus
 
 
 def witness_of(recovery: Recovery, decided: Decided) -> Witness:
-    """Say what the journal of decisions says of a job's token, which slurmctld has kept for us.
+    """Return what the journal of decisions says of a job's token, which slurmctld has kept for us.
 
-    Where the decision is not there, the journal may be lost, and nobody is to lose work by that: the job comes back,
-    but what is not on record is not owed.
+    If the decision is missing, the journal may be lost, and nobody is to lose work by that: the job comes back, but
+    nothing that is not on record is owed.
     """
     if decided is None:
         return "for"
@@ -221,16 +223,16 @@ def witness_of(recovery: Recovery, decided: Decided) -> Witness:
 
 
 def _gpus_stand(run: Failed, grant: Grant) -> bool:
-    """Whether the GPUs that we cut, and the memory that comes with them, are what we left."""
+    """Whether the GPUs that we cut, and the memory that comes with them, are as we left them."""
     return all(
         getattr(grant, kind) in (None, gpu_fields.amount(run.gpu_fields, kind)) for kind in gpu_fields.FIELDS
     )
 
 
 def _exports_too_little(run: Failed, asked: JobRequest, grant: Grant) -> bool:
-    """Whether a step was killed that asks for its memory by what the job's environment says, which nobody can change.
+    """Whether a step was killed that takes its memory from the job's environment, which cannot be changed.
 
-    `--mem-per-gpu`, `--gpus` and `--gpus-per-task` are exported, for any srun inside; `--gres` is not.
+    `--mem-per-gpu`, `--gpus` and `--gpus-per-task` are exported to any srun inside; `--gres` is not.
     """
     exported = (grant.mem_per_gpu_mib, grant.gpus_per_job, grant.gpus_per_task)
     own, *of_steps = run.exit_codes
@@ -243,14 +245,15 @@ def _exports_too_little(run: Failed, asked: JobRequest, grant: Grant) -> bool:
 
 
 def _give_back(job: QueuedJob, asked: JobRequest, grant: Grant, *, cpus_stay: bool) -> GiveBack:
-    """Return the change that gives back what was taken, but CPUs where they stay."""
+    """Return the change that gives back what was taken, except CPUs if they stay."""
     back = {
         kind: getattr(asked, kind)
         for kind in (*KINDS, *gpu_fields.FIELDS)
         if getattr(grant, kind) is not None and not (cpus_stay and kind == "cpus_per_task")
     }
     if asked.mem_per_cpu_mib is not None:
-        # Slurm makes more CPUs of a share above MaxMemPerCPU, so that neither can be told, or set, without the other.
+        # Slurm makes more CPUs of memory per CPU above MaxMemPerCPU: neither can be judged, or set, without the
+        # other.
         cpus = (grant.cpus_per_task if cpus_stay else None) or asked.cpus_per_task or 1
         back |= {"mem_per_cpu_mib": asked.mem_per_cpu_mib, "cpus_per_task": cpus}
     return GiveBack(

@@ -1,4 +1,4 @@
-"""Lets those wait on whom Slurm gave up for a job that is back. What is to be set anew says dependents.py."""
+"""Lets jobs that Slurm gave up wait on for a job that is back. dependents.py decides which dependency is set again."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from slurm_plugin.slurm.queue import Dependent, Failed, Written
 
 log = logging.getLogger(__name__)
 
-# slurmctld forgets an ended job after MinJobAge, five minutes as a rule.
+# slurmctld forgets an ended job after MinJobAge, usually five minutes.
 LOOKED_BACK_S = 2 * 86_400.0
-# Of a job that came back, what those who wait for its success may still wait for.
+# States of a job that came back in which jobs that need its success may still wait for it.
 _HOPEFUL = ALIVE | {"COMPLETED"}
 
 
@@ -29,24 +29,24 @@ class Gate(Protocol):
     """What this needs of the one gate (slurm_plugin/slurm/gateway.py)."""
 
     def failed(self, job_id: int) -> Failed | None:
-        """Return one job as slurmctld has it; None where it is gone, or not plain."""
+        """Return one job as slurmctld has it; None if it is gone, or not plain."""
 
     def given_up(self) -> list[Dependent]:
-        """Return the jobs that waited for one that failed, and that Slurm will not start any more, or has cancelled."""
+        """Return the jobs that waited for one that failed, and that Slurm will no longer start, or has cancelled."""
 
     def depend(self, change: Dependent) -> Written:
         """Set a job's dependency; one that was cancelled waits again."""
 
 
 class Mender:
-    """Mends dependencies, each once."""
+    """Mends each dependency once."""
 
     def __init__(self, gate: Gate, journal: Journal, most: int) -> None:
         """`most` bounds the dependents of a round."""
         self._gate, self._journal, self._most = gate, journal, most
         self._refused, self._stuck = Refused[Dependent](), SaidOnceOfEach()
         self._is_due = True
-        # Jobs that Slurm had cancelled, and that wait again: others may have been cancelled for them.
+        # Jobs that Slurm had cancelled, and that wait again: others may have been cancelled because of them.
         self._revived = set[int]()
 
     def begin_round(self) -> None:
@@ -58,9 +58,10 @@ class Mender:
         self._is_due = True
 
     def mend(self) -> None:
-        """Let those wait on whom Slurm gave up for a job that is back, as their users had set it.
+        """Let jobs wait on that Slurm gave up for a job that is back, as their users had set it.
 
-        They are looked for at first, and after each job that came back; those beyond a round's bound come in the next.
+        They are looked for at first, and after each job that came back; those beyond a round's bound are left to the
+        next one.
         """
         if not self._is_due:
             return
@@ -72,7 +73,7 @@ class Mender:
         while due := self._due(given_up, back, tried):
             if len(tried) == self._most:
                 break
-            # One after the other: who waits again may be waited for.
+            # One after the other: a job that waits again may itself be waited for.
             job, dependency = due[0]
             tried.add(job)
             if self._gate.depend(msgspec.structs.replace(job, dependency=dependency)).problem:
@@ -86,12 +87,12 @@ class Mender:
     def _due(
         self, given_up: list[Dependent], back: Collection[int], tried: Collection[Dependent]
     ) -> list[tuple[Dependent, str]]:
-        """Return whose turn it is, and what each is to wait for."""
+        """Return the jobs whose turn it is, and what each is to wait for."""
         wanted = {job: anew for job in given_up if (anew := mended(job.dependency, back))}
         return [(job, wanted[job]) for job in self._refused.whose_turn(wanted) if job not in tried]
 
     def _all_back(self, named: Collection[int]) -> set[int]:
-        """Return those of the jobs and arrays that came back, by our journal or our own doing."""
+        """Return those of the jobs and arrays that came back, according to the journal or because of this object."""
         known = self._journal.newest(time.time() - LOOKED_BACK_S).values() if named else ()
         back = {job for job in self._revived.intersection(named) if _is_hopeful(self._gate.failed(job))}
         for entry in known:
@@ -99,14 +100,14 @@ class Mender:
         return back
 
     def _back(self, entry: Entry, named: set[int]) -> set[int]:
-        """Return the numbers of a run that was queued again and has not failed, nor been forgotten, since."""
+        """Return the numbers of a run that was requeued and has neither failed nor been forgotten since."""
         numbers = {entry.job_id, entry.array_job_id} & named
         run = self._gate.failed(entry.job_id) if numbers and entry.what == "requeued" else None
         back = run and run.restarts > entry.restarts and _is_hopeful(run)
         return numbers if back and not is_another(run, entry) else set()
 
     def _tell_stuck(self, job: Dependent, arrays: set[int]) -> None:
-        """Say once of a job that it waits for all of an array, of which a task came back."""
+        """Log once that a job waits for all of an array of which a task came back."""
         if arrays and not job.cancelled and self._stuck.is_new(job.job_id, job.dependency):
             log.warning(
                 "job %d waits by afterok for all of array %s, which Slurm grants no more since a task failed; when all "

@@ -1,11 +1,11 @@
-"""Whether what a failed job wrote last says that memory, CPUs or GPUs were short. It decides no more than that.
+"""Whether the end of a failed job's output says that memory, CPUs or GPUs were short. It decides nothing else.
 
-Programs end with codes of their own when memory, CPUs or GPUs are short, or wait for them until their time is over;
-their words tell. The output is its user's: it is read by a process of his (his number and groups, none of ours), the
-last 64 KiB of it, for a second at most, and only where it is a regular file. So a path that leads to somebody else's
-file shows nothing that its user could not read himself, and no word of it is kept: only which mark was found. Becoming
-another user takes two capabilities; the site switches it on (recovery.read_output). Ending another user's process would
-take a third: what reads ends by itself.
+If memory, CPUs or GPUs are short, programs end with codes of their own, or wait for them until their time is over;
+only their words show it. The output belongs to its user, so a process of that user reads it (with the user's uid and
+groups, and none of ours): the last 64 KiB, for a second at most, and only if it is a regular file. A path that leads
+to somebody else's file therefore shows nothing that the user could not read directly, and no word of it is kept: only
+which mark was found. Becoming another user takes two capabilities; the site switches it on (recovery.read_output).
+Ending another user's process would take a third: so the reader ends by itself.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from slurm_plugin.slurm.queue import Failed
 from slurm_plugin.slurm.snapshot import QueuedJob
 
 MOST_BYTES = 64 * 1024
-# A round may meet hundreds of jobs whose files are away, and slurmctld forgets the others after MinJobAge.
+# A round may meet hundreds of jobs whose files are unreachable, and slurmctld forgets the others after MinJobAge.
 PATIENCE_S = 1.0
-# By then what reads has ended by itself, if it can: not where its file system is away, or its user stopped it.
+# By then the reader has ended by itself, if it can: not if its file system is unreachable, or its user stopped it.
 GRACE_S = 0.5
 
-# What Python, NumPy, C++, Java, the C library, and Slurm's own step daemon write; bash of a child that was killed;
-# Dask, which shares the job's memory out among its workers and ends one that has more than its share, Ray, and an srun
-# of a step that asks for more than the job has.
+# What Python, NumPy, C++, Java, the C library and Slurm's own step daemon write; bash about a child that was killed;
+# Dask, which shares the job's memory out among its workers and ends one that has more than its share; Ray; and an
+# srun of a step that asks for more than the job has.
 _MEMORY = re.compile(
     rb"\b_?(?:Array)?MemoryError\b"
     rb"|std::bad_alloc"
@@ -50,13 +50,14 @@ _GPU_MEMORY = re.compile(
     rb"|CUBLAS_STATUS_ALLOC_FAILED|\bcupy\.cuda\.memory\.OutOfMemoryError"
     rb"|RESOURCE_EXHAUSTED: Out of memory|by allocator GPU_\d+_bfc"
 )
-# Words of those who looked for more GPUs than there were (docs/decisions/0075).
+# Words of programs that looked for more GPUs than there were (docs/decisions/0075).
 _GPUS = re.compile(
-    # srun of a step; the runtimes of CUDA and ROCm of a number that no GPU has; NCCL and RCCL of two ranks on one.
+    # srun about a step; the runtimes of CUDA and ROCm about a number that no GPU has; NCCL and RCCL about two ranks
+    # on one.
     rb"Unable to create step for job \d+: Invalid generic resource \(gres\) specification"
     rb"|invalid device ordinal"
     rb"|Duplicate GPU detected"
-    # Lightning, vLLM and what goes by it, JAX, DeepSpeed.
+    # Lightning, vLLM and programs built on it, JAX, DeepSpeed.
     rb"|You requested (?:gpu|GPUs): \[[^\]\n]{0,200}\]\s{1,3}But your machine only has"
     rb"|is larger than the number of available GPUs"
     rb"|less than (?:than )?max local gpu count"
@@ -64,20 +65,20 @@ _GPUS = re.compile(
     rb"|requires \d+ logical devices, but only \d+ XLA devices"
     rb"|No slot '\d+' specified on host"
 )
-# A step of more tasks than the job has CPUs for, or GPUs: srun tells no more.
+# A step with more tasks than the job has CPUs for, or GPUs: srun does not say which.
 _STEP = re.compile(rb"Unable to create step for job \d+: More processors requested than permitted")
-# Words of those who had too few CPUs, each seen of a job that was cut (docs/decisions/0068).
+# Words of programs that had too few CPUs, each seen from a job that was cut (docs/decisions/0068).
 _CPUS = re.compile(
-    # Open MPI, whose slots are CPUs where it knows nothing of Slurm, and who binds its ranks.
+    # Open MPI, whose slots are CPUs if it knows nothing of Slurm, and which binds its ranks.
     rb"not enough slots available in the system"
     rb"|result in binding more\s+processes than cpus"
     rb"|more processes than the ppr for\s+this topology can support"
     rb"|found no available cpus on"
-    # Workflow engines of one task: Nextflow, cwltool, Toil.
+    # Workflow engines about one task: Nextflow, cwltool, Toil.
     rb"|requirement exceeds available CPUs"
     rb"|Requested at least [\d.]+ cores? but only"
     rb"|requesting [\d.]+ cores, more than the maximum"
-    # A part of its CPUs, or all but one, is none: Python, numba, R, BLAST, Bowtie; Java, make, sort, joblib, R.
+    # A part of the CPUs, or all but one, is zero: Python, numba, R, BLAST, Bowtie; Java, make, sort, joblib, R.
     rb"|(?:process|worker|thread|core|job|cpu)(?:e?s)?\W[^\n]{0,40}?"
     rb"(?:must be (?:at least|>=|between|greater than) [01]\b|>= ?1\b)"
     rb"|IllegalArgumentException\s+at [^\n]{0,80}(?:ThreadPoolExecutor|ForkJoinPool)\.<init>"
@@ -86,11 +87,11 @@ _CPUS = re.compile(
     rb"|n_jobs == 0 in Parallel has no meaning"
     rb"|numeric 'names' must be >= 1"
 )
-# Words of those who wait for CPUs or GPUs: an srun for those of other steps, Ray's tasks, Spark's. Who goes on says
-# them too.
+# Words of programs that wait for CPUs or GPUs: an srun for those of other steps, Ray's tasks, Spark's. Programs that
+# later go on say them too.
 _WAITS = re.compile(
     rb"step creation (?:temporarily|still) disabled, retrying"
-    # All that 26.05 says of it, once the job is over.
+    # All that 26.05 says about it, once the job is over.
     rb"|Unable to create step for job \d+: Job/step already completing or completed"
     rb"|resource request[^\n{]{0,80}\{[^\n}]*'[CG]PU'"
     rb"|Initial job has not accepted any resources"
@@ -103,19 +104,19 @@ _WORDS: tuple[tuple[Said, re.Pattern[bytes]], ...] = (
     ("said_no_cpus", _CPUS),
     ("said_waits", _WAITS),
 )
-# CAP_SETGID and CAP_SETUID, of which the process that reads keeps neither.
+# CAP_SETGID and CAP_SETUID, of which the reading process keeps neither.
 _NEEDED = 1 << 6 | 1 << 7
-# How `timeout` ends whose time was over: by its own signal, or telling of it.
+# How `timeout` ends when the time is over: by its own signal, or reporting it.
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 # From util-linux, coreutils and findutils.
 _PROGRAMS = ("setpriv", "timeout", "find", "tail")
 _NOTHING_MORE = ("--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs", "--")
-# What of Slurm's patterns in a file's name can be told from a job's record; a number is the width to pad to.
+# Slurm's file name patterns that can be filled in from a job's record; a number is the width to pad to.
 _PATTERN = re.compile(r"%(\d{0,2})(.)", re.DOTALL)
 
 
 def why_unable() -> str:
-    """Return why no output can be read, with what to do about it; '' where it can."""
+    """Return why no output can be read, with what to do about it; '' if it can."""
     missing = [name for name in _PROGRAMS if shutil.which(name) is None]
     if missing:
         return f"{', '.join(missing)} cannot be found; install util-linux, coreutils and findutils"
@@ -128,9 +129,9 @@ def why_unable() -> str:
 
 
 def said_by(run: Failed) -> Said | None:
-    """Return what the end of a job's output says it had too little of; None where that tells nothing, or is not read.
+    """Return what the end of a job's output says there was too little of; None if it says nothing, or cannot be read.
 
-    Its files are read until one says something, or does not answer.
+    The job's files are read until one says something, or does not answer.
     """
     files = (file_of(path, run.job) for path in dict.fromkeys(run.outputs))
     for file in filter(None, files):
@@ -142,12 +143,12 @@ def said_by(run: Failed) -> Said | None:
 
 
 def mark_in(text: bytes) -> Said | None:
-    """Return what a text says there was too little of. A program that runs out of GPU memory may say memory, too."""
+    """Return what a text says there was too little of. A program that is out of GPU memory may also mention memory."""
     return next((said for said, words in _WORDS if words.search(text)), None)
 
 
 def file_of(path: str, job: QueuedJob) -> str:
-    """Return an output's absolute path with Slurm's patterns filled in; '' where one of them is not known here."""
+    """Return an output's absolute path with Slurm's patterns filled in; '' if one of them is not known here."""
     values = {
         "A": str(job.array_job_id or job.job_id),
         "a": job.array_tasks,
@@ -170,9 +171,9 @@ def file_of(path: str, job: QueuedJob) -> str:
 
 
 def tail_of(path: str, uid: int) -> bytes | None:
-    """Return the last bytes of a regular file as its user may read it, nothing where he may not; None where it hangs.
+    """Return the last bytes of a regular file as its user may read it, b"" if the user may not; None if it hangs.
 
-    A process that hangs in a file system that is away is not waited for. OSError where none can be started.
+    A process that hangs in an unreachable file system is not waited for. Raises OSError if no process can be started.
     """
     try:
         group = pwd.getpwuid(uid).pw_gid
@@ -184,9 +185,9 @@ def tail_of(path: str, uid: int) -> bytes | None:
     process = subprocess.Popen(
         [
             setpriv, f"--reuid={uid}", f"--regid={group}", "--init-groups", *_NOTHING_MORE,
-            # It is the user's by now, and ours may have no CAP_KILL: the user's own clock ends it.
+            # The process is the user's by now, and we may lack CAP_KILL: `timeout`, as the user, ends it.
             timeout, "--signal=KILL", f"{PATIENCE_S:g}",
-            # No FIFO, device or socket is opened, nor what a link leads to of that kind.
+            # No FIFO, device or socket is opened, nor one that a link leads to.
             find, "-L", path, "-maxdepth", "0", "-type", "f",
             "-exec", tail, f"--bytes={MOST_BYTES}", "--", "{}", ";",
         ],
@@ -195,13 +196,13 @@ def tail_of(path: str, uid: int) -> bytes | None:
         stderr=subprocess.DEVNULL,
         cwd="/",
         start_new_session=True,
-        # Its user may read what it was started with, and ours may hold a password.
+        # The user may read the environment of the process, and ours may hold a password.
         env={"PATH": os.defpath, "LC_ALL": "C"},
     )  # fmt: skip
     try:
         text = process.communicate(timeout=PATIENCE_S + GRACE_S)[0]
     except subprocess.TimeoutExpired:
-        # With all that it has started: of `timeout` alone nobody's clock would be left.
+        # Kill all that it has started too: killing `timeout` alone would leave the rest without any time limit.
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):

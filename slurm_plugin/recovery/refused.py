@@ -1,6 +1,6 @@
-"""What slurmctld refused is tried again ever more rarely, so that it keeps no other waiting; it knows no Slurm.
+"""Retries what slurmctld refused ever more rarely, so that it holds up nothing else. It knows nothing of Slurm.
 
-It is kept in memory: whoever is started anew tries all of it once.
+It is kept in memory: a new process tries all of it once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 
-# The longest pause is so many rounds: eleven minutes with rounds of ten seconds.
+# The longest pause in rounds: eleven minutes with rounds of ten seconds.
 MOST_ROUNDS = 64
 
 
@@ -28,7 +28,7 @@ class Refused(Generic[Key]):
         self._round += 1
 
     def whose_turn(self, keys: Collection[Key]) -> list[Key]:
-        """Return those to be tried in this round, who waits longest first; those not among `keys` are forgotten."""
+        """Return those to be tried in this round, the longest waiting first; those not among `keys` are forgotten."""
         for gone in self._turns.keys() - set(keys):
             self.over(gone)
         due = [key for key in keys if self._turns.get(key, 0) <= self._round]
@@ -48,7 +48,7 @@ class Refused(Generic[Key]):
 def shared_round(fresh: Iterable[int], again: Iterable[int], most: int) -> tuple[list[int], list[int]]:
     """Return which jobs a round of `most` is for: those not looked at yet, and those that were begun before.
 
-    The latter have half of it, and what the others leave.
+    The latter get half of the round, and what the others leave.
     """
     new, begun = [*fresh], [*again]
     places = max(most // 2, most - len(new))

@@ -1,6 +1,6 @@
-"""Brings jobs back that failed by us: one round after another, or one job. It decides only what is looked at, and when.
+"""Brings back jobs that failed by us: round after round, or one job. It only decides what to look at, and when.
 
-Rounds and single calls take turns by a lock; what slurmctld holds of a job says whether anything is left to do.
+Rounds and single calls take turns by a lock; what slurmctld holds of a job shows whether anything is left to do.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.2
 TRIES_AGAIN = "this round failed, the next one tries again"
-# slurmctld writes its jobs down every five seconds, so that one that is killed forgets what was done last. Who was
-# queued again is looked at once more when that is so long ago, however long rounds take. Of those of before this
-# process only the latest are: its first round sees who is held.
+# slurmctld saves its jobs every five seconds, so one that is killed forgets what was done last. A requeued job is
+# looked at once more after this long, however long rounds take. Of those from before this process only the latest
+# are: its first round sees which jobs are held.
 WRITTEN_DOWN_S, BEFORE_S = 10.0, 60.0
-# Slurm lets a job that was queued again wait for two minutes: so often it is looked for those that others did that to.
+# Slurm makes a job that was requeued wait for two minutes: this often, jobs that others requeued are looked for.
 LOOKS_AGAIN_S = 45.0
 
 
@@ -57,20 +57,20 @@ class Gate(MendersGate, Protocol):
     """What recovery needs of the one gate (slurm_plugin/slurm/gateway.py)."""
 
     def failed_jobs(self, *, again: bool) -> dict[int, str]:
-        """Return what was seen of each job that failed, and with `again` of those that wait again."""
+        """Return what was seen of each job that failed and, with `again`, of those that wait again."""
 
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
-        """Return jobs as slurmctld has them; None where one is gone, or odd. A token counts where the next holds."""
+        """Return jobs as slurmctld has them; None if gone, or odd. A token counts only if `carries` holds."""
 
     def carries(self, job: QueuedJob) -> bool:
-        """Whether a job has the token that its record tells, and no user wrote that; False where it is gone."""
+        """Whether a job has the token that its record shows, rather than one forged by a user; False if it is gone."""
 
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
         """Queue it again with other resources, or do what is left of that."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a job: how it is recovered (None: it was continued), and '' or the problem."""
+    """The result for a job: how it is recovered (None: an earlier recovery was continued), and '' or the problem."""
 
     job_id: int
     run: Failed
@@ -79,7 +79,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recoverer:
-    """Looks at what failed, once each."""
+    """Looks at each failed job once."""
 
     def __init__(
         self,
@@ -94,10 +94,9 @@ class Recoverer:
     ) -> None:
         """`most` bounds the jobs of a round, and the dependents that it mends.
 
-        Without `apply` nothing is written, to Slurm or to the journal.
-        `said_by` reads the output of a job that failed and tells no reason; None where that is not to be read.
-        `decided` looks up decisions, given by id when the job of each was submitted (0: nobody knows); StoreError where
-        it cannot.
+        Without `apply` nothing is written, to Slurm or to the journal. `said_by` reads the output of a job whose
+        failure shows no reason; None if output is not to be read. `decided` looks up decisions by id, given the
+        submit time of the job of each (0: not known); it raises StoreError if it cannot.
         """
         self._gate, self._journal = gate, journal
         self._apply, self._most, self._terms, self._said_by = apply, most, terms, said_by
@@ -110,11 +109,12 @@ class Recoverer:
         self._failures = SaidOnce()
 
     def round(self) -> list[Outcome]:
-        """Recover what failed since the last round; SlurmError where slurmctld does not answer.
+        """Recover what failed since the last round; raises SlurmError if slurmctld does not answer.
 
-        The first one, and the one after slurmctld was silent, also look for what was begun and forgotten: queued again
-        and still held. Now and then one looks for jobs that were killed for memory, and that others queued again. What
-        slurmctld refuses is tried again ever more rarely, and takes half of a round at most where others wait.
+        The first round, and the one after slurmctld was silent, also look for recoveries that were begun and
+        forgotten: jobs that were requeued and are still held. Now and then a round looks for jobs that were killed
+        for memory and requeued by others. What slurmctld refuses is tried again ever more rarely, and takes at most
+        half of a round if others wait.
         """
         try:
             return self._round()
@@ -137,7 +137,7 @@ class Recoverer:
                 if (seen.get(job) == what if waiting_too or job in seen else waits_in(what))
             }
             begun = dict.fromkeys(entry.job_id for entry in known.values() if entry.what == "begun")
-            # What failed may be forgotten any moment; who waits may only have been told to begin later.
+            # Failed jobs may be forgotten any moment; a waiting one may only have been told to begin later.
             fresh = [job for job in seen if job not in self._left and job not in begun]
             fresh.sort(key=lambda job: waits_in(seen[job]))
             new, again = shared_round(fresh, self._refused.whose_turn(begun), self._most)
@@ -150,7 +150,7 @@ class Recoverer:
         return found
 
     def one(self, job_id: int, patience_s: float) -> list[Outcome]:
-        """Recover one job, once it has ended; nothing where it is none of ours."""
+        """Recover one job, once it has ended; nothing if it is none of ours."""
         until_s = time.monotonic() + patience_s
         while self._is_ending(job_id) and time.monotonic() < until_s:
             time.sleep(_PAUSE_S)
@@ -162,7 +162,7 @@ class Recoverer:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Be the only one who recovers; a dry run may always watch."""
+        """Be the only process that recovers; a dry run may always watch."""
         if not self._apply:
             yield
             return
@@ -171,7 +171,7 @@ class Recoverer:
             yield
 
     def _doubtful(self, known: Mapping[Run, Entry]) -> list[int]:
-        """Return who was queued again so long ago that slurmctld has written it down, each once."""
+        """Return the jobs that were requeued so long ago that slurmctld has saved them, each once."""
         now_s = time.time()
         self._kept &= known.keys()
         due = {
@@ -191,7 +191,7 @@ class Recoverer:
     def _outcomes(
         self, jobs: list[int], known: dict[Run, Entry], seen: Mapping[int, str] | None = None
     ) -> Iterator[Outcome]:
-        """Look at jobs one by one; what was `seen` of one is kept, and it is not looked at again."""
+        """Look at jobs one by one; what was `seen` of a job is kept, and the job is not looked at again."""
         runs = self._gate.failed_of(jobs)
         begun: dict[int, Entry] = {}
         for entry in known.values():
@@ -200,8 +200,8 @@ class Recoverer:
                 self._note(entry, "lost", GONE)
             elif entry.what == "begun" or is_forgotten(run, entry):
                 begun[entry.job_id] = entry
-        # All are judged before any is acted on: the journal of decisions is read once for them. With most that failed
-        # nothing is to be done, so that the call which tells whether a token can be believed comes last.
+        # All are judged before any is acted on, so that the journal of decisions is read once for them. Nothing is to
+        # be done about most failed jobs, so the call that shows whether a token can be believed comes last.
         judged = {
             job_id: (run, found)
             for job_id, run in runs.items()
@@ -226,7 +226,7 @@ class Recoverer:
                 yield outcome
 
     def _continue(self, run: Failed | None, entry: Entry) -> Outcome | None:
-        """Go on with what another one began; who is gone is not begun any more."""
+        """Continue what another process began; a job that is gone is no longer begun."""
         if run is None or entry.requeue is None:
             self._note(entry, "lost", GONE)
             return None
@@ -235,7 +235,7 @@ class Recoverer:
         return Outcome(job_id=entry.job_id, run=run, recovery=None, problem=written.problem)
 
     def _judged(self, run: Failed) -> Requeue | Recovery | None:
-        """Return what is left to do of a job that was begun, or how it is recovered; None where it is left alone."""
+        """Return what is left to do for a job that was begun, or how it is recovered; None if it is left alone."""
         left = continued(run, self._terms)
         if left is not None:
             return left
@@ -284,13 +284,13 @@ class Recoverer:
         return Outcome(job_id=job.job_id, run=run, recovery=recovery, problem=written.problem)
 
     def _decisions(self, judged: Iterable[tuple[Failed, Requeue | Recovery]]) -> Decided:
-        """Return what the journal of decisions has of the jobs that are to be recovered; None where nobody asks it."""
+        """Return what the journal of decisions has on the jobs to be recovered; None if it is not asked."""
         recovered = [(run, found.decision_id) for run, found in judged if isinstance(found, Recovery)]
         if self._decided is None or not recovered:
             return None
         submit_s: dict[str, float] = {}
         for run, decision_id in recovered:
-            # Who was queued again, after a node had failed or he was preempted, has that moment as his submission.
+            # A job that was requeued, after a node failure or a preemption, has the time of that as its submit time.
             came_s = 0.0 if run.restarts else run.job.submit_s
             # The tasks of an array have one decision.
             submit_s[decision_id] = min(came_s, submit_s.get(decision_id, came_s))
@@ -304,7 +304,7 @@ class Recoverer:
         return decided
 
     def _said(self, run: Failed) -> Said | None:
-        """Return what a job's output says. Whatever its user put there, the other jobs have their turn."""
+        """Return what a job's output says. Whatever its user put there, the other jobs get their turn."""
         try:
             return self._said_by(run) if self._said_by else None
         except (OSError, ValueError) as error:
@@ -329,13 +329,13 @@ class Recoverer:
 
 
 def watch(recoverer: Recoverer, period_s: float, stop: threading.Event) -> None:
-    """Go through rounds until `stop` is set; one that fails is said once, and the next one tries again."""
+    """Run rounds until `stop` is set; a failing one is logged once, and the next one tries again."""
     failures = SaidOnce()
     while not stop.is_set():
         try:
             recoverer.round()
             failures.over()
-        except Exception as error:  # the loop must go on, whatever a round meets
+        except Exception as error:  # the loop must go on, whatever happens in a round
             if failures.is_new(repr(error)):
                 log.error("%s: %s", TRIES_AGAIN, error, exc_info=not isinstance(error, RightsizerError))  # noqa: TRY400
         stop.wait(period_s)
