@@ -1,6 +1,7 @@
-"""What ended jobs say of a family, a partition and everything, job by job. Pure.
+"""What ended jobs show about a family, a partition and everything, job by job. Pure.
 
-Of a family each job counts. Of a partition, and of everything, no one or two users count (pools.py).
+For a family every job counts. For a partition, and for everything, the outcomes of any one or two users do not count
+(pools.py).
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from slurm_plugin.brakes.pools import (
 from slurm_plugin.brakes.tallies import Tally, added, begun_anew, counts_of
 from slurm_plugin.policy.braked import ALL, Brake, family_brake, partition_brake
 
-# Families are many: of a user, and of the user who has the most, one goes. So nobody who makes up names drives out what
-# is known of others.
+# There are many families: if there are too many of a user, or in all, one of that user's or of the user with the most
+# is forgotten. So nobody can displace what is known of others by making up names.
 MOST_OF_A_USER, MOST_FAMILIES = 1_000, 5_000
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """All that is known: by `USER NUL NAME`, by partition, and of everything."""
+    """All that is known: by `USER NUL NAME`, by partition, and about everything."""
 
     families: dict[str, Tally] = {}
-    # The names `partitions` and `everything` were those of pools that did not know their users.
+    # Earlier pools, which did not know their users, had the names `partitions` and `everything`.
     by_partition: dict[str, Pool] = {}
     of_all: Pool = Pool()
 
@@ -39,11 +40,11 @@ class Ledger:
     """Evidence that grows."""
 
     def __init__(self, evidence: Evidence, bound: float) -> None:
-        """`bound` is by which share those that were cut may fail more often."""
+        """`bound` is the share by which cut jobs may fail more often."""
         self.bound = bound
         self._families: dict[str, dict[str, Tally]] = {}
-        # How many there are, and users by how many they have: to look through all users at each new family would cost
-        # more than all that is counted.
+        # The number of families, and users by how many they have: looking through all users at each new family would
+        # cost more than all the counting.
         self._count = 0
         self._having: dict[int, dict[str, None]] = {}
         for key, tally in evidence.families.items():
@@ -53,9 +54,9 @@ class Ledger:
         self._pools[ALL] = evidence.of_all
 
     def add(self, request: JobRequest, trial: Trial, now_s: float, stopped: frozenset[Brake]) -> list[Brake]:
-        """Count a run that ended; return what may have changed by it.
+        """Count a run that ended; return the brakes whose evidence may have changed.
 
-        A family that is stopped learns nothing of its jobs that were cut before: they run on for a while.
+        A family that is stopped learns nothing from its jobs that were cut before: they go on running for a while.
         """
         counts = counts_of(trial)
         family = family_brake(request.user, request.job_name)
@@ -70,7 +71,7 @@ class Ledger:
         return [family]
 
     def close_portions(self, now_s: float) -> list[Brake]:
-        """Count portions that are over; return whose evidence that changed."""
+        """Count portions that are over; return the brakes whose evidence changed."""
         changed: list[Brake] = []
         for brake, pool in self._pools.items():
             if over := users_over(pool, now_s):
@@ -79,23 +80,23 @@ class Ledger:
         return changed
 
     def tally(self, brake: Brake) -> Tally:
-        """Return what is known behind a brake."""
+        """Return what is known about a brake."""
         if brake.level == "family":
             return self._families.get(brake.user, {}).get(brake.name, Tally())
         return self._pools.get(brake, Pool()).tally
 
     def against(self, brake: Brake) -> Tally:
-        """Return what counts against a brake: of a partition, or everything, what is left without any two users."""
+        """Return what counts against a brake: for a partition, or everything, what is left without any two users."""
         if brake.level == "family":
             return self.tally(brake)
         return without_any_two(self._pools.get(brake, Pool()), self.bound)
 
     def is_enough_without_any_two(self, brake: Brake, enough_logs: tuple[float, float]) -> bool:
-        """Whether that is enough, for a partition or everything: as much of kills, or as much of failures."""
+        """Whether that is enough, for a partition or everything: enough of kills, or enough of failures."""
         return is_enough_without_any_two(self._pools.get(brake, Pool()), self.bound, enough_logs)
 
     def begin_anew(self, brake: Brake) -> None:
-        """Forget what is known of jobs that were cut, behind a brake that is pulled now."""
+        """Forget what is known of cut jobs, for a brake that is pulled now."""
         if brake.level == "family":
             self._keep(brake, begun_anew(self.tally(brake)))
         else:
@@ -115,7 +116,7 @@ class Ledger:
         )
 
     def _keep(self, family: Brake, tally: Tally) -> None:
-        """Keep what is known of a family, which becomes the one that was seen last."""
+        """Keep what is known of a family, which becomes the one seen last."""
         known = self._families.pop(family.user, {})
         had = len(known)
         known.pop(family.name, None)
@@ -124,7 +125,7 @@ class Ledger:
         self._count_again(family.user, had)
 
     def _count_again(self, user: str, had: int) -> None:
-        """Note how many families a user has, who had so many before."""
+        """Record how many families a user has, who had `had` of them before."""
         has = len(self._families.get(user, ()))
         self._count += has - had
         if had:
@@ -135,7 +136,7 @@ class Ledger:
             self._having.setdefault(has, {})[user] = None
 
     def _make_room(self, user: str, stopped: frozenset[Brake]) -> None:
-        """Forget families that are too many, of one user or in all."""
+        """Forget surplus families, of one user or in all."""
         while len(self._families[user]) > MOST_OF_A_USER and self._forget_one(user, stopped):
             pass
         for _ in range(self._count - MOST_FAMILIES):
@@ -144,9 +145,9 @@ class Ledger:
                 return
 
     def _forget_one(self, user: str, stopped: frozenset[Brake]) -> bool:
-        """Forget a user's family, of those whose cut jobs did not fail if there are any, that was not seen for longest.
+        """Forget the family of a user that was not seen for longest, if possible one whose cut jobs did not fail.
 
-        Never one that is stopped; False where he has no other.
+        Never one that is stopped; False if the user has no other.
         """
         known = self._families[user]
         held = {brake.name for brake in stopped if brake.level == "family" and brake.user == user}

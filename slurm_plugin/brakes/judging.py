@@ -9,24 +9,24 @@ from slurm_plugin.brakes.evidence import Ledger
 from slurm_plugin.brakes.tallies import Counts, Tally, added
 from slurm_plugin.policy.braked import Brake
 
-# The wealth at which a brake is pulled: against the bound alone, and against those left whole, where what is not known
-# of these costs the test most of its power. Of n jobs that fail within the bound this stops with a probability of
-# n / 30,000 and n / 2,000 at most; in fact it is far less (python -m bench.brakes).
+# The wealth at which a brake is pulled: against the bound alone, and against jobs left whole, where uncertainty about
+# these costs the test most of its power. Of n jobs that fail within the bound this stops with a probability of at
+# most n / 30,000 and n / 2,000; in fact far less (python -m bench.brakes).
 ENOUGH_KILLS, ENOUGH_FAILS = 30_000.0, 2_000.0
 ENOUGH_LOGS = math.log(ENOUGH_KILLS), math.log(ENOUGH_FAILS)
-# More of them leave no evidence that this number leaves.
+# To bound the work, no more running jobs than this are counted, though more would lower the evidence further.
 MOST_RUNNING = 2000
 
 
 def is_enough(brake: Brake, ledger: Ledger, running: int = 0) -> bool:
-    """Whether a brake is to be pulled, where so many more jobs of a family run.
+    """Whether a brake is to be pulled, given that this many more jobs of a family run.
 
-    Of an array the tasks that are killed end first: those that still run have not failed so far, and count for that.
+    Killed tasks of an array end first: those that still run have not failed so far, and count as such.
     """
     tally = ledger.tally(brake)
     for _ in range(min(running, MOST_RUNNING)):
         tally = added(tally, Counts(shrunk=1), ledger.bound)
-    # What is left without any two users is never more than this, and takes longer to say.
+    # What is left without any two users is never more than this, and takes longer to compute.
     if not _by_kills(tally) and evidence_log(tally.fails) < ENOUGH_LOGS[1]:
         return False
     return brake.level == "family" or ledger.is_enough_without_any_two(brake, ENOUGH_LOGS)
@@ -37,7 +37,7 @@ def _by_kills(tally: Tally) -> bool:
 
 
 def reason_of(tally: Tally) -> str:
-    """Say in words what a brake was pulled for."""
+    """Return in words what a brake was pulled for."""
     by_kills = _by_kills(tally)
     odds = math.exp(min(evidence_log(tally.kills if by_kills else tally.fails), 700))
     what = "killed for memory that was cut" if by_kills else "failed, more often than those left whole"

@@ -1,8 +1,9 @@
-"""What many users' jobs say of a partition, or of everything. Pure.
+"""What many users' jobs show about a partition, or about everything. Pure.
 
-A user's jobs of ten minutes are one outcome, the share of them that failed: one user's thousand tasks with one mistake
-are one mistake. And for each bet the two users who bring it most are left out: what is left is never more than what
-there would be without any two users, so that these pull nothing, whatever they do and for however long.
+A user's jobs of ten minutes are one outcome, the share of them that failed: one user's thousand tasks with one
+mistake are one mistake. And for each bet, the two users who contribute most to it are left out. What is left is never
+more than what there would be without any two users, so no two users can pull such a brake, whatever they do and for
+however long.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from models.sequential import ALONE, COMPARED, Others, Outcomes, Range, is_enoug
 from slurm_plugin.brakes.tallies import Counts, Tally, added, begun_anew
 
 PORTION_S = 600.0
-# What one or two users' jobs do is for their families' brakes.
+# What the jobs of one or two users do is a matter for the brakes of their families.
 LEFT_OUT_USERS = 2
-# Of cut jobs the last outcomes are kept, and of whole ones the users that were seen last.
+# The last outcomes of cut jobs are kept, and the users of whole jobs that were seen last.
 MOST_OUTCOMES, MOST_USERS = 500, 1_000
 
 
@@ -27,9 +28,9 @@ class Portion(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """Of a user's cut jobs of one portion the shares, 0..1, that failed, and for want of memory that was cut.
+    """A portion of a user's cut jobs: the shares (0..1) that failed, and that failed for want of memory that was cut.
 
-    `wanted` is None where all of them had all their memory.
+    `wanted` is None if all of them had all their memory.
     """
 
     user: str
@@ -45,7 +46,7 @@ class Wholes(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Pool(msgspec.Struct, frozen=True, array_like=True):
-    """A partition, or everything: its tally, its users' open portions, and by user what the tally is made of."""
+    """A partition, or everything: its tally, its users' open portions, and what the tally is made of, by user."""
 
     tally: Tally = Tally()
     portions: dict[str, Portion] = {}
@@ -61,12 +62,12 @@ def with_job(pool: Pool, user: str, counts: Counts, now_s: float) -> Pool:
 
 
 def users_over(pool: Pool, now_s: float) -> list[str]:
-    """Return whose portions are over; one that a clock began which has been set back since is, too."""
+    """Return the users whose portions are over, including those begun before the clock was set back."""
     return [user for user, portion in pool.portions.items() if not 0 <= now_s - portion.since_s < PORTION_S]
 
 
 def closed(pool: Pool, users: list[str], bound: float) -> Pool:
-    """Return a pool in which these users' portions are outcomes."""
+    """Return a pool in which these users' portions have become outcomes."""
     tally, outcomes, wholes = pool.tally, list(pool.outcomes), dict(pool.wholes)
     for user in users:
         counts = pool.portions[user].counts
@@ -74,7 +75,7 @@ def closed(pool: Pool, users: list[str], bound: float) -> Pool:
         if counts.shrunk:
             outcomes.append(Outcome(user, counts.failed / counts.shrunk, counts.killed_share))
         if counts.whole:
-            known = wholes.pop(user, Wholes())  # it becomes the one that was seen last
+            known = wholes.pop(user, Wholes())  # it becomes the one seen last
             wholes[user] = Wholes(known.portions + 1, known.failed + counts.whole_failed / counts.whole)
     for user in list(wholes)[:-MOST_USERS]:
         del wholes[user]
@@ -84,7 +85,7 @@ def closed(pool: Pool, users: list[str], bound: float) -> Pool:
 
 
 def pool_anew(pool: Pool) -> Pool:
-    """Return a pool that knows nothing of jobs that were cut."""
+    """Return a pool that knows nothing of cut jobs."""
     return Pool(tally=begun_anew(pool.tally), wholes=pool.wholes)
 
 
@@ -95,7 +96,7 @@ def without_any_two(pool: Pool, bound: float) -> Tally:
 
 
 def is_enough_without_any_two(pool: Pool, bound: float, enough_logs: tuple[float, float]) -> bool:
-    """Whether one of the two kinds of evidence that are left so is enough; that is less work than to tell them."""
+    """Whether one of the two kinds of evidence that are left is enough; cheaper than computing them."""
     return any(
         is_enough_without_most(*test, bound, LEFT_OUT_USERS, enough_log)
         for test, enough_log in zip(_tests(pool), enough_logs, strict=True)
@@ -103,7 +104,7 @@ def is_enough_without_any_two(pool: Pool, bound: float, enough_logs: tuple[float
 
 
 def _tests(pool: Pool) -> tuple[tuple[Outcomes, Others, tuple[Range, ...]], ...]:
-    """Return what kills, and what fails, is judged by."""
+    """Return what kills, and what failures, are judged by."""
     wholes = [(one.portions, one.failed) for one in pool.wholes.values()]
     return (
         ([(one.user, one.wanted) for one in pool.outcomes if one.wanted is not None], (), ALONE),

@@ -1,8 +1,8 @@
-"""The file of what is stopped: whoever decides about jobs looks at it, and a person alone lets go.
+"""The file of what is stopped: everything that decides about jobs reads it, and only a person releases a brake.
 
     <brakes.directory>/pulled.json   replaced as a whole, under pulled.lock
 
-A file that is there and cannot be read stops everything: what it said is not known.
+A file that exists and cannot be read stops everything, since its content is not known.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Stopped(msgspec.Struct, frozen=True):
 
 
 class PulledFile:
-    """The brakes of a folder; it is made at the first one."""
+    """The brakes of a folder, which is created at the first one."""
 
     def __init__(self, folder: Path) -> None:
         """Read nothing yet."""
@@ -55,7 +55,7 @@ class PulledFile:
         self._path = folder / FILE
 
     def read(self) -> Stopped:
-        """Return what is stopped; without a file that is nothing."""
+        """Return what is stopped; without a file, nothing is."""
         try:
             pulled = msgspec.json.decode(self._path.read_bytes(), type=tuple[Pulled, ...])
             return Stopped(tuple(msgspec.structs.replace(one, brake=renamed(one.brake)) for one in pulled))
@@ -67,7 +67,7 @@ class PulledFile:
             return Stopped(damaged=f"{self._path} is damaged: {error}")
 
     def changed(self) -> object:
-        """Return what differs once the file does: asked several times a second."""
+        """Return a value that differs once the file does; called several times a second."""
         try:
             seen = self._path.stat()
         except OSError as error:
@@ -75,7 +75,7 @@ class PulledFile:
         return seen.st_ino, seen.st_mtime_ns, seen.st_size
 
     def pull(self, one: Pulled) -> None:
-        """Add a brake, on disk when this returns; one that is pulled already stays. ServiceError where that fails."""
+        """Add a brake, on disk when this returns; one already pulled stays. Raises ServiceError on failure."""
         with self._alone():
             found = self.read()
             if found.damaged or one.brake in found.brakes:
@@ -83,7 +83,7 @@ class PulledFile:
             self._write((*found.pulled, one))
 
     def let_go(self, brake: Brake) -> bool:
-        """Take a brake away; False where it was not pulled. That of everything also replaces a damaged file."""
+        """Release a brake; False if it was not pulled. Releasing that of everything also replaces a damaged file."""
         with self._alone():
             found = self.read()
             if brake not in found.brakes:

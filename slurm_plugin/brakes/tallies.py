@@ -1,4 +1,4 @@
-"""Counts of ended jobs, and what they say, of a family, a partition or everything. Pure."""
+"""Counts of ended jobs, and what they show about a family, a partition or everything. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from models.sequential import ALONE, COMPARED, Wealth, anew, beginning, judged, 
 
 
 class Counts(msgspec.Struct, frozen=True, array_like=True):
-    """Jobs that were cut, how many of them failed, and for want of memory that was cut; others, and failed ones.
+    """Cut jobs, how many of them failed, and how many for want of cut memory; other jobs, and how many failed.
 
-    `memory_whole` of those that were cut had all the memory that was asked.
+    `memory_whole` of the cut jobs had all the memory that was asked for.
     """
 
     shrunk: int = 0
@@ -23,7 +23,7 @@ class Counts(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def killed_share(self) -> float | None:
-        """Of the jobs that had less memory the share that was killed for that; None where there is none."""
+        """The share of jobs with less memory that were killed for that; None if there are none."""
         of_memory = self.shrunk - self.memory_whole
         return self.wanted / of_memory if of_memory > 0 else None
 
@@ -47,8 +47,8 @@ def counts_of(trial: Trial) -> Counts:
 class Tally(msgspec.Struct, frozen=True, array_like=True):
     """What is known of one family, partition, or everything.
 
-    `kills` is the evidence that of the jobs that were cut more than the bound are killed for memory that was taken from
-    them, whatever becomes of others; `fails` that they fail more often than the others, by more than the bound.
+    `kills` is the evidence that more of the cut jobs than the bound are killed for memory that was taken from them,
+    whatever becomes of others; `fails` that they fail more often than the others, by more than the bound.
     """
 
     counts: Counts = Counts()
@@ -57,7 +57,7 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
 
 
 def added(tally: Tally, counts: Counts, bound: float) -> Tally:
-    """Return a tally with one more outcome on each side that has jobs: the shares of these counts."""
+    """Return a tally with one more outcome on each side that has jobs: the shares in these counts."""
     kills, fails = tally.kills, tally.fails
     if counts.killed_share is not None:
         kills = judged(kills, ALONE, counts.killed_share, bound)
@@ -69,6 +69,6 @@ def added(tally: Tally, counts: Counts, bound: float) -> Tally:
 
 
 def begun_anew(tally: Tally) -> Tally:
-    """Return a tally that knows nothing of those that were cut."""
+    """Return a tally that knows nothing of cut jobs."""
     others = Counts(whole=tally.counts.whole, whole_failed=tally.counts.whole_failed)
     return msgspec.structs.replace(tally, counts=others, kills=anew(tally.kills), fails=anew(tally.fails))

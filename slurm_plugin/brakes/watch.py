@@ -1,9 +1,9 @@
-"""Reads what ended, and pulls brakes: beside the loop of the service, a second at most behind the feed.
+"""Reads what ended, and pulls brakes: in a thread of the service, at most a second after the feed.
 
     <brakes.directory>/evidence.json   what was counted, and how far the feed was read: replaced as a whole
 
-It stops nothing but cutting, and no failure of its own may stop an answer: what cannot be read or written is said once,
-and again when it is something else or has come back.
+It stops nothing but cutting, and no failure of its own may stop an answer: what cannot be read or written is logged
+once, and again if the failure changes or comes back.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ log = logging.getLogger(__name__)
 
 EVIDENCE = "evidence.json"
 LOOK_S = 1.0
-# What was counted since the last time is in the feed.
+# What was counted since the last save is still in the feed.
 SAVE_S = 60.0
-# The feed may tell of a run twice, when an ingest was cut off: of so many last ones it is known.
+# The feed may report a run twice, if an ingest was interrupted: this many last ones are remembered.
 REMEMBERED_RUNS = 4096
 
-# As `by_end` tells it; two numbers in what earlier releases kept.
+# As returned by `by_end`; two numbers in what earlier releases kept.
 Run = tuple[int, ...]
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What outlasts a restart: the evidence, how far the feed was read, and the last runs."""
+    """What survives a restart: the evidence, how far the feed was read, and the last runs."""
 
     evidence: Evidence = Evidence()
     offsets: dict[str, int] = {}
@@ -54,14 +54,14 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Watch:
-    """Looks at what ended since, again and again."""
+    """Looks again and again at what has ended since."""
 
     def __init__(
         self, config: Config, hold: Callable[[Brake], None], comes_with_cpus: Callable[[JobRequest], bool]
     ) -> None:
-        """`hold` hears of each brake as it is pulled, and again and again as long as no disk takes it.
+        """`hold` is called with each brake as it is pulled, and repeatedly as long as no disk takes it.
 
-        `comes_with_cpus` tells whether a job like this that asks for no memory gets so much for each CPU.
+        `comes_with_cpus` says whether a job like this that asks for no memory gets a fixed amount for each CPU.
         """
         folder = Path(config.brakes.directory)
         self._config, self._hold, self._comes_with_cpus = config, hold, comes_with_cpus
@@ -77,18 +77,18 @@ class Watch:
         self._asked_s, self._counted = 0.0, dict[Brake, int]()
 
     def retune(self, config: Config) -> None:
-        """Throw the kill switches of another configuration from now on; the rest of it counts from the next start."""
+        """Throw the kill switches of another configuration from now on; the rest of it applies from the next start."""
         self._config = config
 
     def look(self) -> None:
-        """Count what ended since, pull what is to be pulled, and keep what was counted."""
+        """Count what has ended since, pull what is to be pulled, and save what was counted."""
         now_s = time.time()
         stopped = self._file.read().brakes | self._unwritten.keys()
         try:
             for part in read_parts(self._feed):
                 for one in part.jobs:
                     stopped |= self._count(one, now_s, stopped)
-                    # Lets an answer go first, which waits for the interpreter.
+                    # Lets an answer that waits for the interpreter go first.
                     time.sleep(0)
             for brake in self._ledger.close_portions(now_s):
                 stopped |= self._judge(brake, now_s, stopped)
@@ -101,7 +101,7 @@ class Watch:
             self._failures.over()
 
     def _count(self, one: Finished, now_s: float, stopped: frozenset[Brake]) -> frozenset[Brake]:
-        """Count a run that was not counted before; return what is stopped now because of it."""
+        """Count a run that was not counted before; return what is now stopped because of it."""
         run = by_end(one.job)
         if one.trial is None or run in self._runs:
             return frozenset()
@@ -127,7 +127,7 @@ class Watch:
         return frozenset({brake})
 
     def _running(self, family: Brake, now_s: float) -> int:
-        """Return how many jobs of a family run; asked once a look, and none where nobody says."""
+        """Return how many jobs of a family run; asked once per look, and 0 if that is not known."""
         if self._asked_s != now_s:
             self._asked_s, self._counted = now_s, {}
         if family not in self._counted:
