@@ -151,7 +151,7 @@ end
 --- The connection that is kept, and the path it leads to.
 local kept, kept_path
 
---- Ends the kept connection: for a caller to whom the reply made no sense.
+--- Ends the kept connection: for a caller to whom the reply made no sense, or who asks only once.
 function client.hang_up()
    if kept then
       kept:close()

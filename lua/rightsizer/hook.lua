@@ -1,7 +1,7 @@
 --- One submission: read the job, ask the service, check the reply, write.
 -- It never raises an error and never rejects a job. If anything goes wrong, the job stays as it was, and one
--- line is logged (none while the breaker is open). A job whose grant does not fit still gets the decision's
--- token.
+-- line is logged (none while the breaker is open or the kill switch thrown). A job whose grant does not fit
+-- still gets the decision's token.
 local breaker = require("rightsizer.breaker")
 local client = require("rightsizer.client")
 local job_desc = require("rightsizer.job_desc")

@@ -45,8 +45,8 @@ class Connections:
         # Whether slow or quiet clients are dropped.
         self.bounded = bounded
         self._open: OrderedDict[Connection, None] = OrderedDict()
-        # The buffer that asyncio reads into, shared by all clients: a new one for each line, a quarter of a MiB,
-        # would cost more than the rest of reading it.
+        # The buffer that asyncio reads into, shared by all clients. Otherwise it allocates a quarter of a MiB for each
+        # line, which costs more than the rest of reading it.
         self.room = bytearray(MAX_REQUEST_BYTES)
 
     def new(self) -> Connection:
