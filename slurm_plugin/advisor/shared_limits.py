@@ -288,7 +288,7 @@ def _counts(taken: Amounts, job: QueuedJob | None) -> dict[str, int]:
 
 
 def _most(kind: str, most: int) -> int:
-    """Return a limit as it is counted: minutes in seconds, including those that Slurm drops below a whole minute."""
+    """Return a limit as it is counted: minutes in seconds, and those below a whole minute that Slurm ignores."""
     return (most + 1) * MINUTE_S - 1 if is_of_time(kind) else most
 
 

@@ -67,10 +67,7 @@ def slurm_workers(settings: TrainDask, note: Callable[[str], None]) -> Iterator[
 def _folder(parent: str) -> tempfile.TemporaryDirectory[str]:
     try:
         return tempfile.TemporaryDirectory(prefix=".rightsizer-dask-", dir=Path(parent).expanduser())
-    except (
-        OSError,
-        RuntimeError,
-    ) as error:  # the latter: our user, or the one that `~name` names, has no home
+    except (OSError, RuntimeError) as error:  # the latter: our user, or that of `~name`, has no home
         reason = error.strerror if isinstance(error, OSError) else error
         raise SlurmError(
             f"cannot write to {parent}: {reason}; set train.dask.shared_directory to a folder that all nodes see"

@@ -20,9 +20,9 @@ _LAST = "normal"
 def parse_given_qos(text: str, cluster: str, telling: Collection[str]) -> dict[Whose, frozenset[str]]:
     """Read what COMMAND prints, of this cluster: by account and user, which QOS may be given unseen by the hook.
 
-    Only QOS in `telling` are included, and only users who may be given one of them, so that these are few. That is
-    the only QOS of an association without a default, and the default of an association for a partition. Everybody
-    else, as ANYBODY, is given the default of the cluster's root, or `normal`.
+    Only QOS in `telling` are included, and only users who may be given one of them, so that these are few. Such
+    a QOS is the only one of an association without a default, or the default of an association for a partition.
+    Everybody else, as ANYBODY, is given the default of the cluster's root, or `normal`.
     """
     rows = [row for line in text.splitlines() if len(row := line.split("|")) == len(_FIELDS)]
     given: dict[Whose, set[str]] = {}

@@ -2,7 +2,7 @@
 
 MinTRES of a QOS is the least that a job may ask for. Slurm allocates whole cores, and whole sockets with CR_Socket.
 If a job is given more CPUs than a task asks for, an srun in it starts as many tasks as fit (seen on 24.11: on cores
-of two threads, without `-n`, `-c 1` starts two). MaxMemPerCPU raises the CPUs of a job that cannot carry its memory,
+of two threads, without `-n`, `-c 1` starts two). MaxMemPerCPU raises a job's CPUs if they cannot carry its memory,
 and Lua sees only a partition's limit, not the cluster's.
 """
 

@@ -3,9 +3,9 @@
 What `scontrol update JobId=…` does to each form (slurmctld's `update_job_str`; seen on 22.05 and 26.05):
 
 - `N`, the id of an array: all its records, including those that run and those that were split off.
+- `N_[9-200]` with exactly the tasks that wait, or more: the one record that waits, which stays one. Tasks in the list
   that have started since are changed as well, or answer that they cannot be. With fewer tasks than wait, each named
   task gets a record of its own for good: so the list is always the one that was read, and only shrinks.
-- `N_[9-200]` with exactly the tasks that wait, or more: the one record that waits, which stays one. Tasks in the list
 - `N_[0-30:2]`, which is how Slurm prints tasks at even distances: nothing («Invalid job id specified»).
 - `N_7`: the task with a record of its own.
 - `N`, the id of the first component of a het job: all its components; `N+0` is that component alone.

@@ -1,8 +1,8 @@
 """Jobs to which slurmdbd has given no number: before 24.11 slurmctld waits five seconds for it, then changes nothing.
 
-If a slurmctld ends while it asks slurmdbd, such jobs count as being asked about for ever, until they start. A refused
-job is therefore tried later and later, and after all others: otherwise a handful would use up the time of the rest,
-in each cycle.
+If a slurmctld ends while it asks slurmdbd, such jobs count as asked about until they start, and are never asked about
+again. A refused job is therefore tried later and later, and after all others: otherwise a handful would use up the
+time of the rest, in each cycle.
 """
 
 from __future__ import annotations
