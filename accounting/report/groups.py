@@ -118,7 +118,7 @@ def small_families(sums: pa.Table, most: int) -> pa.Array:
 def _added(table: pa.Table) -> pa.Table:
     """Return one row a key: sums, and the maximum of the highest values."""
     names = [name for name in table.column_names if name != "key"]
-    how = [(name, "max" if name.endswith(("_most", "_at_least")) else "sum") for name in names]
+    how = [(name, "max" if name.endswith(("_most", "_at_least", "_shared")) else "sum") for name in names]
     added = table.group_by("key").aggregate(how).select(["key", *("_".join(each) for each in how)])
     return added.rename_columns(["key", *names])
 

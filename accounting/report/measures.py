@@ -31,6 +31,7 @@ _COLUMNS: dict[Measured, tuple[str, str, str, str, float]] = {
     "memory": ("asked_mem_mib", "alloc_mem_mib", "peak_mem_mib", "memory_quality", MIB_A_GIB),
     "gpus": ("asked_gpus", "alloc_gpus", "gpus", "gpu_quality", 1.0),
 }
+_SHARED_OUT: dict[Measured, str] = {"cores": "step_cpus", "memory": "step_mem_mib"}
 
 
 def measures(batch: pa.Table) -> dict[str, pa.Array]:
@@ -49,13 +50,19 @@ def measures(batch: pa.Table) -> dict[str, pa.Array]:
 
 
 def highest(batch: pa.Table) -> dict[str, pa.Array]:
-    """Return the columns whose maximum counts: `NAME_most` (trusted) and `NAME_at_least` (censored); null elsewhere."""
+    """Return the columns whose maximum counts, null where a row tells nothing.
+
+    `NAME_most` is trusted use, `NAME_at_least` censored use, and `NAME_shared` what steps asked for and held at one
+    time.
+    """
     found: dict[str, pa.Array] = {}
     for dimension, (_, _, used, quality, _) in _COLUMNS.items():
         amount = _float(batch[used])
         found[f"{dimension}_most"] = pc.if_else(trusted(batch, quality, used), amount, None)
         censored = pc.and_(pc.equal(batch[quality], "censored"), started(batch))
         found[f"{dimension}_at_least"] = pc.if_else(censored, amount, None)
+    for dimension, column in _SHARED_OUT.items():
+        found[f"{dimension}_shared"] = _float(batch[column])
     return found
 
 

@@ -13,7 +13,7 @@ USAGE_COLUMNS = (
     "start_s", "wall_s", "wall_quality", "limit_s",
     "num_tasks", "asked_cpus", "alloc_cpus", "cores", "cores_quality",
     "asked_mem_mib", "alloc_mem_mib", "peak_mem_mib", "memory_quality",
-    "asked_gpus", "alloc_gpus", "gpus", "gpu_quality",
+    "asked_gpus", "alloc_gpus", "gpus", "gpu_quality", "step_cpus", "step_mem_mib",
 )  # fmt: skip
 
 # What energy and carbon are worked out from besides.

@@ -78,16 +78,19 @@ def right_size(sums: Mapping[str, float | None], user: str, family: str, rule: R
         return Right()
     cores, mem_mib, gpus = (_needed(sums, name, rule) for name in MEASURED)
     slowed = rule.slowed.get((user, family), Slowed())
-    least = max(1, slowed.cores)
+    # Steps that ask for a part of their job are refused, or wait, if it has less.
+    shared_cpus, shared_mib = sums["cores_shared"] or 0, sums["memory_shared"] or 0
+    least = max(1, slowed.cores, math.ceil(shared_cpus))
     return Right(
         cores=None if cores is None else max(least, math.ceil(cores * (1 + rule.cores_margin) - 1e-6)),
-        mem_mib=None if mem_mib is None or slowed.memory else _memory_size(mem_mib, rule),
+        mem_mib=None if mem_mib is None or slowed.memory else _memory_size(mem_mib, shared_mib, rule),
         gpus=None if gpus is None else max(1, math.ceil(gpus)),
     )
 
 
-def _memory_size(mem_mib: float, rule: RightSize) -> int:
-    return round_up(max(mem_mib * (1 + rule.memory_margin), rule.memory_floor_mib), rule.memory_step_mib)
+def _memory_size(mem_mib: float, least_mib: float, rule: RightSize) -> int:
+    wanted_mib = max(mem_mib * (1 + rule.memory_margin), rule.memory_floor_mib, least_mib)
+    return round_up(wanted_mib, rule.memory_step_mib)
 
 
 def _needed(sums: Mapping[str, float | None], dimension: Measured, rule: RightSize) -> float | None:

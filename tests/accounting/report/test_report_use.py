@@ -207,6 +207,14 @@ def test_who_is_slowed_by_less_needs_more_than_he_used(store: Engine) -> None:
     assert [row["core_h_saveable"] for row in of_users] == [42]
 
 
+def test_what_steps_shared_out_is_no_waste_of_a_family(store: Engine) -> None:
+    held = {"step_cpus": 6, "step_mem_mib": 3000}
+    fill(store, [measured(n, **(held if n == 2 else {})) for n in (1, 2, 3)])
+    [row] = waste_of(view_families(grouped(store), RULE), top=9).rows
+    assert (row["right_cores"], row["right_mem_gib"]) == (6, 2.938)
+    assert row["core_h_saveable"] == 6
+
+
 def test_waste_comes_in_the_order_of_its_share_of_anything(store: Engine) -> None:
     # Of 100 held CPU hours b wastes 50; of 10 GPU hours a wastes 9: a's share is the larger.
     fill(
