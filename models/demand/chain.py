@@ -1,18 +1,18 @@
-"""The whole of a prediction, in one place: what each estimator adds, and in which order.
+"""The whole of a prediction in one place: what each estimator adds, and in which order.
 
     history  → the most that any comparable job of the family needed
-    tail     → times what its own surprises and spread leave open (tail.py)
-    growth   → for a settled family, lowered to what the trained quantile model expects at most, calibrated on later
+    tail     → raised by what the family's own surprises and spread leave open (tail.py)
+    growth   → for a settled family, lowered to the most that the trained quantile model expects, calibrated on later
                jobs; never below the most that was needed
-    threads  → cores alone: one, for a family that was seen to keep one core busy and no more (threads.py)
+    threads  → cores only: one, for a family that kept one core busy and no more (threads.py)
     margin   → plus the site's margin
-    whole    → cores alone: the whole number below, where it is exceeded by hardly anything; more than what was too few
-    shared   → cores and memory: not below what the jobs' own steps held at one time (shared_out.py)
-    slowed   → cores alone: twice as many as slowed the family's jobs, whose cores are busy by turns, or, now and then,
-               as they have, to learn whether they do (slowed.py)
-    evidence → nothing at all, where fewer jobs were seen than the site wants, or where jobs were killed for memory and
-               none since has shown what is enough, or for what Slurm does not see; nor where with less memory jobs run
-               longer, or, now and then, to learn whether they do (slowed.py)
+    whole    → cores only: rounded down to a whole number that is hardly exceeded; above what was too few (too_few.py)
+    shared   → cores and memory: not below what steps of one job held at one time (shared_out.py)
+    slowed   → cores only, for programs whose cores are busy by turns: twice the CPUs that slowed the family's jobs;
+               now and then twice the CPUs of this prediction, to learn whether those would slow them (slowed.py)
+    evidence → no estimate if fewer jobs were seen than the site wants. Memory has none either if jobs were killed for
+               memory and none since has shown what is enough, or were killed for what Slurm does not see; or if jobs
+               run longer with less memory; or, now and then, to learn whether they do (slowed.py)
 
 Each estimator has the same shape: `Sight -> Estimate | None`. None is an answer: the request stands.
 """
@@ -37,12 +37,13 @@ from models.past.history import Habit
 from models.past.jobs import Learned
 from models.past.kills import Kills
 
-# From here on a trained model knows a family better than its own tail does.
+# From this many jobs, this many of them since the last surprise, a trained model knows a family better than its own
+# tail does.
 SETTLED_JOBS, SETTLED_STREAK = 20, 8
 
 Stage = Literal["history", "tail", "growth", "threads", "margin", "whole", "shared", "slowed"]
 GrowthModel = Callable[[Sequence[float]], float]
-# Why nothing is said of memory, though enough jobs tell of it; '' where it is.
+# Why there is no estimate of memory although enough jobs are known; '' if there is no such reason.
 Untold = Kills | Doubt
 
 
@@ -57,8 +58,8 @@ class Sight(msgspec.Struct, frozen=True):
 class Estimate(msgspec.Struct, frozen=True):
     """What a job will need: `likely` (median of the past) and `upper`, which almost no job like it should exceed.
 
-    Units are those of the dimension: MiB, cores per task, seconds, GPUs, MiB of one GPU. `jobs` is how many past jobs
-    it rests on.
+    Units are those of the dimension: MiB, cores per task, seconds, GPUs, MiB of one GPU. `jobs` is the number of past
+    jobs that the estimate rests on.
     """
 
     likely: float
@@ -72,8 +73,8 @@ Estimator = Callable[[Sight], Estimate | None]
 class Growth(msgspec.Struct, frozen=True):
     """A trained growth model: its quantile of log(next need / highest so far), and what calibration adds to it.
 
-    `offset` is None where too few later jobs were seen to know it: the model is then not asked. Nor is it about the
-    users `apart`, who are unlike those it learned from.
+    `offset` is None if too few later jobs were seen to calibrate it: the model is then not asked. Nor is it asked
+    about the users in `apart`, who are unlike those it learned from.
     """
 
     predict: GrowthModel
@@ -89,7 +90,7 @@ def demand_chain(
     most_failures: float,
     most_slowdown: float = 0.0,
 ) -> Estimator:
-    """Return the chain of a dimension but GPUs; without a growth model the family's own past speaks."""
+    """Return the chain of any dimension except GPUs; without a growth model, only the family's own past counts."""
     last = demand_stages(dimension, growth, margin, most_failures, most_slowdown)["slowed"]
     told = with_evidence(last, enough)
     if dimension == "memory":
@@ -104,7 +105,7 @@ def demand_stages(
     most_failures: float,
     most_slowdown: float = 0.0,
 ) -> dict[Stage, Estimator]:
-    """Return the chain up to each of its estimators, in their order; each holds the ones before it."""
+    """Return the chain up to each of its estimators, in order; each stage includes those before it."""
     history = from_history(dimension)
     grown = tail = with_tail(history, dimension, most_failures)
     if growth is not None and growth.offset is not None:
@@ -126,15 +127,15 @@ def demand_stages(
 
 
 def gpu_chain(enough: int) -> Estimator:
-    """Return the chain for GPUs: the most that were ever busy, once as many metered jobs since say so.
+    """Return the chain for GPUs: the most that were ever busy, once enough metered jobs have confirmed that number.
 
-    All that was asked for where jobs could not go on with fewer (too_few.py).
+    If jobs could not go on with fewer, it is all that those had asked for (too_few.py).
     """
     return with_evidence(from_busy_gpus, enough)
 
 
 def from_history(dimension: Learned) -> Estimator:
-    """Estimate by the family's maximum; jobs that were killed for memory count for more than they show."""
+    """Estimate by the family's maximum; a job that was killed for memory counts for more than it shows."""
 
     def estimate(sight: Sight) -> Estimate | None:
         past = sight.evidence.use(dimension)
@@ -146,7 +147,7 @@ def from_history(dimension: Learned) -> Estimator:
 
 
 def from_busy_gpus(sight: Sight) -> Estimate | None:
-    """Estimate by the most GPUs that a metered job of the family kept busy; one that used none still gets one."""
+    """Estimate by the most GPUs that a metered job of the family kept busy, but at least one."""
     past = sight.evidence.gpus
     if past is None:
         return None
@@ -156,7 +157,7 @@ def from_busy_gpus(sight: Sight) -> Estimate | None:
 
 
 def with_tail(inner: Estimator, dimension: Learned, most_failures: float) -> Estimator:
-    """Raise the upper bound by what the family's own past leaves open (tail.py), where `most_failures` may fail."""
+    """Raise the upper bound by what the family's past leaves open (tail.py); `most_failures` of all jobs may fail."""
 
     def estimate(sight: Sight) -> Estimate | None:
         base, past = inner(sight), sight.evidence.use(dimension)
@@ -171,7 +172,10 @@ def with_tail(inner: Estimator, dimension: Learned, most_failures: float) -> Est
 def room_and_risk(
     sight: Sight, past: PastUse, dimension: Learned, most_failures: float
 ) -> tuple[float, float]:
-    """Return how far the request is above the family's highest, as a logarithm, and the share that may fail."""
+    """Return the logarithm of request over the family's highest, and the share of its jobs that may fail.
+
+    The first is infinite if the request does not ask for this dimension.
+    """
     asked = asked_of(sight.request, dimension)
     room = math.inf if asked is None else math.log(asked) - past.highest_log
     known_room = 0.0 if asked is None else room
@@ -181,14 +185,14 @@ def room_and_risk(
 def with_growth(
     inner: Estimator, dimension: Learned, growth: GrowthModel, offset: float, apart: frozenset[str]
 ) -> Estimator:
-    """Lower the upper bound of a settled family to what the calibrated growth model expects at most."""
+    """Lower the upper bound of a settled family to the most that the calibrated growth model expects."""
 
     def estimate(sight: Sight) -> Estimate | None:
         base, past = inner(sight), sight.evidence.use(dimension)
         if base is None or past is None or not is_asked_about(past) or sight.request.user in apart:
             return base
         log_growth = growth(features(sight.request, sight.evidence, sight.user_habit, dimension))
-        # What has been used once can be used again: the model may only add to it.
+        # What was used once can be used again: the model may only add to it.
         expected = math.exp(past.highest_log + max(0.0, log_growth + offset))
         return msgspec.structs.replace(base, upper=min(base.upper, expected))
 
@@ -196,17 +200,17 @@ def with_growth(
 
 
 def is_settled(past: PastUse) -> bool:
-    """Whether a family has shown enough for a model of other families to speak about it too."""
+    """Return whether a family has shown enough for a model of other families to be asked about it too."""
     return past.count >= SETTLED_JOBS and past.streak >= SETTLED_STREAK
 
 
 def is_asked_about(past: PastUse) -> bool:
-    """Whether the model is asked about a settled family: not where runs surprise, of which it knows nothing."""
+    """Return whether the model is asked: for settled families, unless runs surprise, of which it knows nothing."""
     return is_settled(past) and past.quiet >= SETTLED_STREAK
 
 
 def with_threads(inner: Estimator) -> Estimator:
-    """Lower the upper bound of cores to one where the family runs a single thread (threads.py)."""
+    """Lower the upper bound of cores to one if the family runs a single thread (threads.py)."""
 
     def estimate(sight: Sight) -> Estimate | None:
         base, past = inner(sight), sight.evidence.use("cores")
@@ -218,7 +222,7 @@ def with_threads(inner: Estimator) -> Estimator:
 
 
 def with_whole(inner: Estimator) -> Estimator:
-    """Lower the upper bound of cores to a whole number that it hardly exceeds, above what was too few (too_few.py)."""
+    """Round the upper bound of cores down if it hardly exceeds a whole number; keep it above what was too few."""
 
     def estimate(sight: Sight) -> Estimate | None:
         base, past = inner(sight), sight.evidence.use("cores")
@@ -231,7 +235,7 @@ def with_whole(inner: Estimator) -> Estimator:
 
 
 def with_shared_out(inner: Estimator, dimension: Learned) -> Estimator:
-    """Raise the upper bound to what steps of the family's jobs shared out among them (shared_out.py)."""
+    """Raise the upper bound to what steps of one of the family's jobs held at one time (shared_out.py)."""
 
     def estimate(sight: Sight) -> Estimate | None:
         base = inner(sight)
@@ -244,7 +248,7 @@ def with_shared_out(inner: Estimator, dimension: Learned) -> Estimator:
 
 
 def with_slowed(inner: Estimator, most_slowdown: float) -> Estimator:
-    """Raise the upper bound of cores where it slows jobs by more than a share, or nobody can tell (slowed.py)."""
+    """Raise the upper bound of cores if it slows jobs by more than `most_slowdown`, or nobody can tell (slowed.py)."""
 
     def estimate(sight: Sight) -> Estimate | None:
         base = inner(sight)
@@ -267,7 +271,7 @@ def with_margin(inner: Estimator, margin: float) -> Estimator:
 
 
 def with_evidence(inner: Estimator, enough: int) -> Estimator:
-    """Say nothing on fewer than `enough` jobs."""
+    """Give no estimate if it rests on fewer than `enough` jobs."""
 
     def estimate(sight: Sight) -> Estimate | None:
         base = inner(sight)
@@ -277,10 +281,10 @@ def with_evidence(inner: Estimator, enough: int) -> Estimator:
 
 
 def unless_untold(inner: Estimator, most_slowdown: float) -> Estimator:
-    """Say nothing of memory where what jobs were seen to use says nothing of it (`untold_of`).
+    """Give no estimate of memory if what jobs were seen to use says nothing of their need (`untold_of`).
 
-    Workflow engines, and people, try again, or ask for more until it is enough, and may give up after a few times. What
-    Slurm does not see no figure of it tells.
+    Workflow engines, and people, submit a killed job again, or with more memory until it is enough, and may give up
+    after a few attempts. What Slurm does not see is in none of its figures.
     """
 
     def estimate(sight: Sight) -> Estimate | None:
@@ -290,7 +294,7 @@ def unless_untold(inner: Estimator, most_slowdown: float) -> Estimator:
 
 
 def untold_of(evidence: Evidence, most_slowdown: float) -> Untold:
-    """Return why nothing is said of memory: by kills for it (PastUse.kills), or by what less of it does (slowed.py)."""
+    """Return why there is no estimate of memory: kills (PastUse.kills), or that less of it slows (slowed.py); or ''."""
     past = evidence.use("memory")
     if past is None:
         return ""
@@ -298,7 +302,7 @@ def untold_of(evidence: Evidence, most_slowdown: float) -> Untold:
 
 
 def once(inner: Estimator, dimension: Learned, *, has_growth: bool) -> Estimator:
-    """Work an estimate out once for all requests of the same family that the chain cannot tell apart."""
+    """Compute an estimate once for all requests of the same family that the chain cannot tell apart."""
 
     def estimate(sight: Sight) -> Estimate | None:
         seen = (inner, *seen_of(sight, dimension, has_growth=has_growth))
@@ -308,7 +312,7 @@ def once(inner: Estimator, dimension: Learned, *, has_growth: bool) -> Estimator
 
 
 def seen_of(sight: Sight, dimension: Learned, *, has_growth: bool) -> tuple[Hashable, ...]:
-    """Return all that the chain of a dimension sees of a sight but its evidence; a growth model sees the most."""
+    """Return all that the chain of a dimension sees of a sight except its evidence; a growth model sees the most."""
     request, past = sight.request, sight.evidence.use(dimension)
     asked = asked_of(request, dimension)
     if past is None or not has_growth or not is_asked_about(past):

@@ -1,7 +1,7 @@
-"""What a prediction rests on, as values: the chain's steps, the growth model's grounds, past jobs. Pure.
+"""What a prediction rests on, as values: the steps of the chain, the growth model's reasons, past jobs. Pure.
 
-It asks the very estimators that predict (chain.py), so that its last step is the prediction. No job of another user is
-shown: families are one user's. What all users share is the growth model and the site's mean job.
+It calls the very estimators that predict (chain.py), so its last step is the prediction. It shows no job of another
+user, since a family has only one user. What all users share is the growth model and the site's mean job.
 """
 
 from __future__ import annotations
@@ -53,21 +53,28 @@ StepName = Literal[
     "slowdown",
     "busy",
 ]
-# Why the growth model did not speak: it is not there, too few later jobs calibrate it, the family is not settled, its
-# user is unlike those that it learned from.
+# Why the growth model was not asked: there is none, too few later jobs calibrate it, the family is not settled, or
+# its user is unlike those that it learned from.
 Silence = Literal["", "no model", "not calibrated", "not settled", "apart"]
-# From the values of FEATURES to what each adds to the logarithm of growth, with the base after the last.
+# From the values of FEATURES to what each adds to the logarithm of growth, followed by the base.
 Contributions = Callable[[Sequence[float]], tuple[float, ...]]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The upper bound after one estimator, in the dimension's unit; `counts`: the prediction goes through it.
 
-    Of streak and spread the lower counts, and the next run where it is above that; growth, threads and whole are there
-    where they lower the bound, `too few` where it is raised since a job ran out of time with fewer, all of them busy,
-    `stopped` since one failed or waited with fewer, `shared` since steps held so much at one time, `slowed` since jobs
-    with fewer ran longer, `compared` to learn whether they do; slowdown where the site bears that less is granted.
-    `upper` is None where there is no bound: nothing was asked for.
+    Of `streak` and `spread` the lower bound counts; `next run` counts instead if it is above that. The other steps
+    that are not always there:
+
+        growth, threads, whole   they lower the bound
+        too few                  raised because a job ran out of time with fewer CPUs, all of them busy
+        stopped                  raised because a job failed or waited with fewer
+        shared                   raised because steps held that much at one time
+        slowed                   raised because jobs with fewer CPUs ran longer
+        compared                 raised to learn whether they do
+        slowdown                 lowered because the site accepts that jobs are slowed
+
+    `upper` is None if there is no bound because nothing was asked for.
     """
 
     name: StepName
@@ -76,7 +83,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contribution(msgspec.Struct, frozen=True, kw_only=True):
-    """What one feature adds to the logarithm of growth; `value` is in the sense of `phrase`, None if not known."""
+    """What one feature adds to the logarithm of growth; `value` is as `phrase` means it, None if not known."""
 
     feature: str
     phrase: str
@@ -85,9 +92,9 @@ class Contribution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrowthGrounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a growth model said what it said: base, contributions and `others` add up to `log_growth`.
+    """How a growth model came to its answer: base, contributions and `others` add up to `log_growth`.
 
-    `offset` is what calibration adds to it.
+    `offset` is what calibration adds to that.
     """
 
     base: float
@@ -98,9 +105,10 @@ class GrowthGrounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestsOn(msgspec.Struct, frozen=True, kw_only=True):
-    """A past job: its number (None: not known), when it ended (unix seconds), what it used, if `at_least` that.
+    """A past job: its number (None: not known), when it ended (unix seconds), and what it `used`.
 
-    It counts as `needed`: more than it used where it was killed for memory.
+    It counts as `needed`, which is more than it used if it was killed for memory. `at_least` says that `used` is only
+    a lower bound of its need.
     """
 
     which: Literal["highest", "newest"]
@@ -112,12 +120,13 @@ class RestsOn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """One dimension of a prediction. `jobs` tell of it, `streak` of them since the last surprise.
+    """What one dimension of a prediction rests on.
 
-    `runs` counts the runs since the last that surprised, where these count and not the jobs (PastUse.quiet). `before`
-    says that these are what was known before the run that is under way, which needed no more so far (PastUse.before).
-    `enough` is False where these are fewer than the site wants, `untold` says why they let nothing be said of memory:
-    the steps then lead nowhere, and the request stands.
+    `jobs` show it, `streak` of them since the last surprise. `runs` counts the runs since the last that surprised, if
+    runs count here and not jobs (PastUse.quiet). `before` says that the bounds are those from before the run that is
+    under way, which has needed no more so far (PastUse.before). `enough` is False if there are fewer jobs than the
+    site wants; `untold` says why they say nothing of memory. In both cases the steps lead nowhere, and the request
+    stands.
     """
 
     dimension: Learned | Literal["gpus"]
@@ -137,7 +146,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 def explain(
     predictor: Predictor, request: JobRequest, contributions: Mapping[Learned, Contributions]
 ) -> tuple[Explained, ...]:
-    """Return what the prediction for a request rests on; nothing of a dimension of which no job tells."""
+    """Explain the prediction for a request; a dimension that no past job shows is left out."""
     sight = predictor.sight(request)
     if sight is None:
         return ()
@@ -150,7 +159,7 @@ def explain(
 def explain_dimension(
     predictor: Predictor, sight: Sight, dimension: Learned, contributions: Contributions | None
 ) -> Explained | None:
-    """Return what a dimension but GPUs rests on; None where no job tells."""
+    """Explain any dimension except GPUs; None if no past job shows it."""
     past, settings, growth = (
         sight.evidence.use(dimension),
         predictor.settings,
@@ -181,7 +190,7 @@ def explain_dimension(
 
 
 def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastUse) -> tuple[Step, ...]:
-    """Return the chain's steps by the past that tells; the last is the prediction, or below it what is granted."""
+    """Return the chain's steps by the past whose bounds count; the last is the prediction, or the grant if lower."""
     settings = predictor.settings
     stages = demand_stages(
         dimension,
@@ -194,7 +203,7 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     highest = told["history"]
     room, risk = room_and_risk(sight, past, dimension, settings.most_failures)
     streak = streak_bound(past.quiet, room)
-    # As far as it counts: one job alone at a tiny risk leaves open what no figure can hold.
+    # Bounded as in the tail: for a single job at a tiny risk the bound is too large for a float.
     spread = min(spread_bound(past, risk), MOST_RISE_LOG)
     next_run = next_run_bound(past, room)
     raised = next_run > min(streak, spread)
@@ -233,7 +242,7 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
 
 
 def silence_of(growth: Growth | None, past: PastUse, user: str) -> Silence:
-    """Return why the growth model is not asked about a user's job; '' where it is."""
+    """Return why the growth model is not asked about a user's job; '' if it is."""
     if growth is None:
         return "no model"
     if growth.offset is None:
@@ -244,7 +253,7 @@ def silence_of(growth: Growth | None, past: PastUse, user: str) -> Silence:
 
 
 def grounds_of(row: Sequence[float], added: Sequence[float], offset: float) -> GrowthGrounds:
-    """Return the features that count most, by what they add."""
+    """Return the features that add most, whichever their sign, and the sum of the others."""
     *by_feature, base = added
     named = [
         Contribution(feature=name, phrase=WORDS[name].phrase, value=WORDS[name].value(value), log_growth=log)
@@ -264,9 +273,9 @@ def grounds_of(row: Sequence[float], added: Sequence[float], offset: float) -> G
 def rests_on(
     jobs: Sequence[PastJob], dimension: Learned | Literal["gpus"], most: float
 ) -> tuple[RestsOn, ...]:
-    """Return the job that needed `most` and the newest ones that tell of a dimension.
+    """Return the job that needed `most`, and the newest jobs that show a dimension.
 
-    Who used more than `most` used more than is asked for: that is too much to count.
+    A job that needed more than `most` used more than is asked for now, and does not count as the highest.
     """
     known = [
         (job, float(used))
@@ -294,7 +303,7 @@ def _rests_on_job(job: PastJob, used: float, dimension: Learned | Literal["gpus"
 
 
 def explain_gpus(predictor: Predictor, sight: Sight) -> Explained | None:
-    """Return what GPUs rest on; None where no job was metered."""
+    """Explain GPUs; None if no past job was metered."""
     past, estimate = sight.evidence.gpus, from_busy_gpus(sight)
     if past is None or estimate is None:
         return None

@@ -1,4 +1,4 @@
-"""Every feature of a growth model in plain words, for whoever asks what a prediction rests on. Pure."""
+"""Plain words for every feature of a growth model, for explanations of predictions. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import msgspec
 
 
 class Words(msgspec.Struct, frozen=True):
-    """A feature in words; `is_log` where it is the logarithm of what the words say."""
+    """A feature in words; `is_log` if the feature is the logarithm of what the words say."""
 
     phrase: str
     is_log: bool = False
 
     def value(self, feature: float) -> float | None:
-        """Return a feature's value as the words mean it; None where it is not known."""
+        """Return a feature's value as the words mean it; None if it is not known (NaN)."""
         if math.isnan(feature):
             return None
         return math.exp(feature) if self.is_log else feature
 
 
-# Amounts are in the unit of the dimension; jobs are those of the family that can be compared.
+# Amounts are in the unit of the dimension; jobs are the comparable jobs of the family.
 WORDS: Mapping[str, Words] = {
     "jobs_seen": Words("how many earlier jobs are known"),
     "streak": Words("jobs since the last that needed more than all before it"),

@@ -1,7 +1,7 @@
-"""What a quantile model is told about a submission: one function, for training and for serving alike.
+"""What a quantile model sees of a submission: one function, for training and for serving.
 
-Only what is known at submit time: what is asked, and the past of jobs like it up to that moment. Amounts enter as
-logarithms, because a job of 2 GB differs from one of 1 GB as 200 GB do from 100.
+It sees only what is known at submission: the request, and the past of similar jobs up to that moment. Amounts enter
+as logarithms, because a job of 2 GB differs from one of 1 GB as 200 GB do from 100.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FEATURES = (
     "num_tasks", "log_asked_cpus", "asked_gpus", "log_limit", "user_use_of_asked",
 )  # fmt: skip
 
-# Counted over a family's past, so that they move as families grow older, although nothing else changes.
+# Counted over a family's past: these move as families grow older, even if nothing else changes.
 OF_AGE = frozenset(
     {"jobs_seen", "streak", "log_max", "log_mean", "log_spread", "log_rise", "last_over_max", "asked_over_max",
      "user_use_of_asked"}
@@ -27,17 +27,17 @@ OF_AGE = frozenset(
 
 
 def asked_of(request: JobRequest, dimension: Learned) -> float | None:
-    """Return what a request asks of a dimension, in the unit of `use_of`; None where it does not ask."""
+    """Return what a request asks of a dimension, in the unit of `use_of`; None if it does not ask."""
     value: int | None = None
     if dimension == "memory":
         value = request.mem_mib
-    elif dimension != "gpu_mem":  # which Slurm has no request for
+    elif dimension != "gpu_mem":  # Slurm has no request for gpu_mem
         value = request.cpus_per_task if dimension == "cores" else request.wall_s
     return None if value is None else float(max(value, 1))
 
 
 def features(request: JobRequest, evidence: Evidence, habit: Habit, dimension: Learned) -> list[float]:
-    """Return the values of FEATURES; NaN where something is not known. The evidence must hold at least one use."""
+    """Return the values of FEATURES; NaN if not known. The evidence must show at least one use of the dimension."""
     past = evidence.use(dimension)
     assert past is not None  # noqa: S101 - tells mypy
     asked = _log(asked_of(request, dimension))

@@ -1,4 +1,4 @@
-"""From a request to a prediction: the history looks up what is alike, the chains say how much it needs."""
+"""From a request to a prediction: the history finds similar jobs, the chains say how much the job needs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from models.past.jobs import Learned, PastJob
 
 # GPUs are few and a count has no tail: one job that left some idle says little.
 LEAST_METERED = 5
-# What submissions wait for, and growth models tell.
+# The dimensions whose estimates a submission waits for; growth models may lower them.
 SIZED: tuple[Learned, ...] = ("memory", "cores")
 
 
 class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the site wants of predictions: margins as fractions, and from how many jobs on to believe one.
+    """What the site wants of predictions: margins as fractions, and how many jobs are enough evidence.
 
-    `most_failures` is the share of all jobs that may get less than they need, `most_slowdown` by which share of its run
-    a job may be expected to run longer for want of CPUs.
+    `most_failures` is the share of all jobs that may get less than they need. `most_slowdown` is by which share of
+    its run a job may be expected to run longer for want of CPUs.
     """
 
     memory_margin: float = 0.01
@@ -47,20 +47,21 @@ class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def enough_metered(self) -> int:
-        """From how many metered jobs on to believe what they say of GPUs."""
+        """How many metered jobs are enough evidence for GPUs."""
         return max(self.min_evidence, LEAST_METERED)
 
     def margin(self, dimension: Learned) -> float:
-        """Return what is added to a prediction, as a fraction."""
+        """Return the margin that is added to a prediction of a dimension, as a fraction."""
         return self.cores_margin if dimension == "cores" else self.memory_margin
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job will need, in the units of Estimate; None where there is not enough evidence.
+    """What a job will need, in the units of Estimate; None for a dimension without enough evidence.
 
-    `basis` says in words what it rests on, `jobs_seen` how many comparable jobs there were; `untold` why they let
-    nothing be said of memory, '' where they do. `fewest_cpus` a task are below what it needs, and slow it by no more
-    than the site bears; None where the site bears nothing.
+    `basis` says in words what it rests on, `jobs_seen` how many comparable jobs there were. `untold` says why they
+    show nothing of memory, '' if they do. `fewest_cpus` are the fewest CPUs per task, below the need where that is
+    possible, that slow the job by no more than the site accepts. It is None if the site accepts no slowdown, or if
+    the cores that the job needs, its run time or its time limit are not known.
     """
 
     model: str
@@ -75,7 +76,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Predictor:
-    """A history, its growth models and the chains over them. But for jobs that join, it never changes."""
+    """A history, its growth models and the chains over them. It never changes, except for jobs that join."""
 
     def __init__(
         self, model: str, history: History, growth: dict[Learned, Growth], settings: ChainSettings
@@ -97,7 +98,7 @@ class Predictor:
 
         self._memory, self._cores, self._wall = chain("memory"), chain("cores"), chain("wall")
         self._gpu_mem = chain("gpu_mem")
-        # Growth models know families, and neither all of a user's jobs nor all with a limit are one.
+        # Growth models know families; all jobs of a user, or all with one limit, are no family.
         self._wide_wall = demand_chain("wall", None, 0.0, settings.min_evidence, settings.most_failures)
         self._gpus: Estimator = gpu_chain(settings.enough_metered)
 
@@ -122,7 +123,7 @@ class Predictor:
         )
 
     def fewest_cpus(self, sight: Sight, cores: Estimate | None) -> float | None:
-        """Return what a job may get of the CPUs it needs, a task, where the site bears that jobs run longer."""
+        """Return how few CPUs per task a job may get if the site accepts that jobs run longer; None if it may not."""
         bears, limit_s = self.settings.most_slowdown, sight.request.wall_s
         if cores is None or not bears or not limit_s:
             return None
@@ -132,12 +133,12 @@ class Predictor:
         in_time = cpus_in_time(cores.upper, wall.upper, limit_s)
         jobs = sight.evidence.jobs
         fewest = fewest_cpus(jobs, cores.upper, bears, in_time)
-        # A job that cannot go on with fewer is not slowed by them.
+        # With fewer CPUs than this a job is not slowed: it cannot go on at all.
         cannot = max(enough_to_go_on(jobs), shared_out(sight.evidence, "cores"))
         return max(fewest, unslowed_cpus(sight.evidence, fewest, bears), cannot)
 
     def sees_limit(self, request: JobRequest) -> bool:
-        """Whether what is predicted of a job may depend on its time limit."""
+        """Return whether the prediction for a job may depend on its time limit."""
         if self.settings.most_slowdown:
             return True
         evidence = self._history.evidence(request, self.settings.min_evidence)
@@ -147,14 +148,15 @@ class Predictor:
         return any(past is not None and is_asked_about(past) for past in uses)
 
     def wall_time(self, request: JobRequest) -> Estimate | None:
-        """Return how many seconds the job will run; None without enough evidence. No submission waits for it."""
+        """Return how many seconds the job will run; None without enough evidence. No submission waits for this."""
         sight = self.sight(request)
         return None if sight is None else self._wall(sight)
 
     def wide_wall_time(self, request: JobRequest) -> tuple[Estimate, str] | None:
-        """Return how many seconds a job runs of which nothing is known, and whose jobs say so; None where none do.
+        """Return how many seconds a job will run whose family is not known, and whose jobs say so; None if none do.
 
-        By its user's last jobs, else by all that had its limit: enough to plan by, too little to grant by.
+        It goes by the last jobs of its user, else by all jobs that had its limit: enough to plan by, too little to
+        grant by.
         """
         evidence = self._history.wide_evidence(request, self.settings.min_evidence)
         if evidence is None:
@@ -165,24 +167,24 @@ class Predictor:
     def gpu_mem_mib(self, request: JobRequest) -> Estimate | None:
         """Return the MiB that the job will use of any one GPU; None without enough evidence.
 
-        Slurm knows no request for it: it decides no grant, and no submission waits for it.
+        Slurm has no request for it, so it decides no grant, and no submission waits for it.
         """
         sight = self.sight(request)
         return None if sight is None else self._gpu_mem(sight)
 
     def join(self, request: JobRequest, job: PastJob, *, corrects: bool = False) -> bool:
-        """Let a job that has ended since count too, once; whoever predicts must not do so at the same time.
+        """Count a job that has ended since, once; return whether it was new. Do not predict at the same time.
 
-        One that `corrects` what was told of the same run before takes its place.
+        A job that `corrects` what was reported of the same run before replaces it.
         """
         return self._history.join(request, job, corrects=corrects)
 
     def discard(self, families: int) -> bool:
-        """Forget so many families of the history; return whether there are more. For one that predicts no more."""
+        """Forget this many families of the history; return whether there are more. For a predictor out of use."""
         return self._history.discard(families)
 
     def forget_estimates(self, request: JobRequest) -> None:
-        """Let the next estimates of such a job's family be worked out anew: the same ones, unless a job joins."""
+        """Forget the estimates computed for such a job's family: the next are the same, unless a job joins."""
         evidence = self._history.evidence(request, self.settings.min_evidence)
         if evidence is not None:
             evidence.worked_out.clear()
@@ -192,6 +194,6 @@ class Predictor:
         return self._history.joined(families)
 
     def sight(self, request: JobRequest) -> Sight | None:
-        """Return what the chains see of a request; None where no finished job like it is known."""
+        """Return what the chains see of a request; None if no finished job like it is known."""
         evidence = self._history.evidence(request, self.settings.min_evidence)
         return None if evidence is None else Sight(request, evidence, self._history.user_habit(request))

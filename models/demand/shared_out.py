@@ -1,8 +1,8 @@
-"""How much of a job its steps shared out among them: with less, a step is refused, or waits for the others. Pure.
+"""How much of a job its steps held at one time: with less, a step is refused, or waits for the others. Pure.
 
-What a job used does not tell it: eight steps that each asked for a CPU hold eight, however idle they are. Scripts that
-start steps are read when they are submitted (slurm_plugin/policy/script_floors.py); those that another file, a program
-or a workflow engine starts inside the job are known by what accounting told of jobs like it
+What a job used does not show this: eight steps that each asked for a CPU hold eight, however idle they are. Scripts
+that start steps are read at submission (slurm_plugin/policy/script_floors.py). Steps that another file, a program or
+a workflow engine starts inside the job are known only from the accounting of similar jobs
 (docs/decisions/0076-what-steps-asked-for.md).
 """
 
@@ -13,10 +13,10 @@ from models.past.jobs import Learned
 
 
 def shared_out(evidence: Evidence, dimension: Learned) -> float:
-    """Return the most CPUs a task, or MiB, that steps of one job held at one time, of what they asked for; 0 for none.
+    """Return the most that steps of one job asked for and held at one time, in CPUs per task or MiB; 0 if none did.
 
-    Those count too that are remembered beside the recent jobs: where all of those were cut to what a single step asks
-    for, it has all of its job, and no longer shows that it asked.
+    Jobs that are remembered in addition to the recent ones count too. If all recent jobs were cut to what a single
+    step asks for, that step has all of its job, and the job no longer shows that the step asked.
     """
     if dimension == "cores":
         return max([job.step_cpus / job.num_tasks for job in evidence.compared if job.step_cpus], default=0.0)

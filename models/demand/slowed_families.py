@@ -1,4 +1,4 @@
-"""Which families less of what slows, of all that a history knows: for reports of what jobs could ask for. Pure."""
+"""Which families of a history are slowed by less than they ask for: for reports of what jobs could ask for. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from models.past.evidence import Evidence
 from models.past.families import Family, family_name
 from models.past.jobs import PastJob, had_less
 
-# A family, its recent jobs, and those remembered beside them.
+# A family, its recent jobs, and the older ones that are remembered to compare them with.
 Known = tuple[Family, Sequence[PastJob], Sequence[PastJob]]
 
 
 def slowed_families(families: Iterable[Known], most_slowdown: float) -> dict[tuple[str, str], Slowed]:
-    """Return by user, and by family as reports name it, what slows jobs by more than a share."""
+    """Return what slows jobs by more than `most_slowdown`, by user and by the family's name in reports."""
     found: dict[tuple[str, str], Slowed] = {}
     for family, jobs, beside in families:
-        # All of a user, or of a limit, are no family.
+        # All jobs of a user, or all with one limit, are no family.
         if len(family) < 3 or not any(map(had_less, (*jobs, *beside))):
             continue
         _, user, name, *script = family
@@ -33,7 +33,7 @@ def slowed_families(families: Iterable[Known], most_slowdown: float) -> dict[tup
 
 
 def slowed_jobs(evidence: Evidence, tasks: int, most_slowdown: float) -> Slowed:
-    """Return what slows jobs of so many tasks: twice as many CPUs as do, but none that nobody asked for."""
+    """Return what jobs of this many tasks need not to be slowed: twice the CPUs that slow, at most what was asked."""
     asked = max(job.asked_cpus or 0 for job in evidence.compared)
     return Slowed(
         cores=min(round(2 * slowing_in(evidence, most_slowdown) * tasks), asked),

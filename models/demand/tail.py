@@ -1,26 +1,28 @@
 """How far above all that a family ever needed its next job may go. Pure.
 
-Two bounds, of which the lower counts, and a least one, all on the logarithm of next need over the highest so far:
+There are two upper bounds, of which the lower counts, and a least one. All are on the logarithm of next need over the
+highest so far:
 
     streak   room · min(exp(-streak / STREAK_SCALE), MOST_OF_ROOM): the longer no job has surprised, the further below
              its request a family may go. The jobs of a burst that end first are its small ones; they surprise one
-             after the other. Even so a fifth of the room is hardly ever needed by those that come next.
-             Of a family at rest that a later run surprised, runs count (PastUse.quiet).
+             after the other. Even so, the jobs that come next hardly ever need the last fifth of the room.
+             In a family at rest that a later run surprised, runs count and not jobs (PastUse.quiet).
     spread   s · √(df · (risk^(-2/df) - 1)): a Student-like tail, df = PRIOR_JOBS + jobs - 1. s² is the mean square by
-             which jobs exceed the family's median, both ways from above, with PRIOR_JOBS pretended jobs that spread by
-             PRIOR_SPREAD. Only upwards: small outliers say nothing about the top. It begins at the highest, while
-             slow jobs may still be missing; of a family at rest (PastUse.whole) at the median, as for a sample. Of many
-             jobs the highest themselves tell more, and it is no more than a Pareto tail above them (Hill 1975): the
-             next of n + 1 alike is the highest once in as many, by the mean excess e of the highest quarter above the
-             one below, e · ln(1 / ((n + 1) · risk)).
+             which jobs exceed the family's median, counted twice, as if the lower side were alike, with PRIOR_JOBS
+             imaginary jobs that spread by PRIOR_SPREAD. Only upwards: small outliers say nothing about the top. The
+             tail begins at the highest while slow jobs may still be missing; in a family at rest (PastUse.whole) it
+             begins at the median, as for a sample. If there are many jobs, the highest say more themselves: the
+             bound is then no more than a Pareto tail above them (Hill 1975). Of n + 1 similar jobs the next is the
+             highest once in n + 1 times. With e, the mean excess of the highest quarter above the one below, the
+             Pareto tail is e · ln(1 / ((n + 1) · risk)).
 
-What comes to a family at rest is a new run, often of another input, and the jobs of one run tell little of that. So, as
-far as no growth model says less, its memory is left no less than
+The next jobs of a family at rest are a new run, often of another input, and the jobs of one run say little of that.
+So, unless a growth model says less, its memory is left no less than
 
     next run min(NEXT_RUN_LOG, NEXT_RUN_ROOM · room) ÷ runs without a surprise (PastUse.calm)
 
-Once a job of the new run has ended, the family is at rest no more. As long as none needed more than all before it, that
-makes nobody less sure: what was left before that run (PastUse.before) is enough.
+Once a job of the new run has ended, the family is no longer at rest. As long as no job needed more than all before
+it, nothing has become less certain: what was left before that run (PastUse.before) is enough.
 
 The constants were chosen on public traces of workflows (docs/decisions/0022); 30 % more or less of any one changes
 little there.
@@ -34,22 +36,23 @@ from models.past.evidence import PastUse
 
 STREAK_SCALE, MOST_OF_ROOM = 10.0, 0.8
 PRIOR_JOBS, PRIOR_SPREAD = 2.0, 0.03
-# Of the failures that a site bears, the rule plans for this share: it errs now and then.
+# The share of the failures accepted by the site that the rule plans for, since it errs now and then.
 PLANNED_SHARE = 0.2
 LEAST_RISK, MOST_RISK = 1e-9, 0.5
-# Where nothing was asked no room bounds the rise, and one job alone at a tiny risk has no bound that can be written.
+# If nothing was asked, no room bounds the rise, and the bound of a single job at a tiny risk is too large for a
+# float.
 MOST_RISE_LOG = 20.0
-# The next run of a family may need a fifth more (e^0.2) than the only one that is known. No more than a quarter of the
-# room is left for that.
+# The next run of a family may need a fifth more (e^0.2) than the only one that is known. No more than a quarter of
+# the room is left for that.
 NEXT_RUN_LOG, NEXT_RUN_ROOM = 0.2, 0.25
 
 
 def risk_of(weight: float, room: float, most_failures: float) -> float:
-    """Return the share of a family's jobs that may fail, where `most_failures` may of all jobs.
+    """Return the share of a family's jobs that may fail, if `most_failures` of all jobs may.
 
-    Risk goes where it buys most: to jobs that hold much (`weight`, in mean jobs of the site), and less to those whose
-    request lies far above the family's highest (`room`, the logarithm of request over highest), since a generous grant
-    still saves most of it.
+    Risk goes where it saves most: more to jobs that hold much (`weight`, in mean jobs of the site), and less to jobs
+    whose request lies far above the family's highest (`room`, the logarithm of request over highest), since even a
+    generous grant saves most of such a request.
     """
     risk = most_failures * PLANNED_SHARE * weight * math.exp(-max(room, 0.0))
     return min(max(risk, LEAST_RISK), MOST_RISK)
@@ -61,7 +64,7 @@ def rise_log(past: PastUse, room: float, risk: float) -> float:
 
 
 def told_by(past: PastUse, room: float, risk: float) -> PastUse:
-    """Return whose bounds count: all that is known of a family, or what was before the run that is under way."""
+    """Return the past whose bounds count: all that is known of a family, or what preceded the run that is under way."""
     if past.before is None:
         return past
     return min(past, past.before, key=lambda one: _rise_log(one, room, risk))
@@ -73,12 +76,12 @@ def _rise_log(past: PastUse, room: float, risk: float) -> float:
 
 
 def streak_bound(streak: int, room: float) -> float:
-    """Return the part of the room that the family's surprises still ask for."""
+    """Return the part of the room that the family's surprises still ask for, as a logarithm."""
     return max(room, 0.0) * min(math.exp(-streak / STREAK_SCALE), MOST_OF_ROOM)
 
 
 def spread_bound(past: PastUse, risk: float) -> float:
-    """Return the upper tail of the family's spread at a risk, above its highest."""
+    """Return how far the tail of the family's spread goes above its highest at a risk, as a logarithm."""
     freedom = PRIOR_JOBS + past.count - 1
     variance = (PRIOR_JOBS * PRIOR_SPREAD**2 + 2 * past.above_median) / freedom
     tail = math.sqrt(variance * freedom * (risk ** (-2 / freedom) - 1))
@@ -92,7 +95,7 @@ def spread_bound(past: PastUse, risk: float) -> float:
 
 
 def next_run_bound(past: PastUse, room: float) -> float:
-    """Return what a new run of a family at rest may need above its highest; 0 of others."""
+    """Return the logarithm by which a new run of a family at rest may exceed its highest; 0 for other families."""
     if not past.whole or not past.calm:
         return 0.0
     return min(NEXT_RUN_LOG, NEXT_RUN_ROOM * max(room, 0.0)) / past.calm

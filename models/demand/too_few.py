@@ -1,8 +1,8 @@
 """How many CPUs, or GPUs, were too few for some job of a family, by how it ended. Pure.
 
-What a job used does not tell it: who cannot go on with fewer uses less than he was left. It is told by jobs that we cut
-and that came to no end of their own, where the same jobs, or others of the family, came to theirs with all that they
-asked for (docs/decisions/0068, 0075).
+What a job used does not show this: a job that cannot go on with fewer uses less than it was left. The evidence is
+jobs that we cut and that did not end by themselves, if the same jobs, or others of the family, did so with all that
+they asked for (docs/decisions/0068, 0075).
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable, Iterable, Sequence
 from models.past.jobs import PastJob
 from models.past.kills import KILLED_BUMP, SPARED_A_KILL
 
-# A core is busy if it is for this share of the time, in the middle job of a family.
+# A core counts as busy from this share of the time on: of a family, in its median job.
 BUSY_SHARE = 0.9
-# So many jobs with all their CPUs must have come to their end in time, for one that did not to tell anything.
+# This many jobs with all their CPUs must have ended in time before one that did not says anything.
 LEAST_WHOLE = 3
 
 
 def too_few(jobs: Sequence[PastJob]) -> float:
-    """Return the CPUs a task that were too few for some job, and some more; 0 where none were."""
+    """Return a bound above the CPUs per task that were too few for some job; 0 if none were."""
     return max(_too_few_in_time(jobs), enough_to_go_on(jobs))
 
 
 def _too_few_in_time(jobs: Iterable[PastJob]) -> float:
-    """Return the fewer CPUs that some job kept all busy and ran out of time with, and some more (KILLED_BUMP).
+    """Return KILLED_BUMP times the most CPUs per task that a cut job kept all busy until it ran out of time; else 0.
 
-    Nobody knows how many it needed. Where jobs with all their CPUs run out of time too, their family runs until its
-    limit anyway.
+    Nobody knows how many it needed. If jobs with all their CPUs run out of time too, their family runs until its
+    limit anyway, and the answer is 0.
     """
     late = [job for job in jobs if job.wall_at_least]
     if not all(map(was_filled, late)):
@@ -37,11 +37,11 @@ def _too_few_in_time(jobs: Iterable[PastJob]) -> float:
 
 
 def enough_to_go_on(jobs: Sequence[PastJob]) -> float:
-    """Return the CPUs a task that jobs asked for which fewer stopped: they failed, or waited until their time was over.
+    """Return the CPUs per task that jobs had asked for and without which they failed, or waited until their limit.
 
-    Either one of them ran again with all, and came to its end in time with no more memory than before; or it was idle
-    until its limit, and jobs with all their CPUs come to their end in time. Not where ten times as many ended well with
-    no more than those had (SPARED_A_KILL).
+    Either such a job ran again with all of them and ended in time, with no more memory than it had before; or it was
+    idle until its limit, while jobs with all their CPUs end in time. It is 0 if there is none, or if ten times as
+    many jobs ended well with no more CPUs than those had (SPARED_A_KILL).
     """
     fewer = [job for job in jobs if _had_fewer_cpus(job)]
     stopped = [job for job in fewer if _was_stopped(job)]
@@ -62,10 +62,11 @@ def enough_to_go_on(jobs: Sequence[PastJob]) -> float:
 
 
 def gpus_to_go_on(jobs: Sequence[PastJob]) -> int:
-    """Return the GPUs that jobs asked for which fewer stopped: they failed, or waited until their time was over.
+    """Return the GPUs that jobs had asked for and without which they failed, or waited until their limit.
 
-    One of them ran again with all, and came to its end in time with no more memory than before. Where it had fewer CPUs
-    as well, GPUs count first. Not where ten times as many ended well with no more (SPARED_A_KILL).
+    Such a job ran again with all of them and ended in time, with no more memory than it had before. If it had fewer
+    CPUs too, the GPUs are taken to be the reason. It is 0 if there is none, or if ten times as many jobs ended well
+    with no more GPUs than those had (SPARED_A_KILL).
     """
     fewer = [job for job in jobs if _had_fewer_gpus(job)]
     again = _by_number(
@@ -82,7 +83,7 @@ def gpus_to_go_on(jobs: Sequence[PastJob]) -> int:
 
 
 def was_filled(job: PastJob) -> bool:
-    """Whether a job that was cut kept nearly all CPUs that it was left busy."""
+    """Return whether a job that was cut kept busy nearly all the CPUs that it was left."""
     given = job.given_cpus or 0
     return _had_fewer_cpus(job) and (job.cores_per_task or 0.0) * job.num_tasks >= BUSY_SHARE * given
 
@@ -90,7 +91,7 @@ def was_filled(job: PastJob) -> bool:
 def _are_spared(
     fewer: Iterable[PastJob], wanting: Sequence[PastJob], given: Callable[[PastJob], float]
 ) -> bool:
-    """Whether ten times as many as those that wanted more ended well with no more than these were given."""
+    """Return whether SPARED_A_KILL times as many jobs as in `wanting` ended well with no more than those had."""
     most = max(map(given, wanting), default=0.0)
     spared = sum(_ended_well(job) and given(job) <= most for job in fewer)
     return spared >= SPARED_A_KILL * len(wanting)
@@ -105,7 +106,7 @@ def _had_fewer_gpus(job: PastJob) -> bool:
 
 
 def _may_lack_gpus(job: PastJob) -> bool:
-    """Whether it had fewer GPUs, or as many as nobody knows: not every site accounts for them."""
+    """Return whether a job had fewer GPUs, or an unknown number: not every site accounts for them."""
     return (job.given_gpus or 0) < (job.asked_gpus or 0)
 
 
@@ -122,12 +123,12 @@ def _ended_well(job: PastJob) -> bool:
 
 
 def _was_stopped(job: PastJob) -> bool:
-    """Whether a job ended by no end of its own, for want of neither memory nor of more CPUs to keep busy."""
+    """Return whether a job did not end by itself, though it lacked neither memory nor more CPUs to keep busy."""
     if job.wall_at_least:
         return not was_filled(job)
     return not job.complete and not job.mem_at_least
 
 
 def _lacked_memory(job: PastJob, again: PastJob) -> bool:
-    """Whether it may have wanted memory that was cut as well, by what it used when it ran again."""
+    """Return whether a job may have lacked memory that was cut too, by what it used when it ran again."""
     return (again.mem_mib or 0.0) > (job.given_mem_mib or math.inf)
