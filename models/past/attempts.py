@@ -1,6 +1,6 @@
-"""A finished attempt, as accounting tells of it, as a past job and the request that it was. Pure.
+"""A finished attempt from accounting, as a past job and as the request that it was. Pure.
 
-`columns.py` says the same of millions at once; tests hold the two together.
+`columns.py` does the same for millions at once; tests keep the two alike.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.past.jobs import PastJob
 
-# What ran to an end that shows its whole need.
+# The outcomes that show a job's whole need.
 COMPLETE = ("completed", "timeout")
 
 
@@ -35,16 +35,16 @@ def request_of(attempt: Attempt) -> JobRequest:
 
 
 def is_counted_in_part(memory_quality: str, outcome: str, nodes: int) -> bool:
-    """Whether memory is a lower bound because Slurm saw only one of several nodes: nobody was killed for it.
+    """Return whether memory is a lower bound because Slurm saw only one of several nodes, and not because of a kill.
 
-    Such a bound may be any part of the need (`loses_tasks` in accounting/labels/quality.py); what was too little for a
-    job that was killed is near it.
+    Such a bound may be any part of the need (`loses_tasks` in accounting/labels/quality.py). The bound that a kill
+    shows is near the need.
     """
     return memory_quality == "censored" and outcome in COMPLETE and nodes > 1
 
 
 def past_job(attempt: Attempt) -> PastJob:
-    """Return an attempt as a past job. One that was cut short shows a lower bound, not its need."""
+    """Return an attempt as a past job. An attempt that was cut short shows a lower bound, not its need."""
     use = attempt.use
     in_part = is_counted_in_part(use.memory_quality, use.outcome, attempt.row.nodes)
     return PastJob(
@@ -55,7 +55,7 @@ def past_job(attempt: Attempt) -> PastJob:
         asked_gpus=attempt.asked_gpus,
         complete=use.outcome in COMPLETE,
         mem_mib=_finite(use.peak_mem_mib),
-        # What was looked at once may have been looked at before it had grown.
+        # Memory that was sampled once may have been sampled before it had grown.
         mem_short=use.memory_quality == "short" or in_part,
         mem_at_least=use.memory_quality == "censored" and not in_part,
         cores_per_task=_finite(use.cores_per_task),
@@ -77,5 +77,5 @@ def past_job(attempt: Attempt) -> PastJob:
 
 
 def _finite(amount: float | None) -> float | None:
-    """Return a figure that is none (not a number, or without end) as not known."""
+    """Return a figure; None if it is not a number, or infinite."""
     return amount if amount is not None and math.isfinite(amount) else None

@@ -1,8 +1,8 @@
-"""Which jobs are remembered beside a family's recent ones, for those that were cut to be compared with. Pure.
+"""Which jobs are remembered beside a family's recent ones, to compare jobs that were cut with. Pure.
 
-All of an array are given alike, and of a large one they push out whoever was given otherwise: those that had all, by
-which one sees that a cut slows, and once more is given, those that it slowed. So the last few of each kind are kept, by
-what they had. Nothing is sized by them, and many recent ones outweigh them.
+All jobs of an array are given the same, and a large array displaces all recent jobs that were given something else:
+those that had all they asked for, which show that a cut slows; and, once more is given, those that were slowed. So
+the last few of each kind are kept, by what they had. No job is sized by them, and many recent ones outweigh them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from collections.abc import Iterable, Iterator
 
 from models.past.jobs import PastJob, was_cut
 
-# Of each kind so many are remembered.
+# This many of each kind are remembered.
 BESIDE = 10
-# A program may change: who had less tells for so long of those that came after him. It is tried again then.
+# A program may change: a job that had less counts for only this long beside later ones. Then the cut is tried again.
 TELLS_S = 30 * 86_400
 HAD_ALL = 0
 
 
 def kind_of(job: PastJob) -> int | None:
-    """Return with whom a job is alike in what it had; None where it is not known what it kept busy to its end.
+    """Return the kind of a job, by what it had; None if it is not known what it kept busy to its end.
 
-    Twice up to which power of two of CPUs a task it was cut, 0 where it was not; and 1 more where its memory was.
+    The kind is twice the bit length of the CPUs per task (rounded up) that the job was cut to, 0 if it was not cut;
+    plus 1 if its memory was cut.
     """
     if not job.complete or job.cores_per_task is None or not job.given_cpus:
         return None
@@ -31,15 +32,15 @@ def kind_of(job: PastJob) -> int | None:
 
 
 def by_end(job: PastJob) -> tuple[int, int, int]:
-    """Return what puts jobs in the order of their ends, and tells each run from all others.
+    """Return a key that orders jobs by their ends, and tells each run from all others.
 
-    Slurm can show that a job which was queued again ran to its end in the second in which its run before ended.
+    Slurm can show that a requeued job ran to its end in the same second in which its previous run ended.
     """
     return job.end_s, job.job_id, job.end_s - job.wall_s
 
 
 class Beside:
-    """The last jobs of each kind that a family's recent ones have pushed out."""
+    """The last jobs of each kind that newer jobs have displaced from a family's recent ones."""
 
     def __init__(self) -> None:
         self._kinds: dict[int, deque[PastJob]] = {}
@@ -51,7 +52,7 @@ class Beside:
             self._kinds.setdefault(kind, deque(maxlen=BESIDE)).append(job)
 
     def correct(self, job: PastJob) -> bool:
-        """Put a job in the place of what was remembered of the same run; False where that is nothing else."""
+        """Replace what was remembered of the same run; return False if nothing was, or if it is the same."""
         known = next((one for one in self if by_end(one) == by_end(job)), None)
         if known is None or known == job:
             return False
@@ -62,10 +63,10 @@ class Beside:
         return True
 
     def __iter__(self) -> Iterator[PastJob]:
-        """Yield them, the oldest first."""
+        """Yield the jobs, the oldest first."""
         return iter(sorted((job for jobs in self._kinds.values() for job in jobs), key=by_end))
 
 
 def still_told(beside: Iterable[PastJob], now_s: int) -> tuple[PastJob, ...]:
-    """Return those that still tell of jobs that end now (unix seconds)."""
+    """Return the jobs that still count beside jobs that end now (unix seconds)."""
     return tuple(job for job in beside if job.end_s > now_s - TELLS_S or kind_of(job) == HAD_ALL)

@@ -1,7 +1,6 @@
 """Past attempts in columns: all that training and judging need of them, without a Python object for each. Pure.
 
-`attempts.py` and `history.py` say the same job by job, and are what a service looks things up in; tests hold the two
-together.
+`attempts.py` and `history.py` do the same job by job, for lookups by a service; tests keep the two alike.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from models.past.texts import Texts, texts_of
 
 Flags = NDArray[np.bool_]
 
-# What is read of a table of attempts (accounting/frames.py).
+# The columns that are read from a table of attempts (accounting/frames.py).
 COLUMNS = (
     "cluster", "job_id", "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus",
     "limit_s", "user", "account", "partition", "qos", "job_name", "script_signature", "outcome", "peak_mem_mib",
@@ -37,7 +36,7 @@ KINDS = ("families", "cohorts", "limits")
 
 @dataclass(frozen=True)
 class Kind:
-    """One way to group jobs: the group of each, by its place in `names`; -1 where it is in none."""
+    """One way to group jobs: the group of each, by its place in `names`; -1 if it is in none."""
 
     codes: Ints
     names: Sequence[Family]
@@ -51,8 +50,8 @@ class Kind:
 class PastColumns:
     """Attempts in columns, one row each, as `PastJob` and `JobRequest` have them; NaN = not known or not asked.
 
-    `families` are the kinds of family, the narrowest first, `cohorts` those of families.py, `limits` groups by
-    limit. A text that is not known is ''.
+    `families` are the kinds of family, the narrowest first; `cohorts` are the groups of `cohort_key` (families.py),
+    and `limits` groups by limit. A text that is not known is ''.
     """
 
     cluster: Texts
@@ -94,11 +93,11 @@ class PastColumns:
     limits: tuple[Kind, ...]
 
     def __len__(self) -> int:
-        """How many attempts there are."""
+        """Return the number of attempts."""
         return len(self.submit_s)
 
     def part(self, rows: Flags) -> PastColumns:
-        """Return some of the attempts; what places are in stays as it is."""
+        """Return some of the attempts; the lists of names and words that codes refer to stay as they are."""
         columns = {one.name: getattr(self, one.name) for one in fields(self)}
         some: dict[str, Any] = {
             name: column[rows] for name, column in columns.items() if isinstance(column, np.ndarray)
@@ -109,16 +108,16 @@ class PastColumns:
 
     @property
     def cpus_per_task(self) -> Floats:
-        """CPUs asked for a task, at least 1; NaN where it did not ask."""
+        """CPUs per task that were asked for, at least 1; NaN if the job did not ask."""
         return np.maximum(self.asked_cpus // self.num_tasks, 1)
 
     @property
     def cpus(self) -> Floats:
-        """CPUs asked for in all; a task that asks for none gets one."""
+        """CPUs that were asked for in all; a task that asks for none counts as one."""
         return np.nan_to_num(self.cpus_per_task, nan=1.0) * self.num_tasks
 
     def asked(self, dimension: Learned) -> Floats:
-        """Return what each asked of a dimension, in the unit of `use`, at least 1; NaN where it did not ask."""
+        """Return what each asked of a dimension, in the unit of `use`, at least 1; NaN if it did not ask."""
         columns: dict[Learned, Floats] = {
             "memory": self.asked_mem_mib,
             "cores": self.cpus_per_task,
@@ -138,13 +137,13 @@ class PastColumns:
         return columns[dimension]
 
     def shows_need(self, dimension: Learned) -> Flags:
-        """Whether what each used is its need (`shows_need` in jobs.py)."""
+        """Return whether what each used is its need (`shows_need` in jobs.py)."""
         short = {"memory": self.mem_short, "gpu_mem": self.gpu_short}.get(dimension)
         return self.complete if short is None else self.complete & ~short
 
     @property
     def kinds(self) -> Ints:
-        """With whom each is alike in what it had (`kind_of` in beside.py); -1 where that is not known."""
+        """The kind of each by what it had (`kind_of` in beside.py); -1 if not known."""
         fewer_cpus = self.given_cpus < self.asked_cpus
         less_memory = np.where(
             np.isnan(self.asked_mem_mib), fewer_cpus, self.given_mem_mib < self.asked_mem_mib
@@ -154,7 +153,7 @@ class PastColumns:
         return np.where(told, 2 * fewer_cpus * bits + less_memory, -1)
 
     def metered_by(self, rows: Ints | slice = slice(None)) -> tuple[str, ...]:
-        """Return who metered the GPUs of some attempts, or of all."""
+        """Return which meters measured the GPUs of some attempts, or of all."""
         codes, words = self.gpu_source.codes[rows], self.gpu_source.words
         return tuple(sorted({words[code] for code in np.unique(codes)} - {""}))
 
@@ -165,11 +164,11 @@ class PastColumns:
 
 
 def columns_of(table: pa.Table) -> PastColumns:
-    """Return the rows of a table of attempts, of which COLUMNS are read."""
+    """Read COLUMNS from a table of attempts."""
     outcome, quality = texts_of(table["outcome"]), texts_of(table["memory_quality"])
     user, job_name, script = (texts_of(table[name]) for name in ("user", "job_name", "script_signature"))
     start_s = ints(table["start_s"])
-    # As is_counted_in_part says of one.
+    # As `is_counted_in_part` (attempts.py) says of one attempt.
     in_part = quality.is_any(("censored",)) & outcome.is_any(COMPLETE) & (ints(table["nodes"]) > 1)
     return PastColumns(
         cluster=texts_of(table["cluster"]),
@@ -218,7 +217,7 @@ def _limits(limit_s: Floats) -> Kind:
 
 
 def _finite(column: pa.ChunkedArray) -> Floats:
-    """Return figures; one that is none (without end) is not known."""
+    """Return figures; an infinite one is not known (NaN)."""
     found = floats(column)
     return np.where(np.isfinite(found), found, np.nan)
 

@@ -1,6 +1,6 @@
-"""What the comparable past jobs of a family say. Pure: no clock, no database.
+"""What the comparable past jobs of a family show. Pure: no clock, no database.
 
-It is worked out once for all requests that the same jobs stand for: a submission waits for it.
+It is computed once for all requests to which the same jobs are comparable, since a submission waits for it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from models.past.families import Family, describe_family
 from models.past.jobs import Learned, PastJob, held_by, shows_need, use_of
 from models.past.kills import KILLED_BUMP, Kills, told_by_kills
 
-# A past job tells about one with up to this many times its input, where that is known of both; measured
+# A past job tells about a request with up to this many times its input, if both inputs are known; measured
 # (docs/decisions/0028).
 COMPARABLE_INPUT = 4.0
-# A job that needs two per cent more than all before it is no surprise.
+# A job that needs up to two per cent more than all before it is no surprise.
 SURPRISE_LOG = 0.02
 # A family is at rest once all its jobs began this many of its longest runs ago: whatever came with them has ended.
-# Before that those are known first that are soon over, which are a burst's small ones.
+# Before that, the jobs that are known first are those that end soon: a burst's small ones.
 REST_RUNS = 3
-# Of a family at rest so many jobs are enough to go by their median, and so many by how far apart the highest are, which
-# are this share of them.
+# In a family at rest, WHOLE_JOBS are enough to go by their median, and TOP_JOBS to go by how far apart the highest
+# are, which are this share of them.
 WHOLE_JOBS, TOP_JOBS = 8, 20
 TOP_SHARE = 0.25
-# More than this is not remembered of the same jobs at a time.
+# No more results than this are cached for the same jobs at a time.
 MOST_WORKED_OUT = 64
 
 Result = TypeVar("Result")
@@ -37,18 +37,23 @@ Result = TypeVar("Result")
 class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     """What past jobs needed of one dimension, in its unit and as logarithms, the oldest first.
 
-    `needed` is what each needed at least: its use, or more where it was killed for memory; `likely` the middle one of
-    them, and `highest` the most. `complete` counts the jobs that show their whole need, or that they needed more.
-    `streak` counts the jobs since the last that surprised by needing more than all before it, that one included, or
-    more than is asked for. `above_median` is the sum of squares by which logarithms exceed their median. `held` is the
-    mean of what was asked for, times seconds. `whole` says that they are all that came, the slow ones too, and enough
-    of them to go by their median: at rest, none of them beyond the request, and not of cores. `runs`, of a family at
-    rest, counts the runs since the last that needed more than all before it, that one included; None where there is but
-    one, or the first needed most. `calm` counts them then too, but of memory alone; 0 of a family that is not at rest.
-    `top_excess` is the mean by which the logarithms of the highest (TOP_SHARE) exceed the one below them, where all are
-    `whole` and enough; else None. `before` is what was needed before the run that is under way, where that is `whole`
-    and nothing since needed more; None of a family at rest. `kills` says why those that were killed let nothing be said
-    of memory, '' where they do.
+    - `needed`: what each needed at least: its use, or more if it was killed for memory. `likely` is the middle one of
+      them, `highest` the most.
+    - `complete`: how many jobs show their whole need, or that they needed more.
+    - `streak`: how many jobs there are since the last surprise, that one included. A surprise needed more than all
+      before it, or more than is asked for.
+    - `above_median`: the sum of squares by which logarithms exceed their median.
+    - `held`: the mean of what was asked for, times seconds.
+    - `whole`: these are all jobs that came, the slow ones too, and enough of them to go by their median: at rest,
+      none of them beyond the request, and not of cores.
+    - `runs`: in a family at rest, how many runs there are since the last that needed more than all before it, that
+      one included; None if there is only one, or if the first needed most.
+    - `calm`: the same count, also in those two cases, but for memory alone; 0 in a family that is not at rest.
+    - `top_excess`: the mean by which the logarithms of the highest (TOP_SHARE) exceed the one below them, if the jobs
+      are `whole` and enough; else None.
+    - `before`: what was needed before the run that is under way, if that is `whole` and nothing since needed more;
+      None in a family at rest.
+    - `kills`: why jobs that were killed let nothing be said of memory; '' if it can be said.
     """
 
     needed: tuple[float, ...]
@@ -72,23 +77,23 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def quiet(self) -> int:
-        """How much there has been without a surprise: jobs, but of what is to run anew where runs surprise, runs."""
+        """How many jobs came without a surprise; or how many runs, if a later run surprised a family at rest."""
         return self.streak if self.runs is None else min(self.streak, self.runs)
 
     @property
     def count(self) -> int:
-        """How many jobs it is known of."""
+        """How many jobs show this dimension."""
         return len(self.needed)
 
 
 def past_use(
     jobs: Iterable[PastJob], dimension: Learned, asked_mib: float | None = None, *, at_rest: bool = False
 ) -> PastUse | None:
-    """Return what jobs needed of a dimension; None where it is known of none. `at_rest` is their family's.
+    """Return what jobs needed of a dimension; None if none shows it. `at_rest` is their family's.
 
-    A job that was cut short, or was looked at too early, counts only where it shows more than all before it. Where
-    `asked_mib` is asked for, who used more memory and was not killed tells nothing of how much may be granted: of that
-    all of the request is too little as well. But he was a surprise.
+    A job that was cut short, or was sampled too early, counts only if it shows more than all before it. A job that
+    used more memory than `asked_mib` and was not killed says nothing of how much may be granted, since the whole
+    request would be too little for it as well. But it counts as a surprise.
     """
     needed: list[float] = []
     counted: list[PastJob] = []
@@ -121,7 +126,7 @@ def past_use(
     ordered = sorted(logs)
     median = middle(ordered)
     calm, runs = runs_since_surprise(counted, logs) if at_rest else (0, 0)
-    # Of cores their median saved next to nothing and left jobs short (docs/decisions/0022).
+    # For cores, going by the median saved next to nothing and left jobs short (docs/decisions/0022).
     may_be_whole = dimension != "cores" and beyond is None
     whole = at_rest and may_be_whole and len(logs) >= WHOLE_JOBS
     before = _before_this_run(jobs, dimension, asked_mib) if may_be_whole and not at_rest else None
@@ -148,7 +153,7 @@ def past_use(
 
 
 def _before_this_run(jobs: Sequence[PastJob], dimension: Learned, asked_mib: float | None) -> PastUse | None:
-    """Return what was needed before the run that is under way; None where that is not all that came, or not enough."""
+    """Return what was needed before the run under way; None if that is not all that came, or not enough."""
     *earlier, _ = runs_of(jobs)
     places = sorted(place for run in earlier for place in run)
     if len(places) < WHOLE_JOBS:
@@ -164,7 +169,7 @@ def _top_excess(ordered: Sequence[float]) -> float:
 
 
 def rests_from_s(jobs: Sequence[PastJob]) -> float:
-    """Return from when on (unix seconds) a family is at rest whose jobs these are; never where they are too few."""
+    """Return from when on (unix seconds) the family of these jobs is at rest; infinite if they are too few."""
     if len(jobs) < WHOLE_JOBS:
         return math.inf
     began, longest = -math.inf, 0
@@ -174,10 +179,10 @@ def rests_from_s(jobs: Sequence[PastJob]) -> float:
 
 
 def runs_since_surprise(jobs: Sequence[PastJob], logs: Sequence[float]) -> tuple[int, int]:
-    """Return how many runs there are since the last that needed more than all before, that one included; and in all.
+    """Return how many runs there are since the last surprise, that one included; and how many in all.
 
-    Jobs of one are much alike, and tell of the next one together hardly more than each alone. `logs` are the logarithms
-    of their needs.
+    A surprising run needed more than all before it. The jobs of one run are much alike: together they tell hardly
+    more of the next run than each alone. `logs` are the logarithms of their needs.
     """
     most = [max(logs[place] for place in run) for run in runs_of(jobs)]
     return streak_of(most), len(most)
@@ -199,11 +204,11 @@ def runs_of(jobs: Iterable[PastJob]) -> list[list[int]]:
 
 
 class PastGpus(msgspec.Struct, frozen=True):
-    """How many GPUs metered jobs kept busy: the middle one, and the one that kept the most busy, at least one.
+    """How many GPUs metered jobs kept busy: `likely` is the middle one, `most` the most, at least one.
 
-    `shown` counts the jobs since the last that needed more than all before it, that one included, which show what they
-    needed: what was cut short, or looked at but once, may only raise `most`. It is 0 where none of them had more GPUs
-    than `most`: a job that we cut can keep no more busy than it was given.
+    `shown` counts the jobs since the last that needed more than all before it, that one included, which show what
+    they needed: a job that was cut short, or whose GPUs were sampled too little, may only raise `most`. It is 0 if
+    none of them had more GPUs than `most`: a job that we cut can keep no more busy than it was given.
     """
 
     likely: int
@@ -212,7 +217,7 @@ class PastGpus(msgspec.Struct, frozen=True):
 
 
 def past_gpus(jobs: Iterable[PastJob]) -> PastGpus | None:
-    """Return what jobs say of GPUs; None where none was metered."""
+    """Return what jobs show of GPUs; None if none was metered."""
     busy: list[int] = []
     most = shown = most_given = 0
     for job in jobs:
@@ -245,11 +250,14 @@ def middle(ordered: Sequence[float]) -> float:
 class Evidence:
     """The comparable past jobs of the family that was found for a request, the oldest first.
 
-    `site_held` is what the mean job of the site holds of each dimension, times seconds; `input_mib` the size of the
-    request's input, None where that is not known, `asked_mib` its memory, None where it does not ask. `at_rest` says
-    that no job of the family can be missing for being slow. `beside` are some before them that had all they asked for,
-    for those that were cut to be compared with: they tell nothing of what is needed. Requests that see the same of a
-    family share it (models/past/likeness.py).
+    - `site_held`: what the site's mean job holds of each dimension, times seconds.
+    - `input_mib`: the size of the request's input, None if not known.
+    - `asked_mib`: the request's memory, None if it does not ask for any.
+    - `at_rest`: no job of the family can be missing because it is slow.
+    - `beside`: some earlier jobs of each kind (beside.py), to compare jobs that were cut with jobs that were not.
+      They say nothing of what is needed.
+
+    Requests that see the same of a family share it (models/past/likeness.py).
     """
 
     def __init__(
@@ -272,17 +280,17 @@ class Evidence:
         self._site_held = site_held or {}
         self._uses: dict[Learned, PastUse | None] = {}
         self._gpus: tuple[PastGpus | None] | None = None
-        # What models/demand/ has worked out of them, for requests that it cannot tell apart.
+        # What models/demand/ has computed from the jobs, for requests that it cannot tell apart.
         self.worked_out: dict[Hashable, Any] = {}
 
     def use(self, dimension: Learned) -> PastUse | None:
-        """Return what they used of a dimension; None where it is known of none."""
+        """Return what the jobs used of a dimension; None if none shows it."""
         if dimension not in self._uses:
             self._uses[dimension] = past_use(self.jobs, dimension, self.asked_mib, at_rest=self.at_rest)
         return self._uses[dimension]
 
     def once(self, key: Hashable, work_out: Callable[[], Result]) -> Result:
-        """Return what is worked out of them, which is the same for all that ask for it by this key."""
+        """Return the cached result for `key`, which must be the same for all callers that use this key."""
         if key not in self.worked_out:
             if len(self.worked_out) >= MOST_WORKED_OUT:
                 self.worked_out.clear()
@@ -292,34 +300,34 @@ class Evidence:
 
     @property
     def compared(self) -> tuple[PastJob, ...]:
-        """They and those beside them, the oldest first."""
+        """The jobs and those beside them, the oldest first."""
         return (*self.beside, *self.jobs)
 
     @property
     def gpus(self) -> PastGpus | None:
-        """What they say of GPUs; None where none was metered."""
+        """What the jobs show of GPUs; None if none was metered."""
         if self._gpus is None:
             self._gpus = (past_gpus(self.jobs),)
         return self._gpus[0]
 
     @functools.cached_property
     def complete(self) -> int:
-        """How many of them ran to their end."""
+        """How many of the jobs ran to their end."""
         return sum(job.complete for job in self.jobs)
 
     @functools.cached_property
     def scripts(self) -> frozenset[str]:
-        """The scripts that they ran, where those are known."""
+        """The scripts that the jobs ran, if known."""
         return frozenset(job.script for job in self.jobs if job.script)
 
     @functools.cached_property
     def gpu_sources(self) -> str:
-        """The meters that tell of their GPUs, joined by `+`; '' where none does."""
+        """The meters that measured the jobs' GPUs, joined by `+`; '' if none did."""
         return "+".join(sorted({job.gpu_source for job in self.jobs if job.gpu_source}))
 
     @functools.cached_property
     def words(self) -> str:
-        """Whose jobs they are, and how their input compares where that tells them from others."""
+        """Whose jobs they are, and the size of their input if that tells them from others."""
         words = describe_family(self.family)
         inputs = [job.input_mib for job in self.jobs if job.input_mib is not None]
         if self.input_mib is None or not inputs:
@@ -330,7 +338,7 @@ class Evidence:
         return f"{words} with {_mib(least_mib)} MiB of input or more"
 
     def weight(self, dimension: Learned) -> float:
-        """Return how many times as much the family's mean job holds of a dimension as the site's; 1 if not known."""
+        """Return how much of a dimension the family's mean job holds, in mean jobs of the site; 1 if not known."""
         past, site = self.use(dimension), self._site_held.get(dimension)
         return past.held / site if past and site else 1.0
 

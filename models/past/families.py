@@ -1,8 +1,8 @@
 """Which jobs are alike. Pure: names and scripts in, keys out.
 
-A job belongs to several families, from the narrowest to the widest; a predictor takes the narrowest that has
-seen enough. Numbers in names and scripts are dropped, so that `fit-01` and `fit-02` are one family, and so is what
-machines put into names (job_names.py).
+A job belongs to several families, from the narrowest to the widest; a predictor takes the narrowest that has seen
+enough. Numbers in names and scripts are dropped, so that `fit-01` and `fit-02` are one family. Parts of names that
+machines made are dropped too (job_names.py).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from models.past.job_names import MACHINE_MADE, NAMELESS, is_by_machine, normal_
 Family = tuple[str, ...]
 
 SIGNATURE_CHARS = 12
-# Every signature is taken from the same part of a script: the hook sends its beginning, and more.
+# Every signature is computed from the same part of a script, its beginning; the hook sends that, and the end.
 SCRIPT_BYTES = 8192
-# srun calls a job by its program. Of one that runs whatever it is given the next job says nothing: a session in it
-# would be cut to what others took, and where clients do not ask, nobody sees that it is one (`srun --pty python3`).
+# srun names a job after its program. If the program runs whatever it is given, the name says nothing of the next job:
+# a session in it would be cut to what other jobs used, and where clients do not ask, nothing shows that it is a
+# session (`srun --pty python3`).
 RUNS_ANYTHING = frozenset(
     {
         *("bash", "csh", "dash", "fish", "ksh", "sh", "tcsh", "zsh"),
@@ -30,19 +31,21 @@ RUNS_ANYTHING = frozenset(
         *("apptainer", "singularity", "podman", "env", "conda", "mamba", "micromamba", "uv"),
     }
 )
-# Names that say nothing about what runs: sbatch and tools that submit give them by themselves.
+# Names that say nothing about what runs: sbatch, and tools that submit, use them by default.
 GENERIC_NAMES = RUNS_ANYTHING | {
     *("wrap", "sbatch", "interactive", "job", "run", "test", "script", "submit", "slurm"),
     MACHINE_MADE,
     NAMELESS,
-    # Of all that AiiDA, batchtools, submitit, FireWorks, Dask, RADICAL-Pilot and MATLAB run; of signac's bundles.
+    # These name all that AiiDA, batchtools, submitit, FireWorks, Dask, RADICAL-Pilot and MATLAB run, and signac's
+    # bundles.
     *("aiida-#", "job#", "submitit", "fw_job", "dask-worker", "pilot.#", "bundle"),
     *("matlab_r#a_job#", "matlab_r#b_job#", "matlab_r#a_job#.#", "matlab_r#b_job#.#"),
 }
 
 _NUMBER = re.compile(r"\d+")
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
-# What Snakemake hands to each of its jobs. Rules are Python's names, several where a job is a group of them.
+# What Snakemake passes to each of its jobs. Rules have Python identifiers as names; a job that is a group has
+# several.
 _SNAKEFILE = re.compile(r" --snakefile ('[^'\n]*'|\S+)")
 _RULES = re.compile(r" --allowed-rules((?: [A-Za-z_]\w*)+)")
 
@@ -50,8 +53,8 @@ _RULES = re.compile(r" --allowed-rules((?: [A-Za-z_]\w*)+)")
 def script_signature(script: str) -> str:
     """Return a short digest of what a batch script does, '' for an empty one.
 
-    Comments, `#SBATCH` lines, white space and numbers do not count: a changed request or input number is still
-    the same work.
+    Comments, `#SBATCH` lines, white space and numbers do not count: with a changed request or input number, it is
+    still the same work.
     """
     return _signature(without_numbers(_beginning(script)))
 
@@ -62,7 +65,7 @@ def _beginning(script: str) -> str:
     return script.encode(errors="replace")[:SCRIPT_BYTES].decode(errors="ignore")
 
 
-# The same script comes with many different numbers.
+# Cached by the text without numbers: the same script comes with many different numbers.
 @functools.lru_cache(maxsize=512)
 def _signature(script: str) -> str:
     lines = (" ".join(line.split()) for line in script.splitlines())
@@ -70,10 +73,11 @@ def _signature(script: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()[:SIGNATURE_CHARS] if body else ""
 
 
-# Both what a script does and what it fixes are asked of it, one after the other.
+# Cached because two callers need it, one after the other: the signature, and what the script's steps fix
+# (slurm_plugin/policy/script_floors.py).
 @functools.lru_cache(maxsize=16)
 def without_numbers(text: str) -> str:
-    """Return a text with 0 in place of each number; many times as fast as a pattern where all of it is ASCII."""
+    """Return a text with 0 in place of each number; for ASCII, many times as fast as a regular expression."""
     if not text.isascii():
         return _NUMBER.sub("0", text)
     zeros = text.encode().translate(_ZEROS)
@@ -83,9 +87,10 @@ def without_numbers(text: str) -> str:
 
 
 def rule_signature(script: str) -> str:
-    """Return a short digest of which of a workflow's rules a script runs; '' where no engine says that.
+    """Return a short digest of which of a workflow's rules a script runs; '' if no engine says that.
 
-    Snakemake names a job by its run's UUID, and its script names the sample too.
+    Snakemake names a job after its run's UUID, and its script names the sample too, so that neither shows which jobs
+    are alike.
     """
     head = _beginning(script)
     snakefile, rules = _SNAKEFILE.search(head), _RULES.search(head)
@@ -96,10 +101,11 @@ def rule_signature(script: str) -> str:
 
 
 def signature_of(job_name: str, script: str) -> str:
-    """Return what tells a job's script from others: its rule where a machine named the job, else all that it does.
+    """Return the signature of a job's script: of all that it does, or, if a machine named the job, of its rule.
 
-    Where a machine named the job, its script names the run too: by a UUID in each of its paths (PSI/J), by the digest
-    of what it works on (signac, batchtools). Jobs that people name keep the signatures that they have had.
+    If the rule of such a job is not known, UUIDs and digests are dropped, since its script names the run too: by a
+    UUID in each of its paths (PSI/J), or by the digest of what it works on (signac, batchtools). Jobs that people
+    name keep the signatures that they have always had.
     """
     if not is_by_machine(job_name):
         return script_signature(script)
@@ -107,7 +113,7 @@ def signature_of(job_name: str, script: str) -> str:
 
 
 def family_keys(request: JobRequest) -> tuple[Family, ...]:
-    """Return the families of a job, the narrowest first; none where nothing tells it from others."""
+    """Return the families of a job, the narrowest first; none if nothing tells it from other jobs."""
     name = normal_name(request.job_name)
     keys: list[Family] = []
     if request.script_signature:
@@ -118,7 +124,7 @@ def family_keys(request: JobRequest) -> tuple[Family, ...]:
 
 
 def family_name(job_name: str, script_signature: str = "") -> str:
-    """Return what a person calls a job's family: its normal name, with the script where the name says nothing."""
+    """Return what people call a job's family: its normal name, and its script if the name says nothing."""
     name = normal_name(job_name)
     if name not in GENERIC_NAMES:
         return name
@@ -126,7 +132,7 @@ def family_name(job_name: str, script_signature: str = "") -> str:
 
 
 def renamed(family: Family) -> Family:
-    """Return a family as it would be called today: what was stored may have been named by an older release's rules."""
+    """Return a family under its name of today: it may have been stored under an older release's rules for names."""
     if len(family) < 3:
         return family
     kind, user, name, *script = family
@@ -134,23 +140,23 @@ def renamed(family: Family) -> Family:
 
 
 def is_alike(family: str) -> bool:
-    """Whether jobs of a family, named by `family_name`, can be taken to be alike."""
+    """Return whether jobs of a family, named by `family_name`, can be taken to be alike."""
     return not family.endswith("(script not known)")
 
 
 def cohort_key(request: JobRequest) -> Family:
-    """Return the wide group whose habit of asking too much is a feature: the user, and nobody else.
+    """Return the wide group whose habit of asking too much is a feature: the user alone.
 
-    An account's or a partition's habit would let anybody's jobs move everybody's predictions.
+    With an account's or a partition's habit, anybody's jobs could move everybody's predictions.
     """
     return ("user", request.user)
 
 
 def wide_keys(request: JobRequest) -> tuple[Family, ...]:
-    """Return the groups that tell how long a job may run of which nothing is known: its user's, then that of its limit.
+    """Return the groups that show how long a job of no known family may run: its user's jobs, then all with its limit.
 
-    Others' jobs decide no grant, and no narrower past is outweighed by them: without them a job of an unknown user is
-    taken to run as long as its limit, which is a year where there is none.
+    Jobs of other users decide no grant, and outweigh no narrower past. Without them, a job of an unknown user would
+    be taken to run as long as its limit, which is a year if there is none.
     """
     return cohort_key(request), ("limit", str(request.wall_s or 0))
 

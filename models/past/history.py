@@ -1,4 +1,4 @@
-"""The recent past of every family: what a predictor may look back on at a moment. No clock, no database."""
+"""The recent past of every family: what a predictor may look back on. No clock, no database."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from models.past.held import Held, HeldByUsers
 from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, Learned, PastJob, held_by
 from models.past.likeness import FamilyPast, Likeness, likeness_of, stands_for
 
-# So often is looked at families' jobs before all that was seen of them is forgotten.
+# After this many looks at families' jobs, all that was computed from them is forgotten.
 MOST_LOOKS = 4096
-# Of each kind a user has no more families than this, and the site no more users and limits: whoever names each of ten
-# million jobs anew costs bounded memory, and drives out his own alone. The one goes that was not seen for longest.
+# A user has no more families of each kind than this, and the site no more users and limits. So a user who gives each
+# of ten million jobs a new name costs bounded memory, and displaces only the user's own families. The one that was
+# not seen for longest goes first.
 MOST_FAMILIES = 20_000
 NEVER = (0, 0, 0)
 
 
 class Habit(msgspec.Struct, frozen=True):
-    """The mean logarithm of used over asked in a cohort, of memory and of cores; NaN where it is not known."""
+    """The mean logarithm of used over asked in a cohort, for memory and for cores; NaN if not known."""
 
     memory: float
     cores: float
@@ -37,20 +38,21 @@ class History:
     def __init__(self, recent_jobs: int) -> None:
         self.recent_jobs = recent_jobs
         self._jobs: dict[Family, deque[PastJob]] = {}
-        # Of those before them the last of each kind.
+        # Of the jobs before those, the last of each kind.
         self._beside: dict[Family, Beside] = {}
-        # Worked out once and kept until the next job: a history that serves gets none any more.
+        # Computed once, and kept until a job is added, or joins that family.
         self._habits: dict[Family, Habit] = {}
         self._pasts: dict[Family, FamilyPast] = {}
         self._looks = 0
-        # From when on those are at rest that were looked at before: a past may be forgotten meanwhile.
+        # From when on families are at rest that were not when they were looked at. Kept apart from the pasts, which
+        # may be forgotten meanwhile.
         self._rests_from_s: dict[Family, float] = {}
-        # Which job was the last to join a family, by its number among all that joined.
+        # When each family last changed: the number of that change among all joins and all families that came to rest.
         self._joined: dict[Family, int] = {}
         self._joins = 0
-        # The site's clock: when the last job ended that is known (unix seconds).
+        # The site's clock: when the last job that is known ended (unix seconds).
         self._now_s = -math.inf
-        # Who shares a bound, each the one first that was not seen for longest.
+        # The families that share a bound, the one that was not seen for longest first.
         self._seen: dict[Family, OrderedDict[Family, None]] = {}
         self.held: dict[Learned, Held] = dict.fromkeys(LEARNED, Held())
         self._users = {dimension: HeldByUsers() for dimension in LEARNED}
@@ -58,20 +60,20 @@ class History:
     def add(self, request: JobRequest, job: PastJob) -> None:
         """Count a finished job under every family of its request, its user and its limit."""
         for dimension, users in self._users.items():
-            # What no GPU job held says nothing of the mean GPU job.
+            # A job without a figure for GPU memory says nothing of the mean GPU job.
             if dimension != "gpu_mem" or job.gpu_mem_mib is not None:
                 users.add(request.user, held_by(job, dimension))
                 self.held[dimension] = users.held()
         for key in (*family_keys(request), *wide_keys(request)):
             self._append(key, (job,))
             self._note(key)
-        # All is relative to what the site's mean job holds.
+        # All evidence is relative to what the site's mean job holds, which has changed.
         self._forget_pasts()
 
     def load(self, family: Family, jobs: Iterable[PastJob], beside: Iterable[PastJob] = ()) -> None:
-        """Put jobs, oldest first, and those remembered `beside` them into one family; it keeps the last of all.
+        """Put jobs, oldest first, and those remembered `beside` them into one family, which keeps the last of all.
 
-        Whoever has loaded all that he will calls `keep_recent`.
+        Call `keep_recent` when everything is loaded.
         """
         known, older = self._jobs.pop(family, ()), self._beside.pop(family, ())
         for job in sorted((*older, *beside), key=by_end):
@@ -80,7 +82,7 @@ class History:
         self._seen.setdefault(bounded_with(family), OrderedDict())[family] = None
 
     def keep_recent(self) -> None:
-        """Forget loaded families that are too many: those whose last jobs ended first."""
+        """Forget loaded families if they are too many: those whose last jobs ended first."""
         for together, families in self._seen.items():
             order = sorted(families, key=lambda family: max(map(by_end, self._jobs[family]), default=NEVER))
             self._seen[together] = OrderedDict.fromkeys(order)
@@ -88,7 +90,10 @@ class History:
                 self._drop(family)
 
     def discard(self, families: int) -> bool:
-        """Forget so many families; return whether there are more. To forget millions of jobs at once takes a second."""
+        """Forget this many families; return whether there are more.
+
+        To forget millions of jobs at once takes a second.
+        """
         for _ in range(min(families, len(self._jobs))):
             family, _jobs = self._jobs.popitem()
             self._beside.pop(family, None)
@@ -107,19 +112,20 @@ class History:
         self._forget(family)
 
     def _set_beside(self, family: Family, job: PastJob) -> None:
-        """Remember a job beside a family's recent ones: users and limits are compared with nobody."""
+        """Remember a job beside a family's recent ones; jobs of a user or a limit are not compared."""
         if len(family) > 2:
             self._beside.setdefault(family, Beside()).add(job)
 
     def join(self, request: JobRequest, job: PastJob, *, corrects: bool = False) -> bool:
-        """Count a job that has ended since, once: return whether it was new to any family of its request, or wider.
+        """Count a job that has ended since, once; return whether it was new to any group of its request.
 
-        One that `corrects` what was told of the same run before takes its place.
+        These groups are its families, its user and its limit. A job that `corrects` what was reported of the same run
+        before replaces it.
 
-        Those hold the last `recent_jobs` of all that ever joined, in the order of their ends, whatever order they came
-        in and however often. Only what rests on those families is forgotten. The site's mean job (`held`), to which a
-        family's weight is relative, stays as it was trained: one job changes it by less than it changes any answer, and
-        to follow it would make every answer cold.
+        Each group holds the last `recent_jobs` of all that ever joined, in the order of their ends, whatever order
+        they came in and however often. Only what was computed from these groups is forgotten. The site's mean job
+        (`held`), to which a family's weight is relative, stays as it was trained: one job changes it too little to
+        change any answer, and to follow it would discard every cached answer.
         """
         put = self._correct_or_place if corrects else self._place
         families = [family for family in (*family_keys(request), *wide_keys(request)) if put(family, job)]
@@ -156,23 +162,23 @@ class History:
         return True
 
     def joined(self, families: Sequence[Family]) -> int:
-        """Return a number that rises whenever a job joins one of these families, or one is seen to have come to rest.
+        """Return a number that rises whenever one of these families changes: a job joins, or it comes to rest.
 
-        It is never the same again.
+        No earlier number ever comes back.
         """
         for family in families:
             self._let_rest(family)
         return max((self._joined.get(family, 0) for family in families), default=0)
 
     def _let_rest(self, family: Family) -> None:
-        """Forget what was worked out of a family that was not at rest then, and is now."""
+        """Forget what was computed from a family that was not at rest then, and is now."""
         if self._now_s >= self._rests_from_s.get(family, math.inf):
             self._joins += 1
             self._joined[family] = self._joins
             self._forget(family)
 
     def _note(self, family: Family) -> None:
-        """Remember that a family was seen; forget the one that was not for longest where they are too many."""
+        """Note that a family was seen; if there are too many, drop the one that was not seen for longest."""
         together = self._seen.setdefault(bounded_with(family), OrderedDict())
         together[family] = None
         together.move_to_end(family)
@@ -185,7 +191,7 @@ class History:
             known.pop(family, None)
 
     def _forget(self, family: Family) -> None:
-        """Forget what was worked out of a family's jobs."""
+        """Forget what was computed from a family's jobs."""
         for known in (self._habits, self._pasts, self._rests_from_s):
             known.pop(family, None)
 
@@ -194,16 +200,16 @@ class History:
         self._looks = 0
 
     def items(self) -> Iterator[tuple[Family, Sequence[PastJob]]]:
-        """Yield every family with its jobs, in the order of its first one."""
+        """Yield every family with its jobs, in the order in which the families were first seen."""
         for family, jobs in self._jobs.items():
             yield family, tuple(jobs)
 
     def beside(self, family: Family) -> tuple[PastJob, ...]:
-        """Return those of each kind that are remembered beside a family's recent jobs, the oldest first."""
+        """Return the jobs of each kind that are remembered beside a family's recent ones, the oldest first."""
         return tuple(self._beside.get(family, ()))
 
     def evidence(self, request: JobRequest, enough: int) -> Evidence | None:
-        """Return the narrowest family with `enough` comparable jobs, else the fullest; None if none has any."""
+        """Return the narrowest family with `enough` complete comparable jobs, else the one with most; None if none."""
         like = likeness_of(request)
         fullest: Evidence | None = None
         for family in like.families:
@@ -217,7 +223,7 @@ class History:
         return fullest
 
     def _seen_by(self, like: Likeness, family: Family) -> Evidence | None:
-        """Return what a request sees of a family; None where that has no jobs."""
+        """Return what a request sees of a family; None if the family has no jobs."""
         self._let_rest(family)
         past = self._pasts.get(family)
         if past is None:
@@ -239,9 +245,9 @@ class History:
         return seen
 
     def wide_evidence(self, request: JobRequest, enough: int) -> Evidence | None:
-        """Return the last jobs of its user, else of all that had its limit; None where neither has `enough`.
+        """Return the last jobs of the request's user, else of all with its limit; None if neither has `enough`.
 
-        They need not have asked for anything like it.
+        These jobs need not have asked for anything like it.
         """
         for family in wide_keys(request):
             jobs = self._jobs.get(family, ())
@@ -250,7 +256,7 @@ class History:
         return None
 
     def user_habit(self, request: JobRequest) -> Habit:
-        """Return how much of what they ask the jobs of the request's user use."""
+        """Return how much of what they ask for the jobs of the request's user use."""
         cohort = cohort_key(request)
         known = self._habits.get(cohort)
         if known is None:
@@ -259,12 +265,12 @@ class History:
 
 
 def bounded_with(family: Family) -> Family:
-    """Return what a family shares its bound with: its user's others of its kind; of users and of limits all."""
+    """Return what a family shares its bound with: its user's families of this kind; all users; or all limits."""
     return family[:2] if len(family) > 2 else family[:1]
 
 
 def place_by_end(jobs: deque[PastJob], job: PastJob) -> bool:
-    """Put a job among the last ones, which are in the order of their ends; False where it is there, or is too old."""
+    """Insert a job among the last ones, in the order of their ends; return False if it is known or too old."""
     if not jobs or job.end_s > jobs[-1].end_s:
         jobs.append(job)
         return True
@@ -282,7 +288,7 @@ def place_by_end(jobs: deque[PastJob], job: PastJob) -> bool:
 
 
 def habit_of(jobs: Iterable[PastJob]) -> Habit:
-    """Return the mean logarithm of used over asked; NaN where nobody asked or nothing is known."""
+    """Return the mean logarithm of used over asked; NaN if nothing was asked or nothing is known."""
     memory, cores = [], []
     for job in jobs:
         if job.asked_mem_mib and job.mem_mib is not None and not job.mem_short:

@@ -6,16 +6,16 @@ from typing import Annotated, Literal
 
 import msgspec
 
-# `gpu_mem` is the memory of any one GPU: nobody asks for it, and no grant rests on it.
+# `gpu_mem` is the memory of any one GPU: no job can ask for it, and no grant rests on it.
 Learned = Literal["memory", "cores", "wall", "gpu_mem"]
 LEARNED: tuple[Learned, ...] = ("memory", "cores", "wall", "gpu_mem")
 
-# Below these amounts a logarithm, or a ratio, says nothing. A core that is busy for less than a tenth of the time does
-# little but start the program, which takes twice as long on a busy node; and all of that at once, on one CPU, makes a
-# run no more than a tenth longer.
+# Below these amounts a logarithm or a ratio says nothing. A core that is busy for less than a tenth of the time does
+# little but start the program, which takes twice as long on a busy node. Even if all of that comes at once, on one
+# CPU, it makes a run no more than a tenth longer.
 LEAST_MIB, LEAST_CORES, LEAST_WALL_S = 1.0, 0.1, 1.0
 
-# What a line of the feed may say, so that one that something damaged is passed over: logarithms are taken of these.
+# The bounds of values in a line of the feed, so that a damaged line is skipped: logarithms are taken of them.
 Tasks = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Amount = Annotated[float, msgspec.Meta(ge=0.0)]
@@ -24,13 +24,16 @@ Amount = Annotated[float, msgspec.Meta(ge=0.0)]
 class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """One finished attempt. Memory is MiB of the whole job, cores are means over its run; None = not known.
 
-    `complete` says that it ran to an end that shows its whole need; `mem_at_least` that it was killed for memory
-    and needed more than it shows; `mem_short` that its memory was looked at too early to show more than a bound;
-    `wall_at_least` that it was ended at its time limit. `job_id` is Slurm's number of the job, 0 where it is not known.
-    `given_*` is what it ran with, after any cut of ours. `gpu_mem_mib` is the most it used of any one GPU, and
-    `gpu_short` says that its GPUs were looked at too seldom, too briefly or on too few nodes to show more than bounds.
-    `input_mib` is the size of the files that its script named as input. `step_*` is what steps of it that asked for a
-    part of the job held at one time.
+    - `complete`: it ran to an end that shows its whole need.
+    - `mem_at_least`: it was killed for memory and needed more than it shows.
+    - `mem_short`: its memory was sampled too early, or on one of several nodes only, to show more than a bound.
+    - `wall_at_least`: it was ended at its time limit.
+    - `job_id`: Slurm's number of the job, 0 if not known.
+    - `given_*`: what it ran with, after any cut of ours.
+    - `gpu_mem_mib`: the most it used of any one GPU.
+    - `gpu_short`: its GPUs were sampled too seldom, too briefly or on too few nodes to show more than bounds.
+    - `input_mib`: the size of the files that its script named as input.
+    - `step_*`: what those of its steps that asked for a part of the job held at one time.
     """
 
     end_s: int
@@ -60,7 +63,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
 
 
 def use_of(job: PastJob, dimension: Learned) -> float | None:
-    """Return what a past job used (MiB, cores per task, seconds), at least the smallest; None = unknown."""
+    """Return what a past job used (MiB, cores per task, seconds), at least the smallest amount; None = unknown."""
     value: float | None
     if dimension == "memory":
         value, smallest = job.mem_mib, LEAST_MIB
@@ -74,14 +77,17 @@ def use_of(job: PastJob, dimension: Learned) -> float | None:
 
 
 def shows_need(job: PastJob, dimension: Learned) -> bool:
-    """Whether what a past job used is all that it needed: it ran to its end, and was looked at for long enough."""
+    """Return whether a past job's use is all that it needed: it ran to its end, and was sampled for long enough."""
     if dimension == "memory":
         return job.complete and not job.mem_short
     return job.complete and not (dimension == "gpu_mem" and job.gpu_short)
 
 
 def was_cut(job: PastJob) -> bool:
-    """Whether a past job ran with less memory than it asked for, or with fewer of the CPUs with which that came."""
+    """Return whether a past job ran with less memory than it asked for.
+
+    If it asked for none, its memory came with its CPUs, and it is whether it ran with fewer of these.
+    """
     asked, given = (
         (job.asked_cpus, job.given_cpus)
         if job.asked_mem_mib is None
@@ -91,7 +97,7 @@ def was_cut(job: PastJob) -> bool:
 
 
 def had_less(job: PastJob) -> bool:
-    """Whether a past job ran with fewer CPUs, or less memory, than it asked for."""
+    """Return whether a past job ran with fewer CPUs, or less memory, than it asked for."""
     return was_cut(job) or (
         job.asked_cpus is not None and job.given_cpus is not None and job.given_cpus < job.asked_cpus
     )
@@ -102,6 +108,6 @@ def held_by(job: PastJob, dimension: Learned) -> float:
     asked: float | None = None
     if dimension == "memory":
         asked = job.asked_mem_mib
-    elif dimension != "gpu_mem":  # which nobody can ask for
+    elif dimension != "gpu_mem":  # no job can ask for it
         asked = job.asked_cpus if dimension == "cores" else 1
     return (use_of(job, dimension) or 0.0 if asked is None else asked) * max(job.wall_s, LEAST_WALL_S)

@@ -1,4 +1,4 @@
-"""What jobs that were killed for memory say: how much more they needed, or that nothing can be said. Pure."""
+"""What jobs that were killed for memory show: how much more they needed, or that nothing can be said. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Literal
 
 from models.past.jobs import PastJob, shows_need, was_cut
 
-# A job killed for memory needed more than it had; the next one like it gets this much more than that. The figure is
+# A job killed for memory needed more than it had: the next one like it gets this many times as much. The figure is
 # the Vertical Pod Autoscaler's OOM bump.
 KILLED_BUMP = 1.2
-# So many in a row, and the next one has all it asks for: who tries again may give up at the third.
+# After this many in a row the next job gets all that it asks for: a user who tries again may give up at the third.
 KILLS_IN_A_ROW = 2
-# Jobs are killed for what Slurm does not see only where fewer than this many that were cut end well for each: a program
-# that leaks now and then, or needs more by chance, is killed more seldom.
+# Jobs count as killed for what Slurm does not see only if fewer than this many cut jobs end well for each of them: a
+# program that leaks now and then, or needs more by chance, is killed less often.
 SPARED_A_KILL = 10
 # Why jobs that were killed for memory let nothing be said of it: none since has shown what is enough
 # (`are_unanswered`), or Slurm does not see what they are killed for (`are_unseen`).
@@ -22,7 +22,7 @@ Kills = Literal["", "unanswered", "unseen"]
 
 
 def told_by_kills(jobs: Sequence[PastJob], asked_mib: float | None) -> Kills:
-    """Return why jobs that were killed for memory let nothing be said of it; '' where they do."""
+    """Return why jobs that were killed for memory let nothing be said of it; '' if there is no such reason."""
     if not any(job.mem_at_least for job in jobs):
         return ""
     if are_unanswered(jobs, asked_mib):
@@ -31,10 +31,10 @@ def told_by_kills(jobs: Sequence[PastJob], asked_mib: float | None) -> Kills:
 
 
 def are_unanswered(jobs: Iterable[PastJob], asked_mib: float | None) -> bool:
-    """Whether jobs were killed for memory, and nobody since has shown to who asks for so much what is enough.
+    """Return whether jobs were killed for memory and none since has shown what is enough for such a request.
 
-    Two in a row were, and no job came to its end since; or one was that asked for less, and none that asked for as much
-    came to its end since.
+    Either two in a row were killed, and no job has run to its end since; or a job that asked for less was killed, and
+    none that asked for as much has run to its end since.
     """
     in_a_row, asked_less = 0, False
     for job in jobs:
@@ -47,11 +47,12 @@ def are_unanswered(jobs: Iterable[PastJob], asked_mib: float | None) -> bool:
 
 
 def are_unseen(jobs: Sequence[PastJob]) -> bool:
-    """Whether jobs that were cut were killed for what Slurm does not see: files in /dev/shm, or a peak between samples.
+    """Return whether cut jobs were killed for what Slurm does not see: files in /dev/shm, or a peak between samples.
 
-    Each had more than any job that came to its end was seen to use, by more than what the next one gets anyway
-    (KILLED_BUMP). One such kill is enough where that very job ran again and was seen to use less, else two are, unless
-    enough others ended well with no more than that; and two in a row are in any case.
+    Each of them had more than any job that ran to its end was seen to use, by more than what the next one gets anyway
+    (KILLED_BUMP). One such kill is enough if that very job ran again and was seen to use less; else two are needed.
+    Neither is enough if SPARED_A_KILL times as many others ended well with no more memory; but two in a row are
+    enough in any case.
     """
     seen = [
         job for job in jobs if shows_need(job, "memory") and not job.mem_at_least and job.mem_mib is not None

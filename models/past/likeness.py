@@ -1,7 +1,8 @@
 """Which past jobs of a family tell about a request. Pure.
 
-A request sees those jobs that asked for enough, by as many tasks, with an input like its own. Of all amounts that may
-be asked for only a few see other jobs than the next smaller one, so what is seen is worked out once for all between.
+A request sees the jobs that asked for enough, with as many tasks and an input like its own. Of all amounts that may
+be asked for, only a few see other jobs than the next smaller amount, so what is seen is computed once for all in
+between.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from models.past.evidence import COMPARABLE_INPUT, Evidence, rests_from_s
 from models.past.families import Family, family_keys
 from models.past.jobs import Learned, PastJob, use_of
 
-# A past job tells about one that asks for less than this many times as much: who suddenly asks for ten times the memory
-# knows something about the input that no history does. Workflow engines ask for twice as much where a task was killed,
-# within seconds: before anything is known of that kill here.
+# A past job tells about a request for less than this many times as much: a user who suddenly asks for ten times the
+# memory knows something about the input that no history does. Workflow engines ask for twice as much within seconds
+# after a task was killed, before anything of that kill is known here.
 COMPARABLE_REQUEST = 2
-# Once so many jobs that ran to their end had an input within that factor, those with a far larger one do not count.
+# Once this many jobs that ran to their end had an input within COMPARABLE_INPUT, those with a far larger one do not
+# count.
 ENOUGH_NEAR = 4
-# A name stands for a new script too once this many different ones ran under it. Below, a changed script is new work.
+# A name stands for a new script too once this many different ones ran under it. With fewer, a changed script is new
+# work.
 VARIED_SCRIPTS = 3
 
 
@@ -53,7 +56,7 @@ def likeness_of(request: JobRequest) -> Likeness:
 
 
 def comparable(jobs: Iterable[PastJob], like: Likeness) -> tuple[PastJob, ...]:
-    """Return the past jobs that tell about a request: as many tasks, not asking for far less, with an input like it."""
+    """Return the past jobs that tell about a request: with as many tasks, a request not far less, an input like it."""
     mem_mib, cpus, gpus = map(least_asked, (like.mem_mib, like.cpus, like.gpus))
     alike = tuple(
         job
@@ -67,10 +70,11 @@ def comparable(jobs: Iterable[PastJob], like: Likeness) -> tuple[PastJob, ...]:
 
 
 def with_input_like(jobs: Iterable[PastJob], input_mib: float) -> tuple[PastJob, ...]:
-    """Return the past jobs whose input was not far smaller; where there are enough like it, not far larger either.
+    """Return the past jobs whose input was not far smaller; nor far larger, if enough are like it.
 
-    What was read tells how much is needed only so far, but hardly ever does more need less. A job whose input is not
-    known counts, but is not known to be like it: for the sake of such jobs none with a far larger input is left out.
+    The input says only roughly how much is needed, but a larger input hardly ever needs less. A job whose input is
+    not known counts, but not as one that is like it: for the sake of such jobs, none with a far larger input is left
+    out.
     """
     not_smaller = tuple(
         job for job in jobs if job.input_mib is None or job.input_mib >= input_mib / COMPARABLE_INPUT
@@ -83,20 +87,20 @@ def with_input_like(jobs: Iterable[PastJob], input_mib: float) -> tuple[PastJob,
 
 
 def stands_for(evidence: Evidence, script_signature: str) -> bool:
-    """Whether a family's past tells about a script: it ran the same, one of many, or none that is known."""
+    """Return whether a family's past tells about a script: it ran the same, many different ones, or none known."""
     scripts = evidence.scripts
     same = not script_signature or not scripts or scripts == {script_signature}
     return same or len(scripts) >= VARIED_SCRIPTS
 
 
-# Where a request stands among what the jobs of a family asked for and used: who stands at the same place sees the same.
+# The place of a request among what a family's jobs asked for and used: requests at the same place see the same.
 Place = tuple[int, int, int, int, int, int, float | None]
 
 
 class FamilyPast:
     """A family's jobs and those `beside` them, the oldest first, and what was `seen` of them from each place.
 
-    It is at rest from `rests_from_s` on (unix seconds); `at_rest` says whether it was when it was looked at.
+    The family is at rest from `rests_from_s` on (unix seconds); `at_rest` says whether it was when it was looked at.
     """
 
     def __init__(
@@ -117,14 +121,15 @@ class FamilyPast:
         self._asked_mib = _in_order(job.asked_mem_mib for job in told)
         self._asked_cpus = _in_order(job.asked_cpus for job in told)
         self._asked_gpus = _in_order(job.asked_gpus for job in told)
-        # Who used more than is asked for tells less, unless it was killed (past_use in models/past/evidence.py).
+        # A job that used more than is asked for tells less, unless it was killed (past_use in
+        # models/past/evidence.py).
         self._used_mib = _in_order(use_of(job, "memory") for job in self._jobs if not job.mem_at_least)
-        # Where one was killed for memory, it counts who asked for less than is asked for now (are_unanswered).
+        # If a job was killed for memory, it matters which jobs asked for less than is asked for now (are_unanswered).
         self._asked_beside_killed = self._asked_mib if any(job.mem_at_least for job in self._jobs) else []
         self.seen: dict[Place, Evidence] = {}
 
     def place(self, like: Likeness) -> Place:
-        """Return where a request stands; of its input, which sites seldom know, each size is a place of its own."""
+        """Return where a request stands; each size of its input, which few sites know, is a place of its own."""
         return (
             like.num_tasks,
             bisect_left(self._asked_mib, least_asked(like.mem_mib)),
@@ -136,7 +141,7 @@ class FamilyPast:
         )
 
     def look(self, like: Likeness) -> Evidence:
-        """Return what a request sees, and every other one at its place."""
+        """Return what a request sees, and every other request at its place."""
         return Evidence(
             self._family,
             comparable(self._jobs, like),
@@ -153,5 +158,5 @@ def _in_order(amounts: Iterable[float | None]) -> list[float]:
 
 
 def least_asked(amount: int | None) -> int:
-    """Return what a past job asked for at least of which a request for this amount can be told; amounts are whole."""
+    """Return the least that a past job asked for that tells about a request for this amount; amounts are whole."""
     return amount // COMPARABLE_REQUEST + 1 if amount else 0

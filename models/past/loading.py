@@ -1,4 +1,4 @@
-"""A history of all that columns hold, as if it had been added job by job; what nobody looks up is never made. Pure."""
+"""A history of all that columns hold, as if added job by job; objects that are never looked up are not made. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def history_of(past: PastColumns, recent_jobs: int) -> History:
 
 
 def _site_held(user: Ints, held: Floats) -> Held:
-    """Return what jobs held in all, whose users are told by a number; summed in the order of a replay."""
+    """Return what jobs held in all; users are numbers. Summed in the order of a replay."""
     users = HeldByUsers()
     jobs, amounts = np.bincount(user), np.bincount(user, weights=held)
     for number in np.flatnonzero(jobs).tolist():
@@ -42,7 +42,7 @@ def _site_held(user: Ints, held: Floats) -> Held:
 
 
 def _held(past: PastColumns, dimension: Learned) -> Floats:
-    """Return `held_by` of each."""
+    """Return `held_by` of each attempt."""
     asked = {
         "memory": past.asked_mem_mib,
         "cores": past.asked_cpus,
@@ -54,7 +54,7 @@ def _held(past: PastColumns, dimension: Learned) -> Floats:
 
 
 def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Family, list[int], list[int]]]:
-    """Return the last rows of every group, and what is remembered beside them, in the order a history meets them."""
+    """Return the last rows of every group, and those remembered beside them, in the order a history meets them."""
     found: list[tuple[tuple[int, int], Family, list[int], list[int]]] = []
     kinds = past.kinds
     for place, kind in enumerate((*past.families, *past.cohorts, *past.limits)):
@@ -73,6 +73,6 @@ def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Fam
 
 def _last_of_each(rows: Ints, kinds: Ints) -> list[int]:
     """Return the last rows of each kind."""
-    # Most families have none, and there may be a million of them.
+    # Most families have no older rows, and there may be a million families.
     different = np.unique(kinds[kinds >= 0]) if len(rows) else ()
     return [row for kind in different for row in rows[kinds == kind][-BESIDE:].tolist()]

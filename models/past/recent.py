@@ -1,4 +1,4 @@
-"""A job that has ended, as a line: what passes from whoever reads accounting to whoever predicts. Pure."""
+"""A job that has ended, as a line: what a reader of accounting passes to a predictor. Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from models.past.trials import Trial, trial_of
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that has ended: what its user had asked for, what became of it, and when that was told (unix seconds).
+    """A job that has ended: what its user had asked for, what became of it, and when that was reported (unix seconds).
 
-    `trial` is what it says for or against cutting requests; None where that is nothing. `corrects`: it was told of
+    `trial` is what it says for or against cutting requests; None if that is nothing. `corrects`: it was reported
     before, and more is known of it now.
     """
 
@@ -27,7 +27,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def finished(attempt: Attempt, told_s: float, *, corrects: bool = False) -> Finished | None:
-    """Return an attempt as a finished job; None where it never ran, which tells nothing."""
+    """Return an attempt as a finished job; None if it never ran, since it shows nothing then."""
     if not attempt.ran:
         return None
     return Finished(
@@ -45,7 +45,7 @@ def encode_finished(one: Finished) -> bytes:
 
 
 def decode_finished(line: bytes) -> Finished | None:
-    """Return the finished job of a line; None where the line is damaged."""
+    """Return the finished job of a line; None if the line is damaged."""
     try:
         return msgspec.json.decode(line, type=Finished)
     except UNREADABLE:

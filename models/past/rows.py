@@ -1,4 +1,4 @@
-"""Rows of columns as the jobs and requests that they are, for what is asked job by job. Pure."""
+"""Rows of columns as jobs and requests, for code that needs them one by one. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from accounting.request import JobRequest
 from models.past.columns import PastColumns
 from models.past.jobs import PastJob
 
-# Of so many attempts at a time there are Python objects, where somebody asks for them one by one.
+# Python objects exist for this many attempts at a time, where they are needed one by one.
 OBJECTS_AT_ONCE = 10_000
 
 
 def requests_in(past: PastColumns, rows: Ints) -> Iterator[JobRequest]:
-    """Yield `request_of` of some attempts; of a few thousand at a time there are objects."""
+    """Yield `request_of` of some attempts; objects exist for OBJECTS_AT_ONCE of them at a time."""
     for begin in range(0, len(rows), OBJECTS_AT_ONCE):
         yield from _requests(past, rows[begin : begin + OBJECTS_AT_ONCE])
 
@@ -52,7 +52,7 @@ def _whole(values: Floats) -> list[int | None]:
 
 
 def past_jobs(past: PastColumns, rows: Ints) -> Iterator[PastJob]:
-    """Yield `past_job` of some attempts; of a few thousand at a time there are objects."""
+    """Yield `past_job` of some attempts; objects exist for OBJECTS_AT_ONCE of them at a time."""
     for begin in range(0, len(rows), OBJECTS_AT_ONCE):
         yield from _past_jobs(past, rows[begin : begin + OBJECTS_AT_ONCE])
 

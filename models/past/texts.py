@@ -1,4 +1,4 @@
-"""Columns of texts that come again and again, as places in a list of the different ones. Pure."""
+"""Columns of texts that repeat, as places in a list of the different ones. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Texts:
-    """A column of texts: the place of each in `words`, where '' comes first."""
+    """A column of texts: `codes` has the place of each in `words`, of which '' is the first."""
 
     codes: Ints
     words: list[str]
@@ -27,7 +27,7 @@ class Texts:
         return Texts(self.codes[rows], self.words)
 
     def is_any(self, wanted: Sequence[str]) -> Flags:
-        """Return which are any of those wanted."""
+        """Return which texts are among those wanted."""
         return np.isin(self.codes, [place for place, word in enumerate(self.words) if word in wanted])
 
     def at(self, rows: Ints) -> list[str]:
@@ -36,7 +36,7 @@ class Texts:
 
 
 def texts_of(column: pa.ChunkedArray) -> Texts:
-    """Return a column of texts, or of their bytes."""
+    """Return a column of texts, given as texts or as bytes."""
     encoded = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column)
     encoded = encoded.combine_chunks()
     words = [_text(word) for word in encoded.dictionary.to_pylist()]

@@ -1,8 +1,8 @@
 """What a run that has ended says for or against cutting requests. Pure.
 
-It goes by our token in the job's admin comment (what was asked, what was granted), by what Slurm allocated, and by
-how the run ended. A run that was cancelled, or lost with its node, says nothing; neither does one with its own request
-after it had failed with less, since it is there only because of that.
+It is judged by our token in the job's admin comment (what was asked, what was granted), by what Slurm allocated, and
+by how the run ended. A run that was cancelled, or lost with its node, says nothing. Neither does a run with its own
+request after it had failed with less, since it is there only because of that.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ _FAILED: tuple[Cause, ...] = ("out_of_memory", "timeout")
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One run: whether it had less than was asked, by us; whether it failed; for want of what of ours it did.
+    """One run: whether it had less than was asked, by us; whether it failed; and for want of what that we had cut.
 
-    A whole run has no `wanted`. `timeout` means that it ran out of time with fewer CPUs. `killed_with_fewer_cpus`: it
-    asked for no memory and was killed for it; Slurm's configuration alone tells whether its memory came with its CPUs.
-    `memory_whole`: it was cut, and had all the memory that was asked: of kills for want of that it says nothing.
+    A run that had all it asked for has no `wanted`. `timeout` means that it ran out of time with fewer CPUs.
+    `killed_with_fewer_cpus`: it asked for no memory and was killed for it; only Slurm's configuration tells whether
+    its memory came with its CPUs. `memory_whole`: it was cut, but had all the memory that was asked, so it says
+    nothing of kills for want of memory.
     """
 
     shrunk: bool = False
@@ -33,7 +34,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def trial_of(attempt: Attempt) -> Trial | None:
-    """Return what a run says; None where that is nothing."""
+    """Return what a run says; None if it says nothing."""
     failed = has_failed(attempt)
     token = find_token(attempt.row.admin_comment)
     if failed is None or not attempt.ran:
@@ -53,10 +54,10 @@ def trial_of(attempt: Attempt) -> Trial | None:
         fewer_cpus = grant.cpus_per_task is not None and not had_all.get("timeout")
         took = cause is not None and asked is not None and wants(cause, asked, grant)
         if cause == "out_of_memory" and asked is not None and _is_lowered(attempt, granted(asked, grant)):
-            took = False  # what its user took of what we had left was too much
+            took = False  # its user lowered what we had left, too far
         wanted = cause if took and cause and not had_all.get(cause) else None
-        # Who has set memory and CPUs back to what he asked was not cut any more when he started. A token that does not
-        # tell what that was leaves only what Slurm knows, which is what was granted.
+        # A job whose user set memory and CPUs back to what was asked was no longer cut when it started. If a token
+        # does not say what was asked, only what Slurm knows is left, which is what was granted.
         shrunk = asked is None or not all(had_all.get(one) for one in _FAILED) or _cut_of_gpus(grant)
     asked_no_memory = asked is not None and asked.mem_mib is None
     asked_memory = asked is not None and asked.mem_mib is not None
@@ -70,12 +71,12 @@ def trial_of(attempt: Attempt) -> Trial | None:
 
 
 def _is_lowered(attempt: Attempt, left: JobRequest) -> bool:
-    """Whether a run had less memory than we left it; of a job that names no number of nodes, on the fewest."""
+    """Return whether a run had less memory than we left it; if its job names no number of nodes, on the fewest."""
     return 0 < (attempt.row.alloc_mem_mib or 0) < (left.mem_mib or 0)
 
 
 def has_failed(attempt: Attempt) -> bool | None:
-    """Whether a run failed by itself or by its limits; None where it was ended for another reason."""
+    """Return whether a run failed by itself or by its limits; None if it was ended for another reason."""
     if attempt.use.outcome == "completed":
         return False
     is_failure = attempt.use.outcome in _FAILED or attempt.row.state.startswith("FAILED")
@@ -83,13 +84,13 @@ def has_failed(attempt: Attempt) -> bool | None:
 
 
 def _cause(attempt: Attempt) -> Cause | None:
-    """Return for want of what a run may have failed, by accounting's labels."""
+    """Return the cause for which a run may have failed for want of something, by accounting's labels."""
     outcome = attempt.use.outcome
     return outcome if outcome == "out_of_memory" or outcome == "timeout" else None
 
 
 def _had_all(attempt: Attempt) -> dict[Cause, bool]:
-    """Return by what a run could fail for want of whether it was allocated all of it that was asked at first.
+    """Return, for each cause, whether a run was allocated all that was asked at first of what that cause lacks.
 
     What Slurm does not count, such as memory on some sites, is left out.
     """
