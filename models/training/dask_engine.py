@@ -1,7 +1,7 @@
-"""An engine for rows that are too many for one machine: XGBoost's own Dask interface, on whatever workers a client has.
+"""An engine for rows that are too many for one machine: XGBoost's own Dask interface, on a client's workers.
 
-It knows nothing of Slurm and starts no worker. Each worker holds every n-th row, so that all see jobs that are alike:
-for the value of a leaf XGBoost takes the mean of the quantiles that the workers find (docs/decisions/0026).
+It knows nothing of Slurm and starts no worker. Each worker holds every n-th row, so that all see similar jobs: as the
+value of a leaf, XGBoost takes the mean of the quantiles that the workers find (docs/decisions/0026).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from models.training.quantile import (
     threads_for,
 )
 
-# A worker gets at least so many rows: of fewer, the mean of quantiles is too far from the quantile of all.
+# A worker gets at least this many rows: with fewer, the mean of quantiles is too far from the quantile of all.
 LEAST_ROWS = 1000
-# How often it is asked whether all workers are still there.
+# How often to check whether all workers are still there.
 LOOK_S = 1.0
-# So often it is asked once more after something broke: a stream to a lost worker may break before the scheduler knows.
+# How many more times to check after something broke: a stream to a lost worker may break before the scheduler knows.
 LAST_LOOKS = 5
 BROKEN = (
     RuntimeError,
@@ -60,7 +60,7 @@ class Rows(msgspec.Struct):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Where a part of the rows is: on which worker, how many, and the future of them as Rows."""
+    """Where a part of the rows is: on which worker, how many rows, and the future of them as Rows."""
 
     worker: str
     count: int
@@ -70,7 +70,7 @@ class Part(msgspec.Struct, frozen=True):
 def dask_fit(client: Client, least_rows: int = LEAST_ROWS) -> Fit:
     """Return the engine that fits on all workers that a client has now, or on as many as get `least_rows` each.
 
-    It raises ModelError where one of them is lost, or where XGBoost fails on one; nothing is tried again.
+    The engine raises ModelError if a worker is lost, or if XGBoost fails on one; nothing is tried again.
     """
     workers = workers_of(client)
 
@@ -84,7 +84,7 @@ def dask_fit(client: Client, least_rows: int = LEAST_ROWS) -> Fit:
 
 
 def workers_of(client: Client) -> tuple[str, ...]:
-    """Return the addresses of a client's workers by their names: in the same order in every training."""
+    """Return the addresses of a client's workers, ordered by name: in the same order in every training."""
     named = client.run_on_scheduler(_named_workers)
     if not named:
         raise ModelError("there is no worker to train on; start one, or train with --engine local")
@@ -98,7 +98,7 @@ def _named_workers(dask_scheduler: Any) -> list[tuple[str, str]]:  # noqa: ANN40
 async def _watched(
     client: Client, workers: Sequence[str], matrix: Matrix, weights: Floats
 ) -> xgboost.Booster:
-    """Fit, but do not wait for a worker that is gone: Dask itself would, for ever."""
+    """Fit, but do not wait for a worker that is gone, as Dask itself would for ever."""
     task = asyncio.ensure_future(fit_on(client, workers, matrix, weights))
     try:
         while not task.done():
@@ -141,7 +141,7 @@ async def fit_on(client: Client, workers: Sequence[str], matrix: Matrix, weights
         rows = await xgboost.dask.DaskDMatrix(
             client, inputs, label=labels, weight=weighed, feature_names=list(FEATURES)
         )
-        # A stretch begins with fresh random numbers: they must not be those of the stretch before it.
+        # Each stretch begins with fresh random numbers: they must differ from those of the stretch before it.
         settings = {**settings_of(matrix), "seed": SEED + done}
         answer = await xgboost.dask.train(
             client, settings, rows, until - done, xgb_model=booster, verbose_eval=False
@@ -152,12 +152,12 @@ async def fit_on(client: Client, workers: Sequence[str], matrix: Matrix, weights
 
 
 def stretches(bounded: bool) -> Iterable[tuple[int, int]]:
-    """Return the rounds between which labels stay as they are: all where no row is a bound."""
+    """Return the stretches of rounds in which labels stay as they are; a single one if no row is a bound."""
     return pairwise((0, *RAISED_AFTER, ROUNDS) if bounded else (0, ROUNDS))
 
 
 async def _send(client: Client, worker: str, matrix: Matrix, weights: Floats, mine: slice) -> Part:
-    """Send some of the rows to a worker, without what only the whole needs."""
+    """Send some of the rows to a worker, without the columns that only the whole needs."""
     none = np.zeros(0, np.int64)
     part = msgspec.structs.replace(matrix.part(mine), users=none, submit_s=none, names=())
     rows = await client.scatter(Rows(part, weights[mine]), workers=[worker], direct=True, hash=False)
@@ -171,7 +171,7 @@ def _column(
     *given: object,
     width: tuple[int, ...] = (),
 ) -> dask.array.Array:
-    """Return what a function makes of each part, on its worker, as one array of Dask's."""
+    """Return what a function makes of each part, on the part's worker, as one Dask array."""
     futures = [client.submit(of, part.rows, *given, workers=[part.worker], pure=False) for part in parts]
     blocks = [
         dask.array.from_delayed(future, shape=(part.count, *width), dtype=np.float32)
@@ -189,7 +189,7 @@ def _weights(rows: Rows) -> Inputs:
 
 
 def _labels(rows: Rows, booster: xgboost.Booster | None) -> Inputs:
-    """Return the targets, bounds raised to what the trees so far say of their rows."""
+    """Return the targets, with bounds raised to what the trees so far say of their rows."""
     matrix = rows.matrix
     targets = matrix.targets if booster is None else raised(matrix, predict(booster, matrix.inputs))
     return targets.astype(np.float32)

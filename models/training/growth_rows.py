@@ -1,6 +1,6 @@
-"""The rows that growth models learn from, of millions of jobs at once: each job by what had ended before it. Pure.
+"""The rows that growth models learn from, for millions of jobs at once: each job by what had ended before it. Pure.
 
-Row for row what `History.evidence` and `features` say one by one (a test holds them together), in NumPy.
+Row for row, this computes in NumPy what `History.evidence` and `features` compute one by one (a test compares them).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from models.past.kills import KILLED_BUMP
 from models.training.matrix import Flags, Inputs, Matrix
 from models.training.windows import Comparable, Ended, Uses, parts, uses_in
 
-# Which family speaks for a submission: its place among the kinds, the narrowest first.
+# A submission goes by the place of a kind of family, the narrowest first; by NOBODY if no family counts.
 NOBODY = -1
-# Those of FEATURES that the family's past tells come first.
+# How many of FEATURES, the first ones, come from the family's past.
 OF_THE_PAST = FEATURES.index("asked_over_max")
 
 
 class Look:
-    """One kind of family, and what each submission finds there: how many comparable jobs, how many of them complete."""
+    """One kind of family, and how many comparable jobs, and complete ones among them, each submission finds there."""
 
     def __init__(self, past: PastColumns, place: int, recent_jobs: int) -> None:
         self._past = past
@@ -33,7 +33,7 @@ class Look:
         self.stands = np.ones(len(past), np.bool_)
 
     def at(self, submissions: Ints) -> None:
-        """Look for the comparable jobs of some submissions."""
+        """Find the comparable jobs of some submissions."""
         complete, script = self._past.complete[self.ended.rows], self._past.script.codes[self.ended.rows]
         for part in parts(self.ended, submissions):
             tells = self.comparable.of(part)
@@ -44,11 +44,11 @@ class Look:
 
 
 def _stands_for(ran: Ints, wants: Ints) -> Flags:
-    """Whether windows of scripts tell about others, as `stands_for` in models/past/likeness.py; 0 is not known."""
+    """Return whether windows of scripts tell about others, as `stands_for` (past/likeness.py); 0 is not known."""
     most = ran.max(axis=0)
     least = np.where(ran > 0, ran, np.iinfo(np.int64).max).min(axis=0)
     same = (wants == 0) | (most == 0) | ((most == wants) & (least == wants))
-    # Three different ones, VARIED_SCRIPTS, are some between the first and the last.
+    # If three scripts (VARIED_SCRIPTS) differ, some code lies between the least and the highest.
     varied: Flags = same | ((ran > least) & (ran < most)).any(axis=0)
     return varied
 
@@ -81,7 +81,7 @@ def build_matrices(past: PastColumns, recent_jobs: int) -> dict[Learned, Matrix]
 def _looked_back(
     past: PastColumns, taught: Flags, recent_jobs: int
 ) -> tuple[Ints, dict[Learned, tuple[Inputs, Floats]]]:
-    """Return the submissions that have a past to learn from, in their order, and what is found there (`_found`)."""
+    """Return the submissions that have a past to learn from, by time, and what is found there (`_found`)."""
     looks = tuple(Look(past, place, recent_jobs) for place in range(len(past.families)))
     speaks = _who_speaks(looks, taught)
     submissions = np.lexsort((np.arange(len(past)), past.submit_s))
@@ -90,7 +90,7 @@ def _looked_back(
 
 
 def _needs(past: PastColumns, dimension: Learned) -> tuple[Floats, Flags]:
-    """Return `need_of` of each job: logarithms, NaN where it teaches nothing, and which are bounds."""
+    """Return `need_of` each job: its logarithm, NaN if it teaches nothing; and which needs are bounds."""
     bounded = {
         "memory": past.mem_at_least,
         "cores": np.zeros(len(past), np.bool_),
@@ -116,7 +116,7 @@ def _who_speaks(looks: tuple[Look, ...], taught: Flags) -> Ints:
 def _found(
     past: PastColumns, looks: tuple[Look, ...], speaks: Ints, submissions: Ints
 ) -> dict[Learned, tuple[Inputs, Floats]]:
-    """Return for each dimension what the past tells (rows × OF_THE_PAST), and its highest logarithm."""
+    """Return, for each dimension, what the past shows (rows × OF_THE_PAST), and its highest logarithm."""
     found: dict[Learned, tuple[Inputs, Floats]] = {
         dimension: (np.zeros((len(submissions), OF_THE_PAST), np.float32), np.zeros(len(submissions)))
         for dimension in LEARNED
@@ -124,13 +124,14 @@ def _found(
     row = np.empty(len(past), np.int64)
     row[submissions] = np.arange(len(submissions))
     for place, look in enumerate(looks):
-        # Of what nobody metered there is nothing to find.
+        # A dimension that nobody metered is left out.
         known = {
             dimension: _needed(past, dimension, look.ended.rows)
             for dimension in LEARNED
             if not np.isnan(past.use(dimension)).all()
         }
-        # Memory that shows that a request would not have done; no request is more than one that is not known.
+        # Memory use that shows that a request would have been too little. A request that is not known counts as
+        # infinite: nothing exceeds it.
         used_mib = np.where(past.mem_at_least, np.nan, past.use("memory"))[look.ended.rows]
         asked_mib = np.where(past.asked_mem_mib > 0, past.asked_mem_mib, np.inf)
         for part in parts(look.ended, np.flatnonzero(speaks == place)):
@@ -145,7 +146,7 @@ def _found(
 
 
 def _needed(past: PastColumns, dimension: Learned, rows: Ints) -> tuple[Floats, Flags]:
-    """Return what jobs are known to have needed, as logarithms (-inf where nothing is), and which tell their need."""
+    """Return what jobs are known to have needed, as logarithms (-inf if unknown), and which show their need."""
     use, tells = past.use(dimension)[rows], past.shows_need(dimension)[rows]
     if dimension == "memory":
         killed = past.mem_at_least[rows]
@@ -163,7 +164,7 @@ def _of_the_past(uses: Uses) -> Floats:
             uses.last_log,
             uses.spread_log,
             np.sqrt(uses.above_median / np.maximum(uses.count, 1)),
-            # Nothing known is -inf for both; such a row is left out later.
+            # Both are -inf if nothing is known; such a row is left out later.
             uses.last_log - np.where(uses.count, uses.highest_log, 0.0),
         ],
         axis=1,
@@ -177,7 +178,7 @@ def _of_request(
     highest_log: Floats,
     habits: dict[Learned, list[Floats]],
 ) -> Inputs:
-    """Return the rest of FEATURES: what is asked, and what the cohorts use of what they ask."""
+    """Return the rest of FEATURES: what is asked, and how much of what they ask the cohorts use."""
     asked_log = np.log(past.asked(dimension)[submissions])
     unknown = np.full(len(submissions), np.nan)
     columns = [
@@ -193,7 +194,7 @@ def _of_request(
 
 
 def _habits(past: PastColumns, submissions: Ints, recent_jobs: int) -> dict[Learned, list[Floats]]:
-    """Return for memory and cores the `Habit` of each submission's cohorts: means over windows, by running sums."""
+    """Return, for memory and cores, the `Habit` of each submission's cohorts: means over windows, by running sums."""
     asked_mib, asked_cpus = (
         np.where(asked > 0, asked, np.nan) for asked in (past.asked_mem_mib, past.asked_cpus)
     )

@@ -1,7 +1,8 @@
-"""Training rows of one dimension: what was known at submit time, and what came of it. Pure.
+"""Training rows of one dimension: what was known at submission, and what came of it. Pure.
 
-A job that ran to its end shows its need. One that was killed for memory, or at its time limit, shows a bound: it needed
-more. Taken as a value, a bound teaches the model that nobody needs more than a limit; left out, that nobody is killed.
+A job that ran to its end shows its need. A job that was killed for memory, or ended at its time limit, shows a bound:
+it needed more. If bounds were taken as values, the model would learn that nobody needs more than a limit; if they
+were left out, that nobody is killed.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ Inputs = NDArray[np.float32]
 class Matrix(msgspec.Struct):
     """Training rows of one dimension, the earliest first, in columns of one length.
 
-    `inputs` is rows × FEATURES; `targets` the logarithm of need over the family's highest so far, or a lower bound of
-    it where `bounded`; `settled` whether the family was. `users` says whose job a row is, by places in `names`, and
-    `submit_s` when it came (unix seconds); left empty, all rows weigh the same.
+    `inputs` is rows × FEATURES. `targets` is the logarithm of need over the family's highest so far, or a lower bound
+    of it if `bounded`. `settled` says whether the family was settled. `users` says whose job a row is, by places in
+    `names`, and `submit_s` when it was submitted (unix seconds); if `users` is empty, all rows weigh the same.
     """
 
     inputs: Inputs
@@ -37,7 +38,7 @@ class Matrix(msgspec.Struct):
     names: Sequence[str] = ()
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return len(self.targets)
 
     def part(self, rows: slice | Flags) -> Matrix:
@@ -61,7 +62,7 @@ class Matrix(msgspec.Struct):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One row of a matrix, where they come one by one; whose job it is."""
+    """One row of a matrix, for rows that come one by one, with the user of its job."""
 
     inputs: Sequence[float]
     target: float
@@ -71,7 +72,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def matrix_of(rows: Sequence[Row]) -> Matrix:
-    """Return rows, of which there is at least one, as a matrix."""
+    """Return rows, at least one, as a matrix."""
     names, users = np.unique([row.user for row in rows], return_inverse=True)
     return Matrix(
         inputs=np.asarray([row.inputs for row in rows], np.float32),
@@ -84,14 +85,14 @@ def matrix_of(rows: Sequence[Row]) -> Matrix:
 
 
 class Need(msgspec.Struct, frozen=True):
-    """The logarithm of what a job needed of a dimension, or of a bound below it."""
+    """The logarithm of what a job needed of a dimension; a lower bound of it if `bounded`."""
 
     log: float
     bounded: bool
 
 
 def need_of(job: PastJob, dimension: Learned) -> Need | None:
-    """Return what a job teaches of its need; None for nothing: it was cut short, or seen too short to tell."""
+    """Return what a job teaches of its need; None if it was cut short, or sampled too little to tell."""
     use = use_of(job, dimension)
     bounded = (dimension == "memory" and job.mem_at_least) or (dimension == "wall" and job.wall_at_least)
     tells = shows_need(job, dimension) or bounded

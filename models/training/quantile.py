@@ -1,6 +1,7 @@
 """The trees of a growth model: a high quantile of log growth, fitted by XGBoost.
 
-An engine (`Fit`) says where: `fit_quantile` on this machine, dask_engine.py on others. What is fitted is said here.
+An engine (`Fit`) decides where: `fit_quantile` on this machine, dask_engine.py on others. This module says what is
+fitted.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from models.training.matrix import Inputs, Matrix
 
 QUANTILE = 0.98
 ROUNDS = 150
-# Of few rows what one tree makes of them is half chance: one user's jobs more, and single predictions of others moved
-# by a tenth. So a round fits more, which count by their mean: as many as see this many rows together
+# With few rows, what a single tree makes of them is half chance: one more user's jobs moved single predictions of
+# others by a tenth. So a round fits several trees, which count by their mean: as many as see this many rows together
 # (docs/decisions/0023).
 ROWS_A_ROUND, MOST_TREES = 320_000, 16
-# After each of so many rounds bounds are raised to what the trees say by then (docs/decisions/0024).
+# After each of these rounds, bounds are raised to what the trees say by then (docs/decisions/0024).
 RAISED_AFTER = range(20, ROUNDS, 10)
-# On fewer rows threads wait for each other, on a busy machine for minutes.
+# On fewer rows, threads wait for each other, on a busy machine for minutes.
 THREADED_ROWS = 100_000
 SEED = 20260101
-# XGBoost smooths the loss from 3.4 on and steps towards the quantile, where it was put there leaf by leaf before: with
-# the old rate the trees end far above it (docs/decisions/0055).
+# From 3.4 on, XGBoost smooths the loss and steps towards the quantile; before, it put each leaf there. With the old
+# rate, the trees then end far above it (docs/decisions/0055).
 RELEASE = tuple(int(part) for part in xgboost.__version__.split(".")[:2])
 ETA = 0.1 if RELEASE < (3, 4) else 0.2
 SETTINGS = {
@@ -42,15 +43,16 @@ SETTINGS = {
     "seed": SEED,
 }
 
-# An engine: rows and the weight of each become trees.
+# An engine: makes trees of rows and the weight of each.
 Fit = Callable[[Matrix, Floats], xgboost.Booster]
 
 
 def fit_quantile(matrix: Matrix, weights: Floats | None = None) -> xgboost.Booster:
     """Fit the quantile of log growth by pinball loss; shallow trees, since the reference carries the scale.
 
-    A bound counts as what the trees say of it so far, where that is more: then it asks for nothing. To put the part of
-    the distribution above a censored value in its place is due to Portnoy (2003); here it is put at the quantile.
+    A bound counts as what the trees so far say of it, if that is more: then it pulls in no direction. To replace a
+    censored value by the part of the distribution above it is due to Portnoy (2003); here it is replaced by the
+    quantile.
     """
     rows = _dmatrix(matrix.inputs, matrix.targets, weights)
     booster = xgboost.Booster({**settings_of(matrix), "nthread": threads_for(len(matrix))}, [rows])
@@ -62,11 +64,10 @@ def fit_quantile(matrix: Matrix, weights: Floats | None = None) -> xgboost.Boost
 
 
 def settings_of(matrix: Matrix) -> dict[str, object]:
-    """Return SETTINGS, and how many trees make a round.
+    """Return SETTINGS, how many trees make a round, and for rows with bounds, where the trees begin.
 
-    For rows with bounds also where the trees begin: at the quantile of those that are none. XGBoost would begin at the
-    quantile of all targets. Where that is a limit at which many jobs were cut off, no row lies above it, all pull
-    alike, and no split is ever made.
+    They begin at the quantile of the rows that are no bounds. XGBoost would begin at the quantile of all targets. If
+    that is a limit at which many jobs were cut off, no row lies above it, all pull alike, and no split is ever made.
     """
     settings = {**SETTINGS, "num_parallel_tree": trees_for(len(matrix))}
     if matrix.bounded.any() and not matrix.bounded.all():
@@ -75,22 +76,22 @@ def settings_of(matrix: Matrix) -> dict[str, object]:
 
 
 def trees_for(rows: int) -> int:
-    """Return how many trees a round fits on so many rows."""
+    """Return how many trees a round fits on this many rows."""
     return min(MOST_TREES, max(1, ROWS_A_ROUND // max(1, rows)))
 
 
 def threads_for(rows: int) -> int:
-    """Return how many threads fit so many rows; 0 is as many as there are cores."""
+    """Return how many threads fit this many rows; 0 is one for each core."""
     return 1 if rows < THREADED_ROWS else 0
 
 
 def raised(matrix: Matrix, expected: Inputs) -> Floats:
-    """Return the targets, bounds at least as high as what is expected of their rows."""
+    """Return the targets, with bounds at least as high as what is expected of their rows."""
     return np.where(matrix.bounded, np.maximum(matrix.targets, expected), matrix.targets)
 
 
 def predict(booster: xgboost.Booster, inputs: Inputs) -> Inputs:
-    """Return the log growth that a booster expects of rows; none of none."""
+    """Return the log growth that a booster expects of each row; `inputs` may be empty."""
     expected: Inputs = booster.predict(_dmatrix(inputs)) if len(inputs) else np.zeros(0, np.float32)
     return expected
 
@@ -103,11 +104,11 @@ def _dmatrix(inputs: Inputs, targets: Floats | None = None, weights: Floats | No
 
 def booster_growth(booster: xgboost.Booster) -> GrowthModel:
     """Return a growth model that XGBoost itself computes."""
-    # A row at a time: threads would only wait for each other.
+    # Rows come one at a time: threads would only wait for each other.
     booster.set_param({"nthread": 1})
 
     def growth(row: Sequence[float]) -> float:
-        # Without a matrix of its own for each row: a replay asks tens of thousands of times.
+        # Without a DMatrix for each row: a replay asks tens of thousands of times.
         inputs = np.asarray([row], dtype=np.float32)
         return float(booster.inplace_predict(inputs, validate_features=False)[0])
 
@@ -115,6 +116,6 @@ def booster_growth(booster: xgboost.Booster) -> GrowthModel:
 
 
 def excess_of(booster: xgboost.Booster, matrix: Matrix) -> Floats:
-    """Return by how much the growth of each row exceeds what a booster expects of it; a bound's shows a bound."""
+    """Return by how much each row's growth exceeds what a booster expects; for a bound, a lower bound of that."""
     excess: Floats = matrix.targets - predict(booster, matrix.inputs)
     return excess

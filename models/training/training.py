@@ -1,8 +1,8 @@
 """Training: from attempts to an artefact. Reproducible from the attempts and the seed.
 
 The growth model of a dimension predicts log(next use / most used so far by the family) at a high quantile, from
-features known at submit time. Its rows (growth_rows.py) say of each job what could be known of it when it was
-submitted, exactly as it will be when the model serves.
+features that are known at submission. Its rows (growth_rows.py) say of each job what could be known when it was
+submitted, exactly as when the model serves.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ from models.versions.artefact import (
     sealed,
 )
 
-# Fewer rows that show their need cannot place a 98 % quantile; history and margin then speak alone.
+# Fewer rows that show their need cannot place a 98 % quantile; then the family's history, tail and margin count
+# alone.
 MIN_ROWS = 50
-# The earlier share of the jobs is fitted, the later rest calibrates.
+# The earlier share of the jobs is fitted; the rest calibrates.
 FITTED_SHARE = 0.8
 GOLDEN_ROWS = 16
 
@@ -63,7 +64,7 @@ class Fitted(msgspec.Struct):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What was learned from: how many attempts of how many users, when (unix seconds), and who metered their GPUs."""
+    """What was learned from: attempts and their users, their time (unix seconds), and which meters measured GPUs."""
 
     attempts: int
     users: int
@@ -73,7 +74,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trained(msgspec.Struct):
-    """What training made: the history at its end and a booster for each dimension that had rows enough."""
+    """What training made: the history at its end, and a booster for each dimension that had enough rows."""
 
     history: History
     matrices: dict[Learned, Matrix]
@@ -81,7 +82,7 @@ class Trained(msgspec.Struct):
     seen: Seen
 
     def growth(self, most_failures: float) -> dict[Learned, Growth]:
-        """Return the growth models as XGBoost computes them, without an artefact."""
+        """Return the growth models, computed by XGBoost, without an artefact."""
         return {
             dimension: Growth(
                 booster_growth(fitted.booster),
@@ -93,14 +94,14 @@ class Trained(msgspec.Struct):
 
 
 def train(attempts: Sequence[Attempt], recent_jobs: int) -> Trained:
-    """Learn from attempts; ModelError where not one of them ended with a usable figure."""
+    """Learn from attempts; ModelError if none of them started."""
     return train_columns(columns_of_attempts(attempts), recent_jobs)
 
 
 def train_columns(past: PastColumns, recent_jobs: int, fit: Fit = fit_quantile) -> Trained:
-    """Learn from attempts in columns; ModelError where not one of them ended with a usable figure.
+    """Learn from attempts in columns; ModelError if none of them started.
 
-    `fit` is the engine: where trees are fitted.
+    `fit` is the engine, which decides where trees are fitted.
     """
     if not past.started.any():
         raise ModelError(
@@ -142,17 +143,17 @@ def fit_growth(matrix: Matrix, fit: Fit = fit_quantile) -> Fitted:
 
 
 def weights_of(matrix: Matrix) -> Floats:
-    """Return how much each row weighs by whose it is; all the same where that is not known."""
+    """Return how much each row weighs by whose it is; all weigh the same if that is not known."""
     return row_weights(matrix.users) if len(matrix.users) else np.ones(len(matrix))
 
 
 def fitted_rows(matrix: Matrix) -> int:
-    """Return how many of the rows, the earliest, are fitted; those after them calibrate."""
+    """Return how many of the rows, the earliest, are fitted; the later ones calibrate."""
     return round(len(matrix) * FITTED_SHARE)
 
 
 def save(trained: Trained, directory: Path, now_s: float, card: Mapping[str, bytes] | None = None) -> str:
-    """Write an artefact into the registry `directory` and return its version; nothing half-written stays.
+    """Write an artefact into the registry `directory` and return its version; leave nothing half-written.
 
     `card` holds further files by name: the model card.
     """
@@ -183,7 +184,7 @@ def save(trained: Trained, directory: Path, now_s: float, card: Mapping[str, byt
 
 
 def libraries() -> dict[str, str]:
-    """Return the versions of what a model is made with."""
+    """Return the versions of the libraries that a model is made with."""
     return {name: importlib.metadata.version(name) for name in ("xgboost-cpu", "onnxmltools", "onnxruntime")}
 
 
@@ -203,7 +204,7 @@ def _files(trained: Trained) -> dict[str, bytes]:
 
 
 def splits_of(booster: xgboost.Booster) -> list[list[float]]:
-    """Return the values at which any tree splits each of FEATURES, in rising order: float32, as the trees have them."""
+    """Return the values at which any tree splits each of FEATURES, in rising order, in float32 as in the trees."""
     trees = booster.trees_to_dataframe()
     nodes = trees[trees["Feature"] != "Leaf"]
     return [
@@ -233,9 +234,9 @@ def _onnx(booster: xgboost.Booster) -> bytes:
         from onnxmltools import convert_xgboost
         from onnxmltools.convert.common.data_types import FloatTensorType
     plain: Any = xgboost.Booster(model_file=booster.save_raw("ubj"))
-    plain.feature_names = None  # the converter takes `f0`, `f1`, … only
+    plain.feature_names = None  # the converter accepts `f0`, `f1`, … only
     inputs = [("features", FloatTensorType([None, len(FEATURES)]))]
-    # Without a name of ours the graph gets a random one, and the same training another digest.
+    # Without a name the graph gets a random one, and the same training gets another digest.
     converted = convert_xgboost(plain, name="growth", initial_types=inputs)
     content: bytes = converted.SerializeToString()
     return content

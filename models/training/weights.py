@@ -1,4 +1,4 @@
-"""How much each user's jobs weigh where a model of all users is fitted, so that nobody makes it theirs. Pure."""
+"""How much each user's jobs weigh where a model of all users is fitted, so that no user dominates it. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import numpy as np
 
 from accounting.frames import Floats, Ints
 
-# Of all the weight; half of what lies above the quantile that is fitted (quantile.QUANTILE).
+# A user's share of all weight: half of what lies above the quantile that is fitted (quantile.QUANTILE).
 MOST_USER_SHARE = 0.01
-# Where users are too few for that, nobody weighs more than this many times an equal share.
+# If users are too few for that, none weighs more than this many times an equal share.
 MOST_OF_EQUAL = 1.25
-# Who is apart has this share of rows, and so many, that far (a logarithm) beyond all but TAIL_SHARE of the others'.
+# A user is apart if FAR_SHARE of the user's rows, and at least LEAST_FAR of them, lie by FAR_LOG (a logarithm) beyond
+# all but TAIL_SHARE of the others' rows.
 TAIL_SHARE, FAR_LOG, FAR_SHARE, LEAST_FAR = 0.02, 0.3, 0.02, 5
 
 
 def row_weights(users: Ints) -> Floats:
     """Return the weight of each row, at most 1: the rows of a user with many share what one user may weigh.
 
-    `users` says by a number whose row each is.
+    `users` has a number for the user of each row.
     """
     if not len(users):
         return np.zeros(0)
@@ -29,9 +30,9 @@ def row_weights(users: Ints) -> Floats:
 
 
 def heaviest(falling: Sequence[int]) -> float:
-    """Return what a user may weigh at most, in rows, for users with so many rows each, the most first.
+    """Return what a user may weigh at most, in rows; `falling` has the number of rows of each user, the most first.
 
-    It is the share of the total after those with more were cut to it. One user alone weighs all.
+    It is the share of the total after the users with more were cut to it. A single user weighs all.
     """
     share = max(MOST_USER_SHARE, MOST_OF_EQUAL / len(falling))
     rest = float(sum(falling))
@@ -47,15 +48,15 @@ def heaviest(falling: Sequence[int]) -> float:
 def users_apart(users: Ints, targets: Floats, least_rows: int) -> frozenset[int]:
     """Return the users with many rows whose growth is so unlike all others' that it would teach about nobody else.
 
-    They are those with more than MOST_USER_SHARE of the rows, of which FAR_SHARE or more lie by FAR_LOG above what all
-    but TAIL_SHARE of the others' rows show, or as far below. Ordinary differences between users are not that far: who
-    is near the bound would be apart in one training and not in the next. Where they would be half of the rows, or
-    fewer than `least_rows` were left, nobody is the odd one.
+    They have more than MOST_USER_SHARE of the rows, of which FAR_SHARE or more lie by FAR_LOG above what all but
+    TAIL_SHARE of the others' rows show, or as far below. Ordinary differences between users are not that large: with
+    a closer bound, a user near it would be apart in one training and not in the next. If such users had half of the
+    rows, or left fewer than `least_rows`, none is apart.
     """
     numbers, counts = np.unique(users, return_counts=True)
     many = (counts > MOST_USER_SHARE * len(users)) & (len(users) - counts >= least_rows)
     apart: dict[int, int] = {}
-    # They are fewer than 1 / MOST_USER_SHARE.
+    # There are fewer of these than 1 / MOST_USER_SHARE.
     for user, count in zip(numbers[many].tolist(), counts[many].tolist(), strict=True):
         own = users == user
         low, high = np.quantile(targets[~own], (TAIL_SHARE, 1 - TAIL_SHARE))

@@ -1,8 +1,8 @@
 """What each of many submissions can look back on: the last jobs of a group that had ended before it. Pure.
 
 The jobs of all groups lie one after the other, by group and end; a submission's past is then a window that ends where
-`searchsorted` says. Windows are handled some thousands at a time (memory stays bounded), one column a submission and
-one row a past job, the oldest first, so that every step is one NumPy call over whole rows.
+`searchsorted` says. Windows are handled some thousands at a time, which bounds memory. A column is a submission and a
+row is a past job, the oldest first, so that every step is one NumPy call over whole rows.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from models.past.evidence import COMPARABLE_INPUT, SURPRISE_LOG
 from models.past.likeness import COMPARABLE_REQUEST, ENOUGH_NEAR
 from models.training.matrix import Flags
 
-# 100 past jobs of so many submissions are 1.6 MB: what a core's own cache holds.
+# 100 past jobs of this many submissions are 1.6 MB, which a core's own cache holds.
 SUBMISSIONS_A_PART = 2_048
 
 
 class Ended:
-    """The jobs of one kind of group that ever started, by group and end, and who may look back on which."""
+    """The jobs of one kind of group that ever started, by group and end, and which a submission may look back on."""
 
     def __init__(self, past: PastColumns, kind: Kind, recent_jobs: int) -> None:
         by_end = past.by_end()
@@ -32,10 +32,10 @@ class Ended:
         codes, ends_s = kind.codes[self.rows], past.end_s[self.rows]
         first_s = int(ends_s.min()) if len(ends_s) else 0
         span = int(ends_s.max()) - first_s + 2 if len(ends_s) else 1
-        # One number for group and end; nobody comes before the first end of all, or after the last.
+        # One number for group and end; submissions are moved to between the first end of all and just after the last.
         keys = codes * span + (ends_s - first_s)
         moments = kind.codes * span + np.clip(past.submit_s - first_s, 0, span - 1)
-        # In the very second of a submission it is not known yet who ended.
+        # A job that ends in the very second of a submission is not known to it yet.
         self.end = np.searchsorted(keys, moments, side="left")
         self.first = np.maximum(np.searchsorted(codes, kind.codes, side="left"), self.end - recent_jobs)
         self.first[kind.codes < 0] = self.end[kind.codes < 0] = 0
@@ -47,7 +47,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Part:
-    """The windows of some submissions: `places` in Ended (past jobs × submissions), and which of them are there."""
+    """The windows of some submissions: `places` in Ended (past jobs × submissions), and which of them are `there`."""
 
     submissions: Ints
     places: Ints
@@ -55,9 +55,9 @@ class Part:
 
 
 def parts(ended: Ended, submissions: Ints) -> Iterator[Part]:
-    """Yield the windows of submissions that look back on any job, some thousands at a time."""
+    """Yield the windows of those submissions that look back on any job, some thousands at a time."""
     count = ended.count()[submissions]
-    # Windows of one length, and near each other, in one part.
+    # Windows of one length, and near each other, come into one part.
     order = np.lexsort((ended.end[submissions], count))
     submissions = submissions[order[count[order] > 0]]
     for begin in range(0, len(submissions), SUBMISSIONS_A_PART):
@@ -71,7 +71,7 @@ class Comparable:
     """Which jobs of a window tell about a submission (`comparable` in models/past/likeness.py)."""
 
     def __init__(self, past: PastColumns, ended: Ended) -> None:
-        # Who did not ask tells about any request, and any job about who does not ask.
+        # A job that did not ask tells about any request, and any job tells about a request that does not ask.
         self._asked = [
             (np.nan_to_num(asked[ended.rows], nan=np.inf), _least_asked(np.nan_to_num(wants, nan=0.0)))
             for asked, wants in (
@@ -92,7 +92,7 @@ class Comparable:
 
 
 def _least_asked(amounts: Floats) -> Floats:
-    """Return `least_asked` (models/past/likeness.py) of many amounts, 0 where nothing was asked."""
+    """Return `least_asked` (models/past/likeness.py) of many amounts, 0 if nothing was asked."""
     least: Floats = np.where(amounts > 0, amounts // COMPARABLE_REQUEST + 1, 0.0)
     return least
 
@@ -102,7 +102,8 @@ class InputLike:
 
     def __init__(self, past: PastColumns, ended: Ended) -> None:
         had = past.input_mib[ended.rows]
-        # Whose input is not known tells about any, and any job about whose is not.
+        # A job whose input is not known tells about any request, and any job about a request whose input is not
+        # known.
         self._at_most, self._at_least = np.nan_to_num(had, nan=-np.inf), np.nan_to_num(had, nan=np.inf)
         self._wants_least = np.nan_to_num(past.input_mib, nan=-np.inf) / COMPARABLE_INPUT
         self._wants_most = np.nan_to_num(past.input_mib, nan=np.inf) * COMPARABLE_INPUT
@@ -119,7 +120,7 @@ class InputLike:
 
 @dataclass(frozen=True)
 class Uses:
-    """`PastUse` of many submissions, in columns; where `count` is 0 the others say nothing."""
+    """`PastUse` of many submissions, in columns; where `count` is 0, the other columns say nothing."""
 
     count: Ints
     streak: Ints
@@ -131,10 +132,10 @@ class Uses:
 
 
 def uses_in(logs: Floats, tells: Flags, beyond: Flags | None) -> Uses:
-    """Return what windows say of a dimension: logarithms of need, -inf where it is not known or not to count.
+    """Return what windows show of a dimension; `logs` are logarithms of need, -inf if not known or not to count.
 
-    A job that does not tell its whole need counts only where it shows more than all before it. One that went `beyond`
-    what is asked for is a surprise, and says no more.
+    A job that does not show its whole need counts only if it shows more than all before it. A job that went `beyond`
+    what is asked for is a surprise, and shows nothing else.
     """
     if beyond is not None:
         logs = np.where(beyond, -np.inf, logs)
