@@ -1,6 +1,6 @@
 """The model card: what a person should know of a model before trusting it. Pure: a value, and the same in words.
 
-Nothing in it depends on when it was made, so that the same training leaves the same card.
+Nothing in it depends on when it was made, so that the same training gives the same card.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from models.training.quantile import SEED
 from models.training.training import Trained, libraries
 from models.versions.artefact import CARD_JSON, CARD_MD
 
-# As many features as a reader looks at.
+# No more features than a reader looks at.
 MOST_FEATURES = 6
 BY_WEEK = (
     "The latest jobs by week, against a model that was made in the same way from the jobs before them; what a user "
@@ -28,7 +28,7 @@ BY_WEEK = (
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's card. Times are unix seconds; `verdict` is the gate's, None where it was not asked."""
+    """A model's card. Times are unix seconds; `verdict` is the gate's, None if the gate was not asked."""
 
     first_submit_s: int
     last_end_s: int

@@ -1,11 +1,13 @@
 """How far the latest jobs differ from those before, and how well the growth models still cover them. Pure.
 
-The figure for a feature is the population stability index over tenths of the earlier values; in a week a user weighs as
-much as in training at most. So few jobs move it by chance alone: what chance gives, (bins - 1)·(1/n + 1/m), stands
-beside it and is taken off before it is put in words (Yurdakul and Naranjo 2020). So does what weeks differ by anyhow:
-jobs come in campaigns, and no week is a sample of all. Calibration is counted by week, on jobs that neither the trees
-nor the offset they are counted against were made from, and in the weights by which that offset was made. A few jobs
-place an offset no better than a few can, and a campaign tells as much as one: what that alone brings about is no drift.
+The figure for a feature is the population stability index over tenths of the earlier values; within a week, a user
+weighs at most as much as in training. A few jobs move the index by chance alone. What chance gives, (bins - 1)·(1/n +
+1/m), is shown with it and subtracted before it is put in words (Yurdakul and Naranjo 2020). So is what weeks differ
+by anyway: jobs come in campaigns, and no week is a sample of all.
+
+Calibration is counted by week, on jobs that neither the trees nor the offset they are counted against were made from,
+with the weights by which that offset was made. An offset made from a few jobs is only as good as a few jobs allow,
+and a campaign tells as much as one job: what that alone causes is no drift.
 """
 
 from __future__ import annotations
@@ -24,20 +26,22 @@ from models.training.weights import row_weights
 
 Word = Literal["stable", "shifted", "drifted", "too few to tell"]
 SHIFTED, DRIFTED = 0.1, 0.25
-# Of calibration: as improbable by chance.
+# For calibration: how improbable by chance a week must be.
 SHIFTED_CHANCE, DRIFTED_CHANCE = 0.05, 0.001
 WEEK_S = 7 * 86400
 BINS = 10
-# With fewer rows on either side a tenth holds too few.
+# With fewer rows on either side, a tenth holds too few.
 LEAST_ROWS = 100
-# The latest are those of the last week, or of this share of a shorter past, and so many periods before are told apart.
+# The latest jobs are those of the last week, or of this share of a shorter past. This many periods before it are told
+# apart.
 LATEST_SHARE, MOST_PERIODS = 0.2, 12
 
 
 class FeatureDrift(msgspec.Struct, frozen=True, kw_only=True):
-    """One feature: its index, on how many rows before and latest, in a word.
+    """The drift of one feature: its index, on how many rows before and latest, in a word.
 
-    `by_chance` is what it may be without any drift: by so few rows, and by as much more as a week before differed.
+    `by_chance` is what the index may be without any drift: what so few rows give, plus the most by which an earlier
+    week differed beyond that.
     """
 
     feature: str
@@ -49,10 +53,11 @@ class FeatureDrift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WeekCalibration(msgspec.Struct, frozen=True, kw_only=True):
-    """One week of jobs from `from_s` on: how many used more than the model allowed, where `nominal` of them may.
+    """One week of jobs from `from_s` on: how many used more than the model allowed, if `nominal` of them may.
 
-    `jobs` is how many independent ones say as much as the week's `rows`, which weigh by whose they are; `exceeded` is
-    how many of those, rounded: `share` is of the rows. That and `rows` are None in cards of earlier releases.
+    `jobs` is how many independent jobs say as much as the week's `rows`, which weigh by whose they are. `exceeded` is
+    how many of those exceeded, rounded; `share` is the share of the rows, by weight. `rows` and `share` are None in
+    cards of earlier releases.
     """
 
     from_s: int
@@ -72,7 +77,8 @@ class WeekCalibration(msgspec.Struct, frozen=True, kw_only=True):
 def periods_back(submit_s: Ints) -> Ints:
     """Return how many periods each job (unix seconds) lies before the latest ones, which are of period 0.
 
-    A period is a week, or a fifth of a shorter past. What is older than those that are compared is one more.
+    A period is a week, or a fifth of a shorter past. Jobs older than the periods that are compared are of one period
+    more.
     """
     last_s = int(submit_s.max())
     period_s = min(WEEK_S, max(1, int((last_s - submit_s.min()) * LATEST_SHARE)))
@@ -85,7 +91,7 @@ def feature_drift(
 ) -> tuple[FeatureDrift, ...]:
     """Compare the latest rows with those before, feature by feature, the most drifted first; rows may hold NaN.
 
-    `users` says by a number whose row each is; without it all weigh the same.
+    `users` has a number for the user of each row; without it, all rows weigh the same.
     """
     if not len(submit_s):
         return ()
@@ -99,7 +105,7 @@ def feature_drift(
 
 
 def weights_by(back: Ints, users: Ints) -> Floats:
-    """Return the weight of each row among those of its period: one user's campaign is no drift of all."""
+    """Return the weight of each row within its period, so that one user's campaign is no drift of all."""
     weights = numpy.empty(len(back))
     for period in numpy.unique(back).tolist():
         weights[back == period] = row_weights(users[back == period])
@@ -112,7 +118,7 @@ def _drift_of(name: str, column: Floats, weights: Floats, back: Ints) -> Feature
     latest, *compared, older = tallies(column, weights, back, edges)
     before = numpy.sum(compared, axis=0) + older
     psi, chance = index_of(before, latest)
-    # What began in the period just before is still to be told.
+    # The period just before is left out: a drift that began in it must still show.
     usual = (index_of(numpy.maximum(before - one, 0), one) for one in compared[1:])
     rows = int(is_before.sum())
     few = min(rows, len(back) - rows)
@@ -135,7 +141,7 @@ def in_words(psi: float) -> Word:
 
 
 def edges_of(values: Floats, weights: Floats) -> Floats:
-    """Return the values, of those that are known, at which tenths of the weight end."""
+    """Return the values at which tenths of the weight end; values that are not known (NaN) are left out."""
     is_known = ~numpy.isnan(values)
     known, heavy = values[is_known], weights[is_known]
     if not len(known):
@@ -149,7 +155,7 @@ def edges_of(values: Floats, weights: Floats) -> Floats:
 def tallies(values: Floats, weights: Floats, back: Ints, edges: Floats) -> Floats:
     """Return the weight in each bin, by period: the latest first, and what is older than MOST_PERIODS last.
 
-    NaN is a bin of its own. A value that many rows share is one too, so that constants and counts need no care.
+    NaN is a bin of its own. So is a value that many rows share, so that constants and counts need no care.
     """
     bins = 2 * len(edges) + 2
     place = back * bins + _codes(values, edges)
@@ -158,34 +164,34 @@ def tallies(values: Floats, weights: Floats, back: Ints, edges: Floats) -> Float
 
 
 def index_of(before: Floats, latest: Floats) -> tuple[float, float]:
-    """Return the population stability index of weights in bins, and what chance alone gives it; 0 for an empty side."""
+    """Return the population stability index of weights in bins, and what chance alone gives; 0 for an empty side."""
     held = (before + latest) > 0
     if not before.any() or not latest.any():
         return 0.0, 0.0
     bins = int(held.sum())
-    # Half a row in every bin: an empty one is rare, not impossible.
+    # Half a row is added to every bin: an empty one is rare, not impossible.
     first, second = ((side[held] + 0.5) / (side.sum() + 0.5 * bins) for side in (before, latest))
     chance = (bins - 1) * (1 / before.sum() + 1 / latest.sum())
     return float(((second - first) * numpy.log(second / first)).sum()), float(chance)
 
 
 def _codes(values: Floats, edges: Floats) -> Ints:
-    """Return the bin of each value: below, on or above each edge; the last one is NaN's."""
+    """Return the bin of each value: below, on or above each edge; the last bin is for NaN."""
     places = numpy.searchsorted(edges, values, "left") + numpy.searchsorted(edges, values, "right")
     return numpy.where(numpy.isnan(values), 2 * len(edges) + 1, places)
 
 
 def equal_jobs(weights: Floats) -> float:
-    """Return how many jobs of one weight tell a share as well as jobs of such weights do (Kish 1965); 0 for none."""
+    """Return how many jobs of equal weight show a share as well as jobs of such weights (Kish 1965); 0 for none."""
     return float(weights.sum() ** 2 / (weights**2).sum()) if len(weights) else 0.0
 
 
 def independent_jobs(exceeded: NDArray[numpy.bool_], weights: Floats, users: Ints) -> float:
-    """Return how many independent jobs tell the share that exceeded as well as these do; 0 for none.
+    """Return how many independent jobs show the share that exceeded as well as these jobs; 0 for none.
 
-    Jobs that a user runs in one campaign exceed together, or do not: by how much users' shares differ the variance is
-    told (the sandwich of Liang and Zeger 1986, with a user's jobs as a cluster). Where all are alike, or one user's,
-    nothing tells it, and weights alone count. `users` says by a number whose job each is.
+    Jobs that a user runs in one campaign exceed together, or not at all. So the variance follows from how much users'
+    shares differ (the sandwich of Liang and Zeger 1986, with a user's jobs as a cluster). If all jobs are alike, or
+    are one user's, nothing shows it, and only weights count. `users` has a number for the user of each job.
     """
     equal = equal_jobs(weights)
     numbers, owners = numpy.unique(users, return_inverse=True)
@@ -198,9 +204,9 @@ def independent_jobs(exceeded: NDArray[numpy.bool_], weights: Floats, users: Int
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """What jobs are counted against: an offset that the share `nominal` may exceed, made from so many jobs.
+    """What jobs are counted against: an offset that the share `nominal` may exceed.
 
-    They are counted as independent ones of one weight.
+    `made_from` is the number of jobs that it was made from, counted as independent jobs of equal weight.
     """
 
     nominal: float
@@ -212,7 +218,7 @@ def calibration_by_week(
 ) -> tuple[WeekCalibration, ...]:
     """Count by week the jobs that used more than an offset allowed: a flag, a time (unix seconds), a weight for each.
 
-    They are jobs that the offset was not made from. `users` says by a number whose job each is.
+    The offset was made from other jobs. `users` has a number for the user of each job.
     """
     if not len(submit_s):
         return ()
@@ -247,9 +253,9 @@ def _week(
 
 
 def counted(features: Iterable[FeatureDrift], weeks: Sequence[WeekCalibration]) -> tuple[FeatureDrift, ...]:
-    """Return those features of one resource whose drift says that somebody should look.
+    """Return those features of one resource whose drift deserves a look.
 
-    One of OF_AGE drifts by the age of families alone; it counts only where the calibration has moved as well.
+    A feature in OF_AGE drifts because families grow older; it counts only if the calibration has moved as well.
     """
     moved = any(week.word in ("shifted", "drifted") for week in weeks)
     return tuple(one for one in features if moved or one.feature not in OF_AGE)
@@ -258,6 +264,6 @@ def counted(features: Iterable[FeatureDrift], weeks: Sequence[WeekCalibration]) 
 def alarming(
     features: Iterable[FeatureDrift], weeks: Sequence[WeekCalibration]
 ) -> tuple[FeatureDrift | WeekCalibration, ...]:
-    """Return what of one resource has drifted so that somebody should look."""
+    """Return what has drifted of one resource and deserves a look."""
     both: list[FeatureDrift | WeekCalibration] = [*counted(features, weeks), *weeks]
     return tuple(one for one in both if one.word == "drifted")

@@ -1,7 +1,7 @@
-"""What sizing would have saved, and whom it would have failed: past jobs, split by time.
+"""What sizing would have saved, and which jobs it would have failed: past jobs, split by time.
 
-A model is trained on what had ended before the split and sizes what was submitted after it, as it would have in
-production: it hears of each job that ends. Nothing is split at random, since that lets a job learn from its own future.
+A model is trained on what had ended before the split and sizes what was submitted after it, as in production: it
+learns of each job that ends. Nothing is split at random, since a job could then learn from its own future.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from models.training.training import train_columns
 USER_REQUEST, PEER, OURS = "user request", "max of history + 15 %", "rightsizer"
 PEER_MARGIN = 1.15
 
-# Learns from the attempts that ran and had ended before the split (unix seconds).
+# Makes a sizing from the attempts that ran and had ended before the split (unix seconds).
 Strategy = Callable[[int], Sizing]
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
     """One method on one dimension. Amounts are in `unit`; `failed` counts jobs that got less than they needed.
 
-    `saved_share` is of `requested`, the second run of failed jobs included; below 0 it cost more. What is saved and who
-    failed is of the same `jobs`, those of which it is known whether the method's grant was enough: by bounds it is for
-    more of them under a method that grants less. Of a job that shows a bound, `used` has the bound.
+    `saved_share` is of `requested`, with the second run of failed jobs included; below 0 it cost more. What is saved
+    and what failed is of the same `jobs`: those of which it is known whether the method's grant was enough. If jobs
+    show bounds, that is known of more jobs under a method that grants less. For a job that shows a bound, `used` has
+    the bound.
     """
 
     dimension: str
@@ -50,7 +51,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """A time split: how many attempts were learned from and judged, who metered GPUs, and the scores."""
+    """A time split: how many attempts were learned from and judged, which meters measured GPUs, and the scores."""
 
     split_s: int
     learned_from: int
@@ -67,11 +68,11 @@ def evaluate(
     train_share: float = 0.7,
     strategies: Mapping[str, Strategy] | None = None,
 ) -> Evaluation:
-    """Train on the first `train_share` of the attempts' time and judge on the rest.
+    """Train on the first `train_share` of the attempts, by submission, and judge on the rest.
 
-    `sizing` turns a predictor into what production would grant (the site's policy, which lives above this
-    package); None leaves it out. `strategies` are further methods, by name. ModelError where either side of the split
-    is empty.
+    `sizing` turns a predictor into what production would grant (the site's policy, which belongs to a higher
+    package); None leaves it out. `strategies` are further methods, by name. ModelError if either side of the split is
+    empty.
     """
     split_s = _split(past.submit_s, train_share)
     before, later = past.started & (past.end_s < split_s), past.submit_s >= split_s
@@ -117,7 +118,7 @@ def _split(submit_s: Ints, train_share: float) -> int:
 
 
 def _history_peer(history: History) -> Sizing:
-    """Return the rule that sites write by hand and KRR applies to pods: the maximum seen, and 15 % on top."""
+    """Return the rule that sites write by hand and that KRR applies to pods: the maximum seen, plus 15 %."""
 
     def size(request: JobRequest) -> JobRequest:
         evidence = history.evidence(request, enough=1)

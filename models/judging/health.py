@@ -1,8 +1,9 @@
-"""How a trained model stands to its own rows: calibration on later jobs, what each feature is worth, drift. Pure.
+"""How a trained model fits its own rows: calibration on later jobs, what each feature is worth, drift. Pure.
 
-A model's own offset covers the very jobs that it was made from, the latest, whatever they do: counted on them nothing
-ever drifts. By week it is therefore counted how the latest jobs stand to a model that is made as this one is from those
-before them alone (`_weeks`); it serves nobody. Everything is counted in the weights by which offsets are made.
+A model's own offset covers the jobs that it was made from, the latest, whatever they do: counted on them, nothing
+ever drifts. So the latest jobs are counted by week against a model that is made in the same way from the jobs before
+them alone (`_weeks`); that model answers no submission. Everything is counted with the weights by which offsets are
+made.
 """
 
 from __future__ import annotations
@@ -33,19 +34,21 @@ from models.training.quantile import QUANTILE, SEED, excess_of, fit_quantile, pr
 from models.training.training import FITTED_SHARE, Fitted, Trained, fitted_rows, weights_of
 from models.versions.artefact import Offset
 
-# Shuffles of each feature, on so many rows at most.
+# Shuffles of each feature, and on how many rows at most.
 REPEATS, MOST_ROWS = 5, 2000
-# By week the last fifth of the rows is counted, but no more than so many weeks: what changed before is known by then.
+# The last fifth of the rows is counted by week, but no more than this many weeks: what changed before is known by
+# then.
 MOST_WEEKS = 4
-# The trees for that are fitted to so many rows at most, drawn from all: a large store takes seconds, on this machine.
+# The trees for that are fitted to this many rows at most, drawn from all, so that a large store takes seconds on this
+# machine.
 MOST_FITTED = 50_000
 
 
 class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
     """The share of jobs that exceeded what only `nominal` should.
 
-    The offsets are those of the earlier half of the calibrating jobs, and it is counted on the later half, by weight:
-    `jobs` is how many equal ones say as much.
+    The offsets are those of the earlier half of the calibrating jobs. It is counted on the later half, by weight:
+    `jobs` is how many jobs of equal weight say as much.
     """
 
     nominal: float
@@ -54,9 +57,9 @@ class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Excesses(msgspec.Struct, frozen=True, kw_only=True):
-    """By how much settled jobs exceeded what trees say (a logarithm, or a bound of it), and their weights and times.
+    """By how much settled jobs exceeded what trees say (a logarithm, or a bound of it), with their weights and times.
 
-    `users` says by a number whose job each is; where that is not known each is somebody else's.
+    `users` has a number for the user of each job; jobs of unknown users each count as another user's.
     """
 
     excess: Floats
@@ -69,7 +72,8 @@ class Excesses(msgspec.Struct, frozen=True, kw_only=True):
 class GrowthHealth(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of one growth model. `importance` is what shuffling a feature adds to the pinball loss.
 
-    `weeks` are the latest ones, against a model of the jobs before them; none where no offset of this one serves.
+    `weeks` are the latest ones, against a model of the jobs before them; empty if this model has no offset to serve
+    with.
     """
 
     dimension: Learned
@@ -90,7 +94,7 @@ def drift_of(trained: Trained) -> dict[Learned, tuple[FeatureDrift, ...]]:
 
 
 def health_of(trained: Trained, most_failures: float) -> tuple[GrowthHealth, ...]:
-    """Return how every growth model stands; none where there were too few rows to fit one."""
+    """Return the health of every growth model; a dimension with too few rows has no model."""
     return tuple(
         _health(dimension, fitted, trained.matrices[dimension].without(fitted.known.apart), most_failures)
         for dimension, fitted in trained.fitted.items()
@@ -116,8 +120,9 @@ def _health(dimension: Learned, fitted: Fitted, matrix: Matrix, most_failures: f
 def _weeks(matrix: Matrix, most_failures: float) -> tuple[WeekCalibration, ...]:
     """Count the latest settled jobs by week against trees and an offset from the jobs before them.
 
-    The earlier share of those is fitted, and the rest calibrates, as in training. Where they are too few for a share of
-    failures up to `most_failures`, the next larger that they suffice for is counted; none where they do for none.
+    As in training, the earlier share of those is fitted, and the rest calibrates. If they are too few for any share
+    of failures up to `most_failures`, the next larger share that they suffice for is counted; if there is none, no
+    week is.
     """
     start, weights = watched_from(matrix.submit_s), weights_of(matrix)
     rows = fitted_rows(matrix.part(slice(start)))
@@ -138,13 +143,13 @@ def _weeks(matrix: Matrix, most_failures: float) -> tuple[WeekCalibration, ...]:
 
 
 def watched_from(submit_s: Ints) -> int:
-    """Return the first row that is counted by week, of rows in the order of their submission (unix seconds)."""
+    """Return the first row that is counted by week; rows are in the order of their submission (unix seconds)."""
     recent = int(np.searchsorted(submit_s, submit_s[-1] - MOST_WEEKS * WEEK_S, "right"))
     return max(round(len(submit_s) * FITTED_SHARE), recent)
 
 
 def drawn(rows: int) -> Flags:
-    """Return which of so many rows are fitted: all, or MOST_FITTED of them by lot, the same every time."""
+    """Return which of this many rows are fitted: all, or MOST_FITTED of them, drawn the same way every time."""
     taken = np.zeros(rows, np.bool_)
     lot = np.random.default_rng(SEED).permutation(rows) if rows > MOST_FITTED else np.arange(rows)
     taken[lot[:MOST_FITTED]] = True
@@ -163,22 +168,22 @@ def _excesses(booster: xgboost.Booster, rows: Matrix, weights: Floats) -> Excess
 
 
 def _nearest(offsets: Sequence[Offset], most_failures: float) -> Offset | None:
-    """Return the offset for the largest share up to `most_failures`, or else the smallest above it, if there is one."""
+    """Return the offset for the largest share up to `most_failures`, else for the smallest above it; None if none."""
     allowed = [offset for offset in offsets if offset.failures <= most_failures]
     return allowed[-1] if allowed else next(iter(offsets), None)
 
 
 def judged_by(excess: Floats, bounded: Flags, offset: float | Floats) -> tuple[Flags, Flags]:
-    """Return which jobs tell whether they exceeded an offset, and which did; a bound below it tells nothing.
+    """Return which jobs show whether they exceeded an offset, and which did; a bound below the offset shows nothing.
 
-    So it is of a use and of what is granted, too (outcomes.py).
+    The same holds for a use and what is granted (outcomes.py).
     """
     exceeded: Flags = np.where(bounded, excess >= offset, excess > offset)
     return ~bounded | exceeded, exceeded
 
 
 def calibration_of(excess: Floats, bounded: Flags, weights: Floats) -> tuple[Calibrated, ...]:
-    """Calibrate on the earlier half, count on the later; shares for which that half is too small are left out."""
+    """Calibrate on the earlier half, count on the later; leave out shares for which the earlier half is too small."""
     half = len(excess) // 2
     found: list[Calibrated] = []
     for offset in offsets_of(excess[:half], bounded[:half], weights[:half]):
@@ -209,7 +214,7 @@ def _importance(fitted: Fitted, later: Matrix) -> tuple[Importance, ...]:
 
 
 def pinball(predicted: Floats, true: Floats) -> Floats:
-    """Return the mean loss by which the growth models' quantile is fitted, one for each row of predictions."""
+    """Return the mean loss by which the growth models' quantile is fitted, for each row of predictions."""
     over = true - predicted
     loss: Floats = np.maximum(QUANTILE * over, (QUANTILE - 1) * over).mean(axis=1)
     return loss

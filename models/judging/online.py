@@ -1,7 +1,7 @@
-"""Past jobs sized one by one, as they came: each by what had ended before it was decided, and by nothing else. Pure.
+"""Past jobs sized one by one as they came, each only by what had ended before it was decided. Pure.
 
 What is learned on the way is what production learns: every job that ends joins the history at once, and the growth
-models are fitted anew from time to time, on jobs that had ended by then.
+models are refitted from time to time, on jobs that had ended by then.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from models.training.quantile import booster_growth
 from models.training.training import MIN_ROWS, fit_growth
 
 DecideAt = Literal["submit", "start"]
-# How long a job will run decides no grant.
+# Only these are sized: how long a job will run decides no grant.
 SIZED: tuple[Learned, ...] = ("memory", "cores")
 
-# The models are fitted again when there are this many times as many rows as at the last time.
+# The models are refitted when there are this many times as many rows as last time.
 REFIT_GROWTH = 1.3
 
 
 class OnlineJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job of a replay: when it came, started and ended (unix seconds), what it asked for, and what it was then."""
+    """A job of a replay: when it was submitted, started and ended (unix seconds), its request, and its outcome."""
 
     job_id: str
     submit_s: float
@@ -90,7 +90,7 @@ class Learner:
         self._history.add(job.request, job.past)
 
     def refit(self) -> None:
-        """Fit those growth models anew for which there are many more rows than at the last time."""
+        """Refit the growth models for which there are many more rows than last time."""
         due = [name for name, rows in self._rows.items() if len(rows) >= self._next_fit[name]]
         for dimension in due:
             rows = self._rows[dimension]
@@ -115,8 +115,8 @@ def size_online(
 ) -> Iterator[tuple[OnlineJob, JobRequest, str]]:
     """Yield each job with what it would have been granted and why, in the order of decisions.
 
-    A job is known to a decision if it ended before, not at, that moment. Jobs in `warm` count as ended before all
-    others, one after the other in the order of their ends, and are not yielded.
+    A decision knows the jobs that ended before that moment, not those that ended at it. Jobs in `warm` count as ended
+    before all others, one after the other in the order of their ends, and are not yielded.
     """
     others = [job for job in jobs if job.job_id not in warm]
     for job in _before(
@@ -144,10 +144,10 @@ def follow(
     until_s: float,
     told: Callable[[float], None] = lambda _: None,
 ) -> None:
-    """Let a learner live through jobs as they came and ended before a moment; sizes none of them.
+    """Let a learner follow jobs as they came and ended, up to a moment; size none of them.
 
-    As above, a job that ends in the very second of another's submission is not known to it. `told` hears of the share
-    that is done.
+    As in `size_online`, a job that ends in the very second of another's submission is not known to that one. `told`
+    is called with the share that is done.
     """
     submits = [(job.submit_s, 0, index) for index, job in enumerate(jobs)]
     ends = [(job.end_s, 1, index) for index, job in enumerate(jobs)]
@@ -159,12 +159,12 @@ def follow(
             learner.ended(jobs[index])
         else:
             learner.decided(jobs[index])
-    # What is known of a job when it is decided rests on no model.
+    # One fit at the end is enough: what is noted of a job when it is decided rests on no model.
     learner.refit()
 
 
 def _before(jobs: Sequence[OnlineJob], moment_s: float) -> list[OnlineJob]:
-    """Return jobs in the order of their ends, all as much earlier as the last has to be to end before a moment."""
+    """Return jobs in the order of their ends, all moved back so far that the last ends before a moment."""
     ordered = sorted(jobs, key=lambda job: job.end_s)
     if not ordered or ordered[-1].end_s < moment_s:
         return ordered

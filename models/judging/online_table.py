@@ -1,8 +1,8 @@
-"""Reads a table of past jobs for a replay, one row a job, and writes what each would have been granted.
+"""Reads a table of past jobs for a replay, one job a row, and writes what each would have been granted.
 
 Columns of the table: job_id, job_name, submit_time, start, end (unix seconds), elapsed_s, req_mem_mib, peak_mem_mib;
-where known also user, account, partition, req_cpus, used_cores, limit_s, input_mib (of its input files, as known when
-it is submitted). Other columns are ignored, but for one that is named as the input's size in bytes.
+if known also user, account, partition, req_cpus, used_cores, limit_s, input_mib (the size of the input files, as
+known at submission). Other columns are ignored, except one that is named as the size of the input in bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIGURES = (
     "submit_time", "start", "end", "elapsed_s", "req_mem_mib", "peak_mem_mib", "req_cpus", "used_cores", "limit_s",
     "input_mib",
 )  # fmt: skip
-# No amount, and no time, of this world is larger.
+# No real amount or time is larger.
 HIGHEST = 1e15
 BYTES_IN_MIB = 2.0**20
 GRANTED = ("job_id", "alloc_mem_mib", "alloc_cpus", "reason")
@@ -45,13 +45,13 @@ TEXTS = ("job_id", "job_name", "user", "account", "partition")
 
 
 def read_jobs(file: Path, input_bytes: str | None = None) -> list[OnlineJob]:
-    """Return the jobs of a CSV file (.gz as well); ModelError where it does not hold what is needed.
+    """Return the jobs of a CSV file (.gz as well); ModelError if it does not hold what is needed.
 
-    `input_bytes` names the column that says how large the input is, if it is not `input_mib`.
+    `input_bytes` names the column with the size of the input in bytes, if it is not in `input_mib`.
     """
     try:
         with warnings.catch_warnings():
-            # Lines longer than the header: pandas would drop what is too much, or take it for a row's name.
+            # For lines longer than the header: pandas would drop the surplus, or take it for a row's name.
             warnings.simplefilter("error", pandas.errors.ParserWarning)
             table = pandas.read_csv(
                 file, dtype=str, keep_default_na=False, index_col=False, skip_blank_lines=False
@@ -73,11 +73,11 @@ def read_jobs(file: Path, input_bytes: str | None = None) -> list[OnlineJob]:
         raise ModelError(
             f"{file} has no column {input_bytes}; give the one with the size of the input in bytes"
         )
-    # Of two columns of one name pandas calls the second so.
+    # pandas gives this name to the second of two columns of one name.
     twice = [name for name in (*FIGURES, *TEXTS) if f"{name}.1" in table.columns]
     if twice:
         raise ModelError(f"{file} has the columns {', '.join(twice)} more than once; leave one of each")
-    # Its index goes on counting those that are not filled.
+    # The index still counts the rows that are dropped here, for line numbers.
     table = table[_filled(table)]
     for name in FIGURES:
         table[name] = _numbers(table, name, file) if name in table.columns else math.nan
@@ -92,7 +92,7 @@ def read_jobs(file: Path, input_bytes: str | None = None) -> list[OnlineJob]:
 
 
 def read_ids(file: Path, jobs: Sequence[OnlineJob]) -> frozenset[str]:
-    """Return the job ids of a file, one a line; ModelError where it cannot be read, or names a job there is not."""
+    """Return the job ids of a file, one a line; ModelError if it cannot be read, or names a job that is not there."""
     try:
         ids = frozenset(file.read_text(encoding="utf-8-sig").split())
     except (OSError, UnicodeDecodeError) as error:
@@ -108,7 +108,7 @@ def read_ids(file: Path, jobs: Sequence[OnlineJob]) -> frozenset[str]:
 def tally(sized: Sequence[Sized]) -> dict[str, object]:
     """Return one row: how many jobs, how many cut and failed, and what share of the requests was saved.
 
-    A job that got less than it used counts with both its runs, the second one as it was asked for.
+    A job that got less than it used counts with both its runs, the second with its full request.
     """
     row: dict[str, object] = {"jobs": len(sized)}
     for name, asked_of, used_of in AMOUNTS:
@@ -130,7 +130,7 @@ def tally(sized: Sequence[Sized]) -> dict[str, object]:
 
 
 def write_grants(file: Path, sized: Iterable[Sized]) -> None:
-    """Write job_id, alloc_mem_mib, alloc_cpus and reason; what is not changed is empty."""
+    """Write job_id, alloc_mem_mib, alloc_cpus and reason; an amount that is not changed is empty."""
     rows = [
         (
             job.job_id,
@@ -147,9 +147,9 @@ def write_grants(file: Path, sized: Iterable[Sized]) -> None:
 
 
 def check_writable(file: Path, inputs: Iterable[Path] = ()) -> None:
-    """Raise ModelError where a file cannot be written: before a replay that takes minutes, not after it.
+    """Raise ModelError if a file cannot be written: before a replay that takes minutes, not after it.
 
-    Nor is it one of the inputs, which would be gone.
+    It must not be one of the inputs either, which would be overwritten.
     """
     try:
         if is_folder(file):
@@ -183,7 +183,7 @@ def _numbers(table: pandas.DataFrame, name: str, file: Path) -> pandas.Series[An
 
 
 def _check(table: pandas.DataFrame, file: Path) -> None:
-    """Refuse what would make a replay mean something else than it says."""
+    """Refuse rows that would make a replay mean something else than it says."""
     problems = {
         "job_id is there twice": table["job_id"].duplicated(),
         "job_id is empty": table["job_id"] == "",
@@ -202,14 +202,14 @@ def _check(table: pandas.DataFrame, file: Path) -> None:
 
 
 def _filled(table: pandas.DataFrame) -> Flags:
-    """Return which rows say anything; below its last one a spreadsheet may leave commas alone."""
+    """Return which rows hold anything: below the last one, a spreadsheet may leave rows of commas alone."""
     first, others = table.iloc[:, 0].str.strip(), table.iloc[:, 1:]
     filled: Flags = ((first != "") | (others != "").any(axis=1)).to_numpy()
     return filled
 
 
 def _refused(table: pandas.DataFrame, row: int, problem: str, file: Path) -> ModelError:
-    """Return what to raise of a row; its line is counted with blank ones, and with those within quotes."""
+    """Return the error to raise for a row; its line number counts blank lines, and line ends within quotes."""
     texts = table.iloc[:row].select_dtypes(exclude="number")
     within = sum(int(column.str.count("\n").sum()) for _, column in texts.items())
     line = table.index[row] + 2 + within
@@ -253,7 +253,7 @@ def _job(row: dict[Any, Any]) -> OnlineJob:
 
 
 def _whole(value: float) -> int | None:
-    """Return an amount that was asked for; nothing asked, or 0 (all there is), is None."""
+    """Return an amount that was asked for; None if nothing was asked, or 0 (all there is)."""
     return math.floor(value) if value >= 1 else None
 
 

@@ -1,12 +1,12 @@
-"""What became of past jobs under ways to size them: of each whether it would have failed, and what it would have held.
+"""What became of past jobs under ways to size them: whether each would have failed, and what it would have held.
 
-All in columns: of a large site they are a million jobs. A failed job counts whole, and is run again with what its user
+All in columns, since a large site has a million jobs. A failed job counts whole, and is run again with what its user
 asked for.
 
-A peak of memory may be a bound: the job was killed for memory, or Slurm counted only part of it. What would have got no
-more than that would have failed. What would have got more says nothing, and is no job that counts: neither in the share
-that failed nor in what was saved. So two methods may count different jobs, each those of which it is known what became
-of them.
+A peak of memory may be a bound: the job was killed for memory, or Slurm counted only part of it. If a method grants
+no more than the bound, the job would have failed. If it grants more, nothing is known: the job does not count,
+neither in the share that failed nor in what was saved. So two methods may count different jobs, each those whose
+outcome under it is known.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ Sizing = Callable[[JobRequest], JobRequest]
 
 
 class Follow(NamedTuple):
-    """What a method learns as jobs end: the attempts that it does not know yet, by row, and how one joins it."""
+    """What a method learns as jobs end: the rows of the attempts that it does not know yet, and how one joins it."""
 
     rows: Ints
     join: Callable[[JobRequest, PastJob], object]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of jobs in one dimension under one method: one row for each of which it is known.
+    """What became of jobs in one dimension under one method: one row for each job whose outcome is known.
 
-    `places` says which of the judged jobs they are. Amounts are in the unit of DIMENSIONS; `granted` holds the second
-    run of a job that failed; `used` may be a bound where it did.
+    `places` says which of the judged jobs they are. Amounts are in the unit of DIMENSIONS. `granted` includes the
+    second run of a job that failed; `used` may be a bound for such a job.
     """
 
     dimension: str
@@ -59,11 +59,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
-    """What a method did to the jobs of which that is known, in one dimension; amounts in the unit of DIMENSIONS.
+    """What a method did to the jobs whose outcome is known, in one dimension; amounts in the unit of DIMENSIONS.
 
-    Second runs are included. Jobs that show a bound below what they would have got are left out of all of it: under
-    a method that grants less there may be more `jobs`. The share saved is of what these `requested`, the share failed
-    of those of them that were `resized`.
+    Second runs are included. Jobs that show a bound below what they would have got are left out of all of it, so
+    there may be more `jobs` under a method that grants less. The share saved is of what these `requested`, the share
+    failed of those of them that were `resized`.
     """
 
     jobs: int
@@ -74,37 +74,37 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def saved_share(self) -> float:
-        """Of what was requested; below 0 it cost more."""
+        """The share of what was requested; below 0, sizing cost more."""
         return 1 - self.granted / self.requested if self.requested else 0.0
 
 
 class LargeFamilies(msgspec.Struct, frozen=True):
-    """Families of many judged jobs, and for each judged job the place of its own in `names`; NO_FAMILY for none."""
+    """Families of many judged jobs; `places` has each judged job's family by its place in `names`, or NO_FAMILY."""
 
     names: Sequence[Family]
     places: Ints
 
 
 def to_judge(past: PastColumns, from_s: int) -> Ints:
-    """Return the attempts that may tell what a grant would have done: all that ran to their end, and those killed.
+    """Return the attempts that may show what a grant would have done: all that ran to their end, and those killed.
 
     They are rows of the past that were submitted from `from_s` (unix seconds) on. A run that was killed for memory
-    tells what its job needed at least. It is left out where a later run of that job tells it, too (who is queued again
-    after a kill is one job that failed, not two), and where it had all that its user asked for: such a job fails
-    whatever sizes it.
+    shows what its job needed at least. It is left out if a later run of that job shows it too: a job that is requeued
+    after a kill is one job that failed, not two. It is also left out if it had all that its user asked for: such a
+    job fails however it is sized.
     """
     later = past.submit_s >= from_s
     return np.flatnonzero(later & (past.complete | (lacked_memory(past) & _tells_last(past, later))))
 
 
 def lacked_memory(past: PastColumns) -> Flags:
-    """Return which attempts are known to have needed at least some memory that is less than was asked for."""
+    """Return which attempts show a lower bound of their memory need that is less than was asked for."""
     lacked: Flags = past.mem_at_least & (past.mem_mib < past.asked_mem_mib)
     return lacked
 
 
 def _tells_last(past: PastColumns, among: Flags) -> Flags:
-    """Return which of some attempts are the last of their job that tells its memory (`_used`)."""
+    """Return which of some attempts are the last of their job that show its memory (`_used`)."""
     rows = np.flatnonzero(among & ~np.isnan(_used(past)["memory"]))
     rows = rows[np.lexsort((past.start_s[rows], past.job_id[rows], past.cluster.codes[rows]))]
     job = np.stack([past.cluster.codes[rows], past.job_id[rows]])
@@ -115,9 +115,9 @@ def _tells_last(past: PastColumns, among: Flags) -> Flags:
 
 
 def _used(past: PastColumns) -> dict[str, Floats]:
-    """Return what each used of DIMENSIONS, in the unit of requests; NaN where it is not known.
+    """Return what each used of DIMENSIONS, in the unit of requests; NaN if not known.
 
-    Of memory it may be a bound of its need (`mem_at_least`); of one that was cut short it is nothing but that.
+    Memory may be a bound of the need (`mem_at_least`); for an attempt that was cut short, it can only be that.
     """
     shown = past.shows_need("memory") | past.mem_at_least
     return {
@@ -132,11 +132,13 @@ def judge(
 ) -> Iterator[Outcome]:
     """Yield what became of some jobs in each dimension under each method, in the order of DIMENSIONS.
 
-    Jobs are sized in the order of their submission; `follow` says, by method, what it learns on the way.
-    `rows` are those of `to_judge`. A job has a row where it asked for the dimension and its outcome is known: where its
-    use is, or where a bound of it is not below the grant. So a method that grants more than a bound has no row of that
-    job, and neither saves nor fails by it. Who gets all that he asked for does not fail by us, and a use above the
-    request is a measuring error.
+    `rows` are those of `to_judge`. Jobs are sized in the order of their submission; `follow` says, by method, what it
+    learns on the way.
+
+    A job has a row if it asked for the dimension and its outcome is known: its use is known, or a bound of it is not
+    below the grant. So a method that grants more than a bound has no row of that job, which then neither saves nor
+    fails. A job that gets all it asked for does not fail because of us, and a use above the request is a measuring
+    error.
     """
     used = _used(past)
     asked = {"memory": past.asked_mem_mib, "cores": past.cpus_per_task, "gpus": past.asked_gpus}
@@ -156,7 +158,7 @@ def judge(
 
 
 def _given(past: PastColumns, rows: Ints, size: Sizing, follow: Follow | None) -> Floats:
-    """Return what a method gives jobs of DIMENSIONS (jobs × dimensions); NaN where it gives nothing fixed."""
+    """Return what a method gives jobs of DIMENSIONS (jobs × dimensions); NaN if it gives nothing fixed."""
     order = np.argsort(past.submit_s[rows], kind="stable")
     amounts = (_amounts(size(request)) for request in as_they_came(past, rows[order], follow))
     given = np.empty((len(rows), len(DIMENSIONS)))
@@ -167,7 +169,8 @@ def _given(past: PastColumns, rows: Ints, size: Sizing, follow: Follow | None) -
 def as_they_came(past: PastColumns, rows: Ints, follow: Follow | None) -> Iterator[JobRequest]:
     """Yield the requests of jobs, which are in the order of their submission; before each, what had ended joins.
 
-    As in a service that is told of each job that ends. What ends in the very second of a submission is not known to it.
+    So it is in a service that learns of each job that ends. A job that ends in the very second of a submission is not
+    known to it.
     """
     requests = requests_in(past, rows)
     if follow is None:
@@ -225,7 +228,7 @@ def by_family(outcome: Outcome, families: LargeFamilies) -> list[Tally]:
 
 
 def _tallies(outcome: Outcome, group: Ints, groups: int) -> list[Tally]:
-    """Add up the jobs of each group; those of NO_FAMILY are in none."""
+    """Add up the jobs of each group; jobs of NO_FAMILY are in none."""
     inside = group >= 0
 
     def counted(flags: Flags) -> list[int]:
@@ -250,7 +253,7 @@ def _tallies(outcome: Outcome, group: Ints, groups: int) -> list[Tally]:
 
 
 def large_families(past: PastColumns, rows: Ints, least: int) -> LargeFamilies:
-    """Return the families of at least so many of some jobs, those first whose first job comes first.
+    """Return the families with at least `least` of some jobs, in the order of their first jobs.
 
     A job counts under the widest family that it belongs to.
     """

@@ -1,13 +1,13 @@
 """Whether a new model may take the place of the one that answers: both size the same later jobs. Pure.
 
-Neither has seen the jobs it is judged on. The current model is judged as it is, on jobs submitted after all it learned
-from; a rehearsal of the new one learns what had ended before the later half of those, and both size that half by the
-site's policy. On the way both hear of each job that ends, as the service does: a family whose need has grown fails by
-neither again and again. What is promoted then learns from everything. Before the first model, what users ask for is the
-opponent, on the latest fifth of all jobs. docs/decisions/0023 says why.
+Neither has seen the jobs it is judged on. The current model is judged as it is, on jobs submitted after all that it
+learned from. A rehearsal of the new model learns what had ended before the later half of those, and both size that
+half by the site's policy. On the way, both learn of each job that ends, as in the service, so that under neither does
+a family whose need has grown fail again and again. What is promoted then learns from everything. Before the first
+model, the opponent is what users ask for, on the latest fifth of all jobs. docs/decisions/0023 says why.
 
-A job that was killed for memory with less than its user asked for is judged, too: whoever grants no more than it had
-fails it (outcomes.py). Else the jobs that the current model fails would be those that it is not judged on.
+A job that was killed for memory with less than its user asked for is judged too: a model that grants no more than it
+had fails it (outcomes.py). Otherwise the jobs that the current model fails would be those that it is not judged on.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ from models.training.training import train_columns
 # Fewer later jobs cannot tell one model from another: the current one stays until there are more.
 LEAST_JUDGED = 50
 FIRST_JUDGED_SHARE = 0.2
-# A refusal on failures must be less likely than this by chance; among families, than this over their number.
+# A refusal for failures must be less likely than this by chance; for families, than this over the number of
+# comparisons.
 UNLIKELY = 0.05
-# Saved shares that differ by less than this are equal: one of all jobs, and one of a family.
+# Saved shares that differ by less than this count as equal: of all jobs, and of a family.
 EQUAL_SAVED, EQUAL_FAMILY_SAVED = 0.01, 0.10
 # By dimension and method.
 Tallies = dict[tuple[str, str], Tally]
@@ -61,7 +62,7 @@ class Champion(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Both models on one dimension."""
+    """Both models in one dimension."""
 
     dimension: str
     old: Tally
@@ -76,7 +77,7 @@ class Sums(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the new model passed, against whom, on how many jobs submitted from `split_s` on, and why."""
+    """Whether the new model passed, against what, on how many jobs submitted from `split_s` on, and why."""
 
     passed: bool
     opponent: str
@@ -87,7 +88,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which attempts are to be judged on (`after`, submitted from `split_s` on), and which had ended before."""
+    """Which attempts to judge on (`after`, submitted from `split_s` on), and which had ended before."""
 
     split_s: int
     before: Flags
@@ -102,11 +103,10 @@ def gate(
     champion: Champion | None,
     fit: Fit = fit_quantile,
 ) -> Verdict:
-    """Rehearse the new model and judge it against the champion, or against users' requests where there is none.
+    """Rehearse the new model and judge it against the champion, or against users' requests if there is none.
 
-    Both hear of each job that ends, as in the service. The champion's predictor is of no use afterwards: it has heard
-    of them.
-    The rehearsal is fitted by the engine that fits the new model.
+    Both learn of each job that ends, as in the service, so the champion's predictor is of no use afterwards. The
+    rehearsal is fitted by the engine that fits the new model.
     """
     part, opponent = slice_of(past, champion), CURRENT if champion else USERS
     jobs = int(part.after.sum())
@@ -133,7 +133,7 @@ def _rehearsal(past: PastColumns, settings: ChainSettings, recent_jobs: int, fit
 
 
 def refused_unread(error: UnreadModelError) -> Verdict:
-    """Refuse what cannot be judged since the current model could not be read: that says nothing of either."""
+    """Refuse the new model because the current one could not be read, which says nothing of either."""
     told = (
         f"the current model stays, since it could not be read and nothing was judged against it: {error}; "
         "then run `rightsizer train` again"
@@ -142,9 +142,9 @@ def refused_unread(error: UnreadModelError) -> Verdict:
 
 
 def slice_of(past: PastColumns, champion: Champion | None) -> Slice:
-    """Return what the gate judges on; empty where nothing is new. Jobs still running at the split are on no side.
+    """Return what the gate judges on; empty if nothing is new. Jobs still running at the split are on neither side.
 
-    Killed jobs are among them where they had less than their users asked for, as in `to_judge`.
+    Killed jobs are included if they had less than their users asked for, as in `to_judge`.
     """
     seen_s = champion.last_end_s if champion else -1
     shown = (past.complete | lacked_memory(past)) & (past.submit_s > seen_s)
@@ -161,7 +161,7 @@ def slice_of(past: PastColumns, champion: Champion | None) -> Slice:
 
 
 def added_up(outcomes: Iterable[Outcome], families: LargeFamilies) -> Sums:
-    """Add up what became of judged jobs, of all and of large families."""
+    """Add up what became of judged jobs: of all, and of each large family."""
     sums = Sums(families={family: {} for family in families.names})
     for outcome in outcomes:
         key = (outcome.dimension, outcome.method)
@@ -172,7 +172,7 @@ def added_up(outcomes: Iterable[Outcome], families: LargeFamilies) -> Sums:
 
 
 def verdict(sums: Sums, opponent: str, most_failures: float, jobs: int, split_s: int) -> Verdict:
-    """Compare NEW with `opponent` on judged jobs; where there are too few, a current model stays.
+    """Compare NEW with `opponent` on judged jobs; if there are too few, a current model stays.
 
     `jobs` is how many attempts there were to judge, `split_s` since when they were submitted (unix seconds).
     """
@@ -194,7 +194,7 @@ def verdict(sums: Sums, opponent: str, most_failures: float, jobs: int, split_s:
 
 
 def _undecided(opponent: str, jobs: int, split_s: int, reason: str) -> Verdict:
-    """Return that nobody can tell: a first model passes, and a current one stays."""
+    """Return a verdict without evidence: a first model passes, and a current one stays."""
     return Verdict(
         passed=opponent == USERS, opponent=opponent, judged=jobs, split_s=split_s, reasons=(reason,)
     )
@@ -226,10 +226,10 @@ def _nothing_before(opponent: str, jobs: int) -> str:
 
 
 def fails_more(old: Tally, new: Tally, most_failures: float, unlikely: float) -> bool:
-    """Whether the new model fails more of the jobs it resizes than chance explains.
+    """Return whether the new model fails more of the jobs it resizes than chance explains.
 
-    By chance they would fail as often as those that the old one resizes (one more of each, so that none is not never),
-    but no more often than the site bears.
+    By chance they would fail as often as those that the old model resizes (with one more of each added, so that none
+    does not mean never), but no more often than the site accepts.
     """
     expected = min(most_failures, (old.failed + 1) / (old.resized + 1))
     return new.failed > old.failed and at_least(new.failed, new.resized, expected) < unlikely
@@ -266,7 +266,7 @@ def _compared(tallies: Tallies, opponent: str, least: int = 1) -> tuple[Comparis
         for dimension in DIMENSIONS
         if (dimension, NEW) in tallies
     )
-    # Who has more rows may be the one that fails killed jobs, and the other has few or none.
+    # The model with more rows may be the one that fails killed jobs, and the other has few or none.
     return tuple(one for one in comparisons if max(one.old.jobs, one.new.jobs) >= least)
 
 
