@@ -1,4 +1,4 @@
-"""A trained model on disk: how it is checked and loaded. What the service needs, and nothing heavier.
+"""A trained model on disk: how it is checked and loaded. It needs what the service needs, and nothing heavier.
 
     <version>/manifest.json     what it is, what it was trained on, the SHA-256 of every other file
     <version>/history.json      the recent past of every family
@@ -8,8 +8,9 @@
     <version>/card.md, card.json  what a person should know before trusting it (judging/card.py)
     <version>/golden.json       inputs with the outputs that training saw: the self-test
 
-A model is loaded only if every digest holds and the self-test passes. The digests lie in the manifest: who can write
-both can write any model. So a version that was promoted is held to the manifest it was promoted with (registry.py).
+A model is loaded only if every digest matches and the self-test passes. The digests are in the manifest: anybody who
+can write both can write any model. Therefore a promoted version must still have the manifest that it was promoted
+with (registry.py).
 """
 
 from __future__ import annotations
@@ -39,17 +40,18 @@ from models.past.history import History
 from models.past.jobs import Learned, PastJob
 
 FORMAT = 3
-# What is wrong with what lies there. All other failures (EMFILE, ENOMEM, EIO, EACCES, ESTALE, …) are the machine's.
+# These say that the path itself is wrong. All other failures (EMFILE, ENOMEM, EIO, EACCES, ESTALE, …) are the
+# machine's.
 LIES_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
-# A file of more is none of ours: the history of a million families has a few gigabytes.
+# A larger file is none of ours: the history of a million families takes a few gigabytes.
 MOST_FILE_BYTES = 8 * 2**30
 MANIFEST, HISTORY, GOLDEN = "manifest.json", "history.json", "golden.json"
 CARD_JSON, CARD_MD = "card.json", "card.md"
-# ONNX Runtime adds tree outputs in float32, XGBoost too, in another order.
+# ONNX Runtime adds tree outputs in float32; so does XGBoost, in another order.
 SELF_TEST_TOLERANCE = 1e-4
-# More different answers of a growth model than this are not remembered at a time.
+# No more different answers of a growth model than this are cached.
 MOST_ANSWERS = 4096
-# Of the history file: no text of a user's can hold these, since JSON has no line ends within texts.
+# In the history file: no user's text can hold these, since JSON has no line ends within texts.
 FAMILIES_BEGIN, FAMILY_END = b',\n "families": [\n', b"\n  ]"
 
 Decoded = TypeVar("Decoded")
@@ -65,7 +67,7 @@ ONNX_FAILURES = (
 
 
 class Offset(msgspec.Struct, frozen=True, kw_only=True):
-    """What to add to a growth model, so that it is exceeded by no more than a share `failures` of later jobs."""
+    """What to add to a growth model so that no more than a share `failures` of later jobs exceeds it."""
 
     failures: float
     log_growth: float
@@ -74,8 +76,9 @@ class Offset(msgspec.Struct, frozen=True, kw_only=True):
 class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
     """A growth model: the rows it learned from, the quantile it predicts, and its calibration.
 
-    `calibrated_on` settled jobs came after those; `offsets` are in rising order of failures, and lack the shares for
-    which they were too few. Of users `apart` nothing was learned, and nothing is said (training/weights.py).
+    `calibrated_on` settled jobs came after those rows. `offsets` are in rising order of failures, without the shares
+    for which these jobs were too few. Nothing was learned from the users in `apart`, and nothing is said of them
+    (training/weights.py).
     """
 
     rows: int
@@ -85,15 +88,15 @@ class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
     apart: tuple[str, ...] = ()
 
     def offset(self, most_failures: float) -> float | None:
-        """Return what to add where `most_failures` may fail; None where no share up to that was calibrated."""
+        """Return what to add if `most_failures` may fail; None if no share up to that was calibrated."""
         known = [offset.log_growth for offset in self.offsets if offset.failures <= most_failures]
         return known[-1] if known else None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an artefact is. Times are unix seconds; `attempts` were learned from, of `families`.
+    """What an artefact is. Times are unix seconds; it was learned from `attempts`, of `families`.
 
-    `seal` is the SHA-256 of the manifest without it, as `digests` are those of the other files.
+    `seal` is the SHA-256 of the manifest without the seal; `digests` are those of the other files.
     """
 
     format: int
@@ -113,7 +116,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Formatted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the manifest of every format says."""
+    """What the manifest of any format says."""
 
     format: int
 
@@ -127,7 +130,7 @@ class Golden(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredFamily(msgspec.Struct, frozen=True, array_like=True):
-    """One family of the history file, and those remembered beside its recent jobs (History.beside)."""
+    """One family of the history file, with the jobs that are remembered beside its recent ones (History.beside)."""
 
     family: Family
     jobs: tuple[PastJob, ...]
@@ -148,15 +151,15 @@ class StoredHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OnnxGrowth:
-    """A growth model served by ONNX Runtime, which is asked once for all features that its trees cannot tell apart.
+    """A growth model served by ONNX Runtime, which is called once for all features that its trees cannot tell apart.
 
-    `splits` are the values at which the trees split each feature. Who asks after an idle moment waits some 100 µs less
-    for an answer that is remembered.
+    `splits` are the values at which the trees split each feature. After an idle moment, a cached answer comes some
+    100 µs sooner.
     """
 
     def __init__(self, content: bytes, splits: Sequence[Sequence[float]]) -> None:
         options = onnxruntime.SessionOptions()
-        # One row at a time: a thread pool would cost more than it computes.
+        # Rows come one at a time: a thread pool would cost more than it computes.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -176,7 +179,7 @@ class OnnxGrowth:
         return known
 
     def compute(self, features: Sequence[float]) -> float:
-        """Return what the trees say, whether it is remembered or not."""
+        """Return what the trees say, without the cache."""
         row = numpy.asarray([features], dtype=numpy.float32)
         return float(self._session.run(None, {self._input: row})[0].reshape(-1)[0])
 
@@ -184,15 +187,15 @@ class OnnxGrowth:
 def place(splits: Sequence[float], value: float) -> int:
     """Return between which splits a value lies; -1 for NaN, which has a branch of its own.
 
-    A tree goes left where the value is less than its split, so two values in the same place take the same branches.
+    A tree goes left if the value is less than its split, so two values in the same place take the same branches.
     """
     return -1 if value != value else bisect_right(splits, value)
 
 
 def read_manifest(folder: Path, digest: str = "") -> Manifest:
-    """Return the manifest of an artefact; ModelError where it is missing, damaged or of another format.
+    """Return the manifest of an artefact; ModelError if it is missing, damaged or of another format.
 
-    Where a digest (SHA-256 of the file) is given, it must be that manifest, to the byte.
+    If a digest is given (SHA-256 of the file), the manifest must match it to the byte.
     """
     content = _content(folder / MANIFEST)
     if digest not in ("", hashlib.sha256(content).hexdigest()):
@@ -201,7 +204,7 @@ def read_manifest(folder: Path, digest: str = "") -> Manifest:
         )
     other = f"the model in {folder} was made by another version; run `rightsizer train`"
     try:
-        # Looked at first: another format may have other fields.
+        # Checked first: another format may have other fields.
         if msgspec.json.decode(content, type=Formatted).format != FORMAT:
             raise ModelError(other)
         manifest = msgspec.json.decode(content, type=Manifest)
@@ -217,15 +220,16 @@ def read_manifest(folder: Path, digest: str = "") -> Manifest:
 
 
 def sealed(manifest: Manifest) -> Manifest:
-    """Return the manifest with the seal that belongs to it."""
+    """Return the manifest with its seal."""
     bare = msgspec.structs.replace(manifest, seal="")
     return msgspec.structs.replace(bare, seal=hashlib.sha256(msgspec.json.encode(bare)).hexdigest())
 
 
 def load_predictor(folder: Path, settings: ChainSettings, digest: str = "") -> Predictor:
-    """Check an artefact and return its predictor; ModelError where anything about it does not hold.
+    """Check an artefact and return its predictor; ModelError if any check fails.
 
-    A digest is that of the manifest it must have. Where this machine cannot read it now, that is an UnreadModelError.
+    `digest`, if given, is that of the manifest it must have. If this machine cannot read the artefact now, the error
+    is an UnreadModelError.
     """
     try:
         return _load_predictor(folder, settings, digest)
@@ -257,7 +261,7 @@ def _load_predictor(folder: Path, settings: ChainSettings, digest: str) -> Predi
 
 
 def read_all(folder: Path, manifest: Manifest) -> dict[str, bytes]:
-    """Return every file of an artefact by name; ModelError at the first whose digest does not hold."""
+    """Return every file of an artefact by name; ModelError at the first whose digest does not match."""
     outside = [name for name in manifest.digests if Path(name).name != name]
     if outside:
         raise ModelError(
@@ -267,13 +271,13 @@ def read_all(folder: Path, manifest: Manifest) -> dict[str, bytes]:
 
 
 def read_part(folder: Path, name: str) -> bytes | None:
-    """Return a file of an artefact, its digest checked; None where the artefact has none of that name."""
+    """Return a file of an artefact after checking its digest; None if the artefact has no such file."""
     digest = read_manifest(folder).digests.get(name)
     return None if digest is None else read_checked(folder / name, digest)
 
 
 def read_card(folder: Path, name: str) -> bytes:
-    """Return a file of a model's card; ModelError where the model was made without one."""
+    """Return a file of a model's card; ModelError if the model was made without one."""
     content = read_part(folder, name)
     if content is None:
         raise ModelError(f"model {folder.name} was made without a card; `rightsizer train` makes one with it")
@@ -281,7 +285,7 @@ def read_card(folder: Path, name: str) -> bytes:
 
 
 def read_checked(file: Path, digest: str) -> bytes:
-    """Return a file of an artefact; ModelError where it cannot be read or its digest does not hold."""
+    """Return a file of an artefact; ModelError if it cannot be read or its digest does not match."""
     content = _content(file)
     if hashlib.sha256(content).hexdigest() != digest:
         raise ModelError(f"the model file {file} differs from its digest; run `rightsizer train`")
@@ -289,7 +293,7 @@ def read_checked(file: Path, digest: str) -> bytes:
 
 
 def _content(file: Path) -> bytes:
-    """Return what a file holds; ModelError where that cannot be had, or would fill the memory: a device never ends."""
+    """Return what a file holds; ModelError if it cannot be read, or might fill the memory (a device never ends)."""
     try:
         known = file.stat()
         if not stat.S_ISREG(known.st_mode) or known.st_size > MOST_FILE_BYTES:
@@ -308,7 +312,7 @@ def _content(file: Path) -> bytes:
 
 
 def unread(path: Path, error: OSError) -> ModelError:
-    """Return what to raise where a file or a folder of a model cannot be read."""
+    """Return the error to raise if a file or a folder of a model cannot be read."""
     if error.errno in LIES_THERE:
         return ModelError(f"the model file {path} cannot be read: {error.strerror}; run `rightsizer train`")
     return UnreadModelError(
@@ -334,8 +338,8 @@ def _history(content: bytes, recent_jobs: int) -> History:
 def stored_history(content: bytes) -> tuple[dict[Learned, Held], Iterator[StoredFamily]]:
     """Return what a history file holds, its families decoded one after the other.
 
-    A service that answers meanwhile waits for one family, not for a million jobs. The families are told apart by the
-    layout that training writes (an indent of one); a file of another layout is decoded in one piece.
+    So a service that answers meanwhile waits for one family, not for a million jobs. The families are told apart by
+    the layout that training writes (an indent of one); a file of another layout is decoded in one piece.
     """
     begin = content.find(FAMILIES_BEGIN)
     if begin < 0:

@@ -2,9 +2,9 @@
 
     <models>/recent/jobs-20260131.jsonl   the jobs that were found new on that day (UTC), one a line (past/recent.py)
 
-Whoever ingests appends, whoever predicts reads on. A job may be there twice: History.join counts it once, as it was
-told last where that `corrects` what was told before. What cannot be written or read costs nothing but freshness: the
-next training reads the store.
+Ingestion appends; a predictor reads on. A job may be there twice: History.join counts it once, and a line that
+`corrects` replaces what an earlier line said. What cannot be written or read costs nothing but freshness: the next
+training reads the store.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from models.past.recent import Finished, decode_finished, encode_finished
 
 FOLDER = "recent"
 DAMAGED = "holds lines that are no finished jobs; they are passed over"
-# As much is read at a time, some hundred jobs: answers wait a few milliseconds for it at most. A line that fills it is
-# none of ours.
+# This much is read at a time, some hundred jobs: answers wait a few milliseconds for it at most. A line that fills it
+# is none of ours.
 PART_BYTES = 256 * 1024
 DAY_S = 86400
-# Training reads the store less than a day before its version is named: the days before that one are covered.
+# Training reads the store less than a day before its version is named, so a version covers all days but its own and
+# the one before.
 COVERED_AFTER_DAYS = 2
-# Without any training the feed stays bounded too; no family needs more.
+# Without any training, the feed stays bounded too; no family needs more days.
 MOST_DAYS = 30
 
 _DAY = re.compile(r"jobs-(\d{8})\.jsonl\Z")
@@ -38,7 +39,7 @@ _VERSION_DAY = re.compile(r"(\d{8})T")
 
 
 class Part(msgspec.Struct):
-    """What was new in the feed: its jobs, what is wrong with which of its files, and whether there is more to read."""
+    """What was new in the feed: its jobs, what is wrong with which files, and whether there is more to read."""
 
     jobs: list[Finished] = []
     problems: dict[str, str] = {}
@@ -49,7 +50,7 @@ class FeedReader:
     """Reads on in the feed of a registry, each line once."""
 
     def __init__(self, models: Path, offsets: Mapping[str, int] | None = None) -> None:
-        """Read on from where another one was (its `offsets`); from the beginning without one."""
+        """Continue where another reader was (its `offsets`), else begin at the start."""
         self._folder = models / FOLDER
         self._offsets: dict[str, int] = dict(offsets or {})
 
@@ -59,9 +60,9 @@ class FeedReader:
         return dict(self._offsets)
 
     def read_on(self, most_bytes: int = PART_BYTES) -> Part:
-        """Return what is new, up to so many bytes, the oldest first; a file that cannot be read delays no other.
+        """Return what is new, up to `most_bytes`, the oldest first; a file that cannot be read delays no other.
 
-        A last line without its newline is still being written and waits for the next time.
+        A last line without its newline is still being written, and waits for the next call.
         """
         part = Part()
         try:
@@ -73,7 +74,7 @@ class FeedReader:
         for name in names:
             try:
                 part.more = self._read_file(name, part, most_bytes)
-            except FileNotFoundError:  # its day is covered by now
+            except FileNotFoundError:  # removed, since its day is covered by now
                 continue
             except OSError as error:
                 part.problems[name] = _unread(error)
@@ -82,10 +83,10 @@ class FeedReader:
         return part
 
     def _read_file(self, name: str, part: Part, most_bytes: int) -> bool:
-        """Read on in one file; True where something was read, so that the rest waits for the next part."""
+        """Read on in one file; return True if something was read, so that the rest waits for the next part."""
         file = self._folder / name
         size = file.stat().st_size
-        # A file that shrank is another one: what is read twice counts once.
+        # A file that shrank is another one: begin at its start. What is read twice counts once.
         offset = self._offsets[name] if self._offsets[name] <= size else 0
         self._offsets[name] = offset
         if size == offset:
@@ -94,7 +95,7 @@ class FeedReader:
             lines.seek(offset)
             content = lines.read(most_bytes)
         complete, newline, rest = content.rpartition(b"\n")
-        # What fills a whole part and has no end is no line of ours: go past it.
+        # What fills a whole part without a line end is no line of ours: skip it.
         passed = rest if not newline and len(content) == most_bytes else b""
         self._offsets[name] = offset + len(complete) + len(newline) + len(passed)
         for line in filter(None, [*complete.split(b"\n"), passed]):
@@ -116,9 +117,9 @@ def read_parts(reader: FeedReader) -> Iterator[Part]:
 
 
 def join_feed(predictor: Predictor, models: Path, until_s: float | None = None) -> dict[str, str]:
-    """Let a predictor know what the feed holds, or what it held at a moment (unix seconds).
+    """Let a predictor learn what the feed holds, or what it held at a moment (unix seconds).
 
-    Returns what is wrong with which file; the rest of the feed counts.
+    Return what is wrong with which file; the rest of the feed counts.
     """
     problems: dict[str, str] = {}
     for part in read_parts(FeedReader(models)):
@@ -134,7 +135,7 @@ def _unread(error: OSError) -> str:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the files of a feed, the oldest first; none where there is no feed."""
+    """Return the files of a feed, the oldest first; none if there is no feed."""
     try:
         return sorted(file.name for file in folder.iterdir() if _DAY.match(file.name))
     except FileNotFoundError:
@@ -142,14 +143,14 @@ def _names(folder: Path) -> list[str]:
 
 
 def append_jobs(models: Path, jobs: Iterable[Finished], now_s: float) -> None:
-    """Append jobs to the feed of a registry, in the file of the day; OSError where that cannot be."""
+    """Append jobs to the feed of a registry, in the file of the day; OSError if that fails."""
     content = b"".join(map(encode_finished, jobs))
     if not content:
         return
     folder = models / FOLDER
     make_folder(folder)
     file = folder / f"jobs-{_day(now_s)}.jsonl"
-    # Readable as the models are, which hold the same: the umask says by whom.
+    # Readable as the models are, which hold the same: the umask decides by whom.
     handle = open_owned(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         append_lines(handle, content)
@@ -160,7 +161,7 @@ def append_jobs(models: Path, jobs: Iterable[Finished], now_s: float) -> None:
 def remove_covered(models: Path, version: str | None, now_s: float) -> None:
     """Remove the days that a version of the registry was trained on, and those beyond MOST_DAYS.
 
-    OSError where one cannot be removed.
+    OSError if a file cannot be removed.
     """
     for name in covered(_names(models / FOLDER), version, now_s):
         (models / FOLDER / name).unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from models.versions.artefact import CARD_JSON, read_part
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The version to go back to, None for none, and why nearer ones are passed over.
+    """The version to go back to, None if there is none, and why nearer ones are passed over.
 
     `unread` are those of them that may load another time: a fault of the machine was in the way.
     """
@@ -30,13 +30,13 @@ class _Verdict(msgspec.Struct):
 
 
 class _Gated(msgspec.Struct):
-    """Of a card, what the gate said."""
+    """The part of a card that holds the gate's verdict."""
 
     verdict: _Verdict | None
 
 
 def gate_of(folder: Path) -> Literal["not asked", "passed", "refused"]:
-    """Return what the promotion gate said of a model; ModelError where its card is damaged, or another version's."""
+    """Return what the promotion gate said of a model; ModelError if its card is damaged, or another version's."""
     content = read_part(folder, CARD_JSON)
     try:
         verdict = None if content is None else msgspec.json.decode(content, type=_Gated).verdict
@@ -50,9 +50,10 @@ def gate_of(folder: Path) -> Literal["not asked", "passed", "refused"]:
 
 
 def rollback_target(directory: Path, settings: ChainSettings) -> Target:
-    """Return the nearest earlier version that the service would load; ModelError where the log cannot be read.
+    """Return the nearest earlier version that the service would load; ModelError if the log cannot be read.
 
-    Where the log does not reach back to the first, what is older by name follows, without what the gate refused.
+    If the log does not reach back to the first version, those that are older by name follow, without those that the
+    gate refused.
     """
     known = registry.earlier(directory)
     passed_over: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""A folder of the registry that a process loads, has loaded or writes is held: whoever tidies up leaves it.
+"""Holds on folders of the registry: while a process loads, uses or writes a folder, pruning leaves it alone.
 
 A hold is a shared lock (flock) on the folder: it ends with its process, however that ends. It is known on one host
-alone; where a file system keeps no locks nothing is held, and the rules of keeping.py are what protects.
+only. On a file system that keeps no locks nothing is held, and only the rules of keeping.py protect a folder.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 
 class Hold:
-    """A folder that is held from now on until `close`, or until nobody knows of this any more."""
+    """A folder that is held from now on until `close`, or until this object is no longer referenced."""
 
     def __init__(self, folder: Path) -> None:
-        """Hold it; OSError where it is not there or may not be read, BlockingIOError where it is being removed."""
+        """Hold the folder; OSError if it is not there or may not be read, BlockingIOError if it is being removed."""
         self._handle = -1
         self._handle = _open(folder)
         try:
@@ -27,7 +27,7 @@ class Hold:
             raise
 
     def close(self) -> None:
-        """Let go of it; twice is once."""
+        """Release the folder; a second call does nothing."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)
@@ -38,7 +38,7 @@ class Hold:
 
 @contextlib.contextmanager
 def nobody_holds(folder: Path) -> Iterator[bool]:
-    """Tell whether no process holds a folder, and let none begin to within the `with`; OSError where hidden."""
+    """Yield whether no process holds a folder, and let none begin to meanwhile; OSError if it cannot be opened."""
     handle = _open(folder)
     try:
         _lock(handle, fcntl.LOCK_EX)
@@ -57,7 +57,7 @@ def _open(folder: Path) -> int:
 
 
 def _lock(handle: int, kind: int) -> None:
-    """Take a lock at once; BlockingIOError where another process has it."""
+    """Take a lock at once; BlockingIOError if another process has it."""
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:

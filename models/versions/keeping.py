@@ -1,4 +1,4 @@
-"""Which versions of a registry stay, and why: what answers, what may answer again, and what decided lately. Pure."""
+"""Which versions of a registry stay, and why: what answers, what may answer again, what answered lately. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 from models.versions.succession import Promotion
 
 DAY_S = 86400
-# A training that has not promoted its version yet takes less.
+# A training that has not promoted its version yet takes less than this.
 YOUNG_S = DAY_S
-# As a training names its version. Whatever else lies there was put there by somebody, who may remove it.
+# As a training names its version. A folder of another name was put there by a person, who may remove it.
 OURS = re.compile(r"\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{6}\Z")
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """How much is kept: what was current in the last `days`, and the `newest` of all others."""
+    """How much is kept: what was current in the last `days` days, and the `newest` of all others."""
 
     days: int
     newest: int
@@ -26,8 +26,8 @@ class Keep(msgspec.Struct, frozen=True):
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """A registry: when each version was made, the oldest first, and until when it is known to have been current.
 
-    Times are unix seconds. `back_to`: a rollback goes there, or may once they can be read. `held`: some process has
-    one of these loaded, loads it or writes it.
+    Times are unix seconds. A rollback goes to one of `back_to`, or may once it can be read. Each of `held` is loaded,
+    or is being loaded or written, by some process.
     """
 
     made_s: Mapping[str, float]
@@ -38,7 +38,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def current_until_s(promotions: Sequence[Promotion]) -> dict[str, float]:
-    """Return until when each version is known to have been current (unix seconds), by the log of promotions."""
+    """Return until when each version is known to have been current (unix seconds), by the promotion log."""
     until_s: dict[str, float] = {}
     for one in promotions:
         for version in filter(None, (one.before, one.version)):
@@ -55,7 +55,7 @@ def why_kept(known: Known, keep: Keep, now_s: float) -> dict[str, str]:
 
 
 def _own_reason(version: str, known: Known, keep: Keep, now_s: float) -> str:
-    """Return why a version stays whatever else there is; "" where nothing says so."""
+    """Return why a version stays whatever else there is; "" if there is no such reason."""
     reasons = {
         "current": version == known.current,
         "a rollback goes there": version in known.back_to,

@@ -1,9 +1,9 @@
-"""The file that says which version of a registry was made current, when, by whom and why. It changes no link.
+"""The file that records which version of a registry was made current, when, by whom and why. It changes no link.
 
     <models>/promotions.jsonl   one promotion a line, the oldest first; appended to, never rewritten
 
-A promotion is on disk before its link is swapped (succession.py says what a crash in between means). One process at a
-time promotes.
+A promotion is on disk before its link is swapped (succession.py says what a crash in between means). Only one process
+at a time promotes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOG = "promotions.jsonl"
 
 
 def read_promotions(directory: Path) -> list[Promotion]:
-    """Return the promotions of a registry; none where an earlier release made it. UnreadModelError where not read."""
+    """Return the promotions of a registry; none if an earlier release made it. UnreadModelError if unreadable."""
     try:
         return decode_promotions((directory / LOG).read_bytes().splitlines())
     except FileNotFoundError:
@@ -36,7 +36,7 @@ def read_promotions(directory: Path) -> list[Promotion]:
 
 @contextlib.contextmanager
 def locked_log(directory: Path) -> Iterator[int]:
-    """Hold the log of a registry, so that nobody else promotes, and hand out its descriptor; OSError on failure."""
+    """Lock the log of a registry, so that nobody else promotes, and yield its descriptor; OSError on failure."""
     handle = open_owned(directory / LOG, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -46,13 +46,13 @@ def locked_log(directory: Path) -> Iterator[int]:
 
 
 def append_promotion(handle: int, promotion: Promotion) -> None:
-    """Append a promotion to a log that is held; it is on disk when this returns. OSError where the disk refuses it."""
+    """Append a promotion to a locked log; it is on disk when this returns. OSError if the disk refuses it."""
     append_lines(handle, encode_promotion(promotion))
     os.fsync(handle)
 
 
 def user_name() -> str:
-    """Return who runs this process, and who became that user by sudo."""
+    """Return the user who runs this process, and the user who became that one by sudo."""
     try:
         name = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # a container without a user database

@@ -1,9 +1,10 @@
-"""Removes what of a registry is kept no longer (keeping.py says what that is), and what killed processes left there.
+"""Removes what a registry no longer keeps (keeping.py says what that is), and what killed processes left there.
 
     <models>/.gone-<version>   a version that is being removed: it was moved aside as a whole first
     <models>/.draft-*          a version that is being written; nobody's once its maker has ended
 
-Nobody promotes meanwhile. A kill at any moment leaves whole versions, and folders that the next time removes.
+No process can promote meanwhile. A kill at any moment leaves whole versions, and folders that the next pruning
+removes.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from models.versions.keeping import Keep, Known, current_until_s, why_kept
 from models.versions.promotion_log import locked_log, read_promotions
 
 GONE = ".gone-"
-# Who is about to hold the draft that he has just made takes less, also by another host's clock.
+# A process holds a draft that it has just made sooner than this, also by another host's clock.
 LEFT_S = 3600.0
 
 
 class Pruned(msgspec.Struct):
-    """What went, what killed processes had left (by name), and what is in the way of the rest, a line each."""
+    """What went, what killed processes had left (by name), and what prevents the removal of the rest, a line each."""
 
     versions: list[str] = []
     leftovers: list[str] = []
@@ -39,7 +40,7 @@ class Pruned(msgspec.Struct):
 def stays(directory: Path, keep: Keep, settings: ChainSettings, now_s: float) -> dict[str, str]:
     """Return for every version, the oldest first, why it stays; "" for those that `prune` would remove.
 
-    `settings` are those that the service loads a model with, `now_s` is in unix seconds. ModelError where the log of
+    `settings` are those that the service loads a model with, `now_s` is in unix seconds. ModelError if the log of
     promotions cannot be read.
     """
     there = registry.versions(directory)
@@ -57,9 +58,9 @@ def stays(directory: Path, keep: Keep, settings: ChainSettings, now_s: float) ->
 
 
 def prune(directory: Path, keep: Keep, settings: ChainSettings) -> Pruned:
-    """Remove what is kept no longer; what cannot be removed is told, and stays or goes the next time.
+    """Remove what is no longer kept; report what cannot be removed, which stays, or goes the next time.
 
-    ModelError where the registry cannot be read or written.
+    ModelError if the registry cannot be read or written.
     """
     pruned = Pruned()
     if not directory.is_dir():
@@ -85,7 +86,7 @@ def leftovers(directory: Path) -> list[Path]:
 
 
 def _put_aside(directory: Path, version: str, problems: list[str]) -> bool:
-    """Give a version a name that is none of a version's, in one step; False where it is held or that cannot be."""
+    """Give a version a name that no version has, in one step; return False if it is held, or that fails."""
     try:
         with nobody_holds(directory / version) as free:
             if free:
@@ -102,7 +103,7 @@ def _remove(path: Path, problems: list[str]) -> None:
             path.unlink()
         else:
             shutil.rmtree(path)
-    except FileNotFoundError:  # somebody else tidies up too
+    except FileNotFoundError:  # another process removed it too
         return
     except OSError as error:
         problems.append(_not_removed(path, error))
@@ -113,7 +114,7 @@ def _not_removed(path: Path, error: OSError) -> str:
 
 
 def _is_held(folder: Path) -> bool:
-    """Whether somebody uses a folder; one that cannot be looked at counts as held."""
+    """Return whether some process uses a folder; one that cannot be opened counts as held."""
     try:
         with nobody_holds(folder) as free:
             return not free
@@ -127,7 +128,7 @@ def _is_old(path: Path) -> bool:
 
 
 def _changed_s(path: Path) -> float | None:
-    """Return when something was last written into a folder (unix seconds); None where it has gone meanwhile."""
+    """Return when something was last written into a folder (unix seconds); None if it has gone meanwhile."""
     try:
         return path.lstat().st_mtime
     except OSError:
@@ -135,7 +136,7 @@ def _changed_s(path: Path) -> float | None:
 
 
 def size_mib(folder: Path) -> float:
-    """Return how much the files of a version take, in MiB; 0 where it has gone."""
+    """Return how much the files of a version take, in MiB; 0 if it has gone."""
     return sum(_sizes(folder)) / 2**20
 
 

@@ -1,4 +1,4 @@
-"""The folder of artefacts: versions side by side, and a `current` link that is swapped in one step, and logged."""
+"""The folder of artefacts: versions side by side, and a `current` link that is swapped in one step and logged."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ CURRENT, DRAFT = "current", ".draft-"
 
 
 def versions(directory: Path) -> list[str]:
-    """Return the versions in a registry, the oldest first; ModelError where it is closed to whoever asks."""
+    """Return the versions in a registry, the oldest first; ModelError if this user may not look into it."""
     if is_closed(directory):
         raise ModelError(f"the models in {directory} are closed to you; run this as the user who trains")
-    # A name with a dot in front is a draft that a killed training left.
+    # A name with a dot in front is a draft, or a version that is being removed.
     folders = (file.parent for file in directory.glob(f"*/{MANIFEST}"))
     return sorted(folder.name for folder in folders if folder.name[0] != "." and not folder.is_symlink())
 
 
 def current_version(directory: Path) -> str | None:
-    """Return the version that `current` names; None before the first."""
+    """Return the version that `current` names; None before the first promotion."""
     try:
         return (directory / CURRENT).readlink().name
     except OSError:
@@ -42,7 +42,7 @@ def current_version(directory: Path) -> str | None:
 
 
 def current_folder(directory: Path) -> Path:
-    """Return the folder of the current version; ModelError where there is none."""
+    """Return the folder of the current version; ModelError if there is none."""
     version = current_version(directory)
     if version is None and is_closed(directory):
         raise ModelError(
@@ -55,7 +55,7 @@ def current_folder(directory: Path) -> Path:
 
 
 def why_none_is_current(directory: Path) -> str:
-    """Return why no model answers, and what to do: there is none, or none of those that there are was promoted."""
+    """Return why no model answers, and what to do: there is no model, or none was promoted."""
     there = versions(directory)
     if not there:
         return f"there is no model in {directory}; run `rightsizer train` first"
@@ -66,7 +66,7 @@ def why_none_is_current(directory: Path) -> str:
 
 
 def is_closed(directory: Path) -> bool:
-    """Whether somebody is asking who may not look into a registry."""
+    """Return whether this user may not look into a registry."""
     try:
         (directory / CURRENT).lstat()
     except OSError as error:
@@ -76,7 +76,7 @@ def is_closed(directory: Path) -> bool:
 
 @contextlib.contextmanager
 def new_version(directory: Path, version: str) -> Iterator[Path]:
-    """Hand out a folder to write an artefact into; it appears under its version only when all of it is on disk."""
+    """Yield a folder to write an artefact into; it appears under its version only when all of it is on disk."""
     with writing(directory):
         make_folder(directory)
         draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=directory))
@@ -99,13 +99,13 @@ def new_version(directory: Path, version: str) -> Iterator[Path]:
 
 
 def promote(directory: Path, version: str, why: Why = "by hand") -> None:
-    """Make a version the current one, and log it; nothing happens where it is current by the log already.
+    """Make a version the current one, and log it; do nothing if it is current by the log already.
 
-    ModelError where it does not exist, or the folder or its log cannot be written.
+    ModelError if it does not exist, or if the folder or its log cannot be written.
     """
     check_there(directory, version)
     with writing(directory), locked_log(directory) as log:
-        # Whoever held the log till now may have removed it.
+        # The process that held the log until now may have removed it.
         check_there(directory, version)
         before = known_succession(directory)
         if before.current == version and before.held[-1].by:
@@ -119,13 +119,13 @@ def promote(directory: Path, version: str, why: Why = "by hand") -> None:
             manifest=hashlib.sha256((directory / version / MANIFEST).read_bytes()).hexdigest(),
         )
         append_promotion(log, promotion)
-        # The log's own name must outlive a crash before the link does.
+        # The log's own directory entry must survive a crash before the link changes.
         sync(directory)
         _swap(directory, version)
 
 
 def check_there(directory: Path, version: str) -> None:
-    """Raise ModelError where a registry has no such version, or has one no more."""
+    """Raise ModelError if a registry does not have such a version, or no longer has it."""
     if version not in versions(directory):
         was = any(one.version == version for one in read_promotions(directory))
         raise ModelError(
@@ -135,7 +135,7 @@ def check_there(directory: Path, version: str) -> None:
 
 
 def hold_version(directory: Path, version: str) -> Hold:
-    """Keep a version from being removed while this process uses it; ModelError where it is not there any more."""
+    """Keep a version from being removed while this process uses it; ModelError if it is gone."""
     try:
         return Hold(directory / version)
     except OSError as error:
@@ -143,9 +143,10 @@ def hold_version(directory: Path, version: str) -> Hold:
 
 
 def load_version(directory: Path, version: str, settings: ChainSettings) -> Predictor:
-    """Return the predictor of a version as the service loads it; ModelError where anything about it does not hold.
+    """Return the predictor of a version as the service loads it; ModelError if any check fails.
 
-    Whatever changes a promoted version afterwards, its digests and its seal included, the log does not know it.
+    The log knows the manifest that was promoted: a version that was changed afterwards is refused, even if its
+    digests and its seal were changed as well.
     """
     promoted = [one.manifest for one in read_promotions(directory) if one.version == version and one.manifest]
     predictor = load_predictor(directory / version, settings, promoted[-1] if promoted else "")
@@ -166,7 +167,7 @@ def _swap(directory: Path, version: str) -> None:
 
 
 def current_since_s(directory: Path) -> float | None:
-    """Return when `current` was made to name what it names (unix seconds), whoever did it; None before the first."""
+    """Return since when `current` names what it names (unix seconds), whoever changed it; None before the first."""
     try:
         return (directory / CURRENT).lstat().st_mtime
     except OSError:
@@ -179,9 +180,10 @@ def known_succession(directory: Path) -> Succession:
 
 
 class Earlier(msgspec.Struct, frozen=True):
-    """What a rollback may go back to, the nearest first: what was current before by the log, and what is older by name.
+    """What a rollback may go back to, the nearest first.
 
-    The latter only where the log does not reach back to the first.
+    `logged` are the versions that were current before, by the log. `by_name` are versions with older names; it is
+    empty if the log reaches back to the first version.
     """
 
     logged: tuple[str, ...]
@@ -189,12 +191,12 @@ class Earlier(msgspec.Struct, frozen=True):
 
 
 def earlier(directory: Path) -> Earlier:
-    """Return what there is to go back to; versions that were removed meanwhile are left out."""
+    """Return what there is to go back to, without versions that were removed meanwhile."""
     there, promotions = versions(directory), read_promotions(directory)
     known = succession(promotions, current_version(directory))
     logged = (held.version for held in reversed(known.held[:-1]))
     oldest = known.held[0].version if known.held and not known.from_the_first else ""
-    # Whatever the log names was gone back from, where it is none of the former.
+    # If a version is in the log, but not in `logged`, a rollback went back from it.
     named = {one.version for one in promotions} | {held.version for held in known.held}
     return Earlier(
         logged=tuple(version for version in logged if version in there and version != known.current),
@@ -204,7 +206,7 @@ def earlier(directory: Path) -> Earlier:
 
 @contextlib.contextmanager
 def writing(directory: Path) -> Iterator[None]:
-    """Turn what the disk refuses within the `with` into a ModelError."""
+    """Turn an OSError within the `with` into a ModelError."""
     try:
         yield
     except OSError as error:

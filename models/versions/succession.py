@@ -1,8 +1,9 @@
 """Which version of a registry followed which, by its log of promotions: what is current, and what was before. Pure.
 
-A promotion is logged before the link is swapped, with the version that was current till then. So the log alone tells
-what became of each: where the next one began from what this one began from, a crash came between log and link, and
-this one never was; where it began from anything else, somebody changed the link by hand.
+A promotion is logged before the link is swapped, with the version that was current until then. So the log alone shows
+what became of each promotion. If the next promotion began from the version that this one began from, a crash came
+between log and link, and this version never was current. If the next one began from any third version, somebody
+changed the link by hand.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Succession(msgspec.Struct, frozen=True):
-    """What a rollback goes through, the oldest first and what is current last: what was rolled back is gone from it.
+    """What a rollback goes through, the oldest first and the current version last, without what was rolled back.
 
-    `from_the_first`: nothing was current before the oldest. Else the log does not reach that far back.
+    `from_the_first`: nothing was current before the oldest. If it is False, the log does not reach that far back.
     """
 
     held: tuple[Held, ...] = ()
@@ -54,8 +55,8 @@ class Succession(msgspec.Struct, frozen=True):
 
 
 def succession(promotions: Sequence[Promotion], current: str | None) -> Succession:
-    """Return what a log and the link together say: `current` is what the link names now."""
-    # What each promotion, and the reader at last, found to be current.
+    """Return what the log and the link together say; `current` is what the link names now."""
+    # What each promotion, and finally the reader, found to be current.
     found = (*(one.before for one in promotions), current)
     at, before = Succession(), Succession()
     for one, after in zip(promotions, found[1:], strict=True):
@@ -67,12 +68,12 @@ def succession(promotions: Sequence[Promotion], current: str | None) -> Successi
 
 
 def _found(at: Succession, version: str | None) -> Succession:
-    """Return the succession once the link is seen to name `version`, whatever the log says."""
+    """Return the succession after the link is seen to name `version`, whatever the log says."""
     if version == at.current:
         return at
     if version is None:
         return Succession()
-    # Without anything logged before, something may have been.
+    # If nothing is logged before, something may still have been current.
     return Succession((*at.held, Held(version, None)), from_the_first=bool(at.held) and at.from_the_first)
 
 
@@ -87,7 +88,7 @@ def _moved(at: Succession, promotion: Promotion) -> Succession:
 
 
 def decode_promotions(lines: Iterable[bytes]) -> list[Promotion]:
-    """Return the promotions of a log; lines that a crash cut off, or that anything damaged, are passed over."""
+    """Return the promotions of a log; skip lines that a crash cut off, or that are damaged otherwise."""
     promotions: list[Promotion] = []
     for line in lines:
         try:

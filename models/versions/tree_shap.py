@@ -1,4 +1,4 @@
-"""What each feature adds to what a growth model says, by exact tree SHAP (Lundberg et al. 2018): XGBoost's own.
+"""What each feature adds to a growth model's answer, by exact tree SHAP (Lundberg et al. 2018) as XGBoost has it.
 
 It reads the artefact's models in XGBoost's own format. No submission waits for it, and no service imports it.
 """
@@ -19,7 +19,7 @@ from models.versions.artefact import read_checked, read_manifest
 
 
 def read_contributions(folder: Path) -> dict[Learned, Contributions]:
-    """Return the contributions of an artefact's growth models; ModelError where a file of theirs is damaged."""
+    """Return the contributions of an artefact's growth models; ModelError if one of their files is damaged."""
     manifest = read_manifest(folder)
     found: dict[Learned, Contributions] = {}
     for dimension in manifest.growth:
@@ -38,7 +38,7 @@ def read_contributions(folder: Path) -> dict[Learned, Contributions]:
 
 
 def booster_contributions(booster: xgboost.Booster) -> Contributions:
-    """Return what computes the contributions of one booster."""
+    """Return a function that computes the contributions of one booster."""
 
     def contributions(row: Sequence[float]) -> tuple[float, ...]:
         matrix = xgboost.DMatrix(numpy.asarray([row], dtype=numpy.float32), feature_names=list(FEATURES))
