@@ -1,16 +1,16 @@
-"""How likely it is by chance alone that so many jobs fail, or that one of two predictors errs so much less. Pure."""
+"""How likely it is by chance alone that so many jobs fail, or that two predictors' errors differ so much. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-# What chance brings about less often than this is taken for more than chance.
+# What chance causes less often than this is taken for more than chance.
 RARE = 0.05
 
 
 def at_least(failed: int, jobs: int, share: float) -> float:
-    """Return how likely `failed` or more of `jobs` are, where each fails with a probability of `share` (0..1)."""
+    """Return how likely `failed` or more of `jobs` are, if each fails with a probability of `share` (0..1)."""
     if failed <= 0:
         return 1.0
     if share <= 0 or failed > jobs:
@@ -26,11 +26,12 @@ def at_least(failed: int, jobs: int, share: float) -> float:
 
 
 def at_least_above(exceeded: int, jobs: int, share: float, made_from: float) -> float:
-    """Return how likely `exceeded` or more of `jobs` lie above an offset that `share` of so many jobs gave, unchanged.
+    """Return how likely `exceeded` or more of `jobs` lie above an offset that was made for `share`, if nothing changed.
 
-    The share that truly lies above what so few jobs (`made_from`) gave is not `share`: it has a beta distribution
-    around that, and the count of later jobs so a beta-binomial one (Vovk 2012, of conditional validity). A binomial
-    test calls what is the offset's own luck a change, ten times as often as it says. From many jobs both are the same.
+    The share that truly lies above an offset from so few jobs (`made_from`) is not `share`: it has a beta
+    distribution around that, so the count of later jobs has a beta-binomial one (Vovk 2012, of conditional validity).
+    A binomial test calls the offset's own luck a change, ten times as often as it says. With many jobs, both tests
+    are the same.
     """
     if exceeded <= 0:
         return 1.0
@@ -45,11 +46,11 @@ def at_least_above(exceeded: int, jobs: int, share: float, made_from: float) -> 
 
 
 def as_far(differences: Sequence[float]) -> float:
-    """Return how likely the sum of paired differences is as far from 0 as it is, were each as likely of either sign.
+    """Return how likely the sum of paired differences is as far from 0 as it is, if either sign were equally likely.
 
-    Fisher's randomisation test of pairs: with random signs the sum has mean 0, and the sum of squares is its variance.
-    Its distribution is taken for normal, which it nearly is from some ten pairs on; where a few of them are far larger
-    than the rest, that makes chance look likelier than it is.
+    This is Fisher's randomisation test of pairs: with random signs, the sum has mean 0, and the sum of squares is its
+    variance. Its distribution is taken for normal, which it nearly is from some ten pairs on. If a few of them are
+    far larger than the rest, that makes chance look likelier than it is.
     """
     spread = math.sqrt(math.fsum(difference * difference for difference in differences))
     return math.erfc(abs(math.fsum(differences)) / spread / math.sqrt(2)) if spread > 0 else 1.0

@@ -1,18 +1,19 @@
 """Whether one kind of jobs fails more often than another by more than a bound, looked at after every job. Pure.
 
-Evidence is the wealth of somebody who bets against «it does not» at fair odds: where that is true, no strategy makes
-money on average, at whatever moment it is looked at (Ramdas, Grünwald, Vovk and Shafer, «Game-theoretic statistics and
-safe anytime-valid inference», Statistical Science 2023). An outcome is a share in 0..1 (a job: 0 or 1), so the bets are
-those on means of bounded variables (Waudby-Smith and Ramdas, JRSS B 2024); wealth is the mean of a few of them.
+Evidence is the wealth of somebody who bets at fair odds against the claim that it does not. If the claim is true, no
+strategy makes money on average, at whatever moment it is looked at (Ramdas, Grünwald, Vovk and Shafer,
+"Game-theoretic statistics and safe anytime-valid inference", Statistical Science 2023). An outcome is a share in 0..1
+(a job: 0 or 1), so the bets are those on means of bounded variables (Waudby-Smith and Ramdas, JRSS B 2024); wealth is
+the mean of a few of them.
 
-- What was good for long must not hide that it is good no more: a bet that has lost begins anew with 1, as in Page's
-  CUSUM (an e-CUSUM: Shin, Ramdas and Rinaldo, «E-detectors», NEJSDS 2024). Among n jobs that fail within the bound,
+- A long good past must not hide that a kind is good no more: a bet that has lost begins anew with 1, as in Page's
+  CUSUM (an e-CUSUM: Shin, Ramdas and Rinaldo, "E-detectors", NEJSDS 2024). Among n jobs that fail within the bound,
   wealth ever reaches W with a probability of n / W at most.
-- Where no few parties may decide, those that bring a bet most are left out, from whatever moment on its wealth is
-  counted: that is never more than its wealth without any so many of them, or 1.
-- How often the others fail is not known. For each range that it may lie in there are bets on the one kind against the
-  range's upper end and the bound, and bets on the other kind against the range's lower end; the range with the least
-  product counts. Without others to compare with, nothing is ever concluded.
+- If a few parties may not decide alone, those that bring a bet the most are left out, from whatever moment its wealth
+  is counted. The result is never more than the bet's wealth without any other parties, as many as these; or than 1.
+- How often the others fail is not known. For each range that this rate may lie in, there are bets on the one kind
+  against the range's upper end plus the bound, and bets on the other kind against the range's lower end; the range
+  with the least product counts. Without others to compare with, nothing is ever concluded.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-# Each bet expects what fails to be so much of the way from what is allowed to everything …
+# Each bet expects the rate of failures to be this far on the way from what is allowed to everything …
 BOLD = (0.1, 0.4, 0.8)
-# … and the others to fail by so much less often than the lower end.
+# … and the others to fail this much less often than the lower end.
 MODEST = (0.5, 0.9)
 
 Range = tuple[float, float]
-# Nothing is compared: the bound alone is what is allowed.
+# Nothing is compared: only the bound is allowed.
 ALONE: tuple[Range, ...] = ((0.0, 0.0),)
 _ENDS = (0.0, 0.02, 0.04, 0.07, 0.12, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
 COMPARED: tuple[Range, ...] = tuple(itertools.pairwise(_ENDS))
@@ -38,14 +39,14 @@ COMPARED: tuple[Range, ...] = tuple(itertools.pairwise(_ENDS))
 Logs = tuple[tuple[float, ...], ...]
 
 
-# What is judged, oldest first: whose it is, and the share of it that failed.
+# What is judged, oldest first: the party it belongs to, and the share of it that failed.
 Outcomes = Sequence[tuple[str, float]]
-# The others: each party's number of outcomes, and the sum of their shares that failed.
+# The others: for each party, the number of outcomes, and the sum of the shares of them that failed.
 Others = Sequence[tuple[int, float]]
 
 
 class Wealth(msgspec.Struct, frozen=True, array_like=True):
-    """The logarithms of what each bet has come to, by range: on the jobs that are judged, and on the others."""
+    """The logarithms of each bet's wealth, by range: on the jobs that are judged, and on the others."""
 
     judged: Logs
     others: Logs
@@ -57,7 +58,7 @@ def beginning(ranges: Sequence[Range]) -> Wealth:
 
 
 def judged(wealth: Wealth, ranges: Sequence[Range], failed: float, bound: float) -> Wealth:
-    """Return the wealth after one more outcome of those that are judged: the share of it that failed, 0..1."""
+    """Return the wealth after one more judged outcome; `failed` is the share of it that failed, 0..1."""
     logs = tuple(
         tuple(max(0.0, log) + _gain(failed, high + bound, way) for log, way in zip(bets, BOLD, strict=True))
         for bets, (_, high) in zip(wealth.judged, ranges, strict=True)
@@ -75,17 +76,17 @@ def other(wealth: Wealth, ranges: Sequence[Range], failed: float) -> Wealth:
 
 
 def anew(wealth: Wealth) -> Wealth:
-    """Return a wealth that has seen nothing of those that are judged; what is known of the others stays."""
+    """Return the wealth with the judged outcomes forgotten; what is known of the others stays."""
     return Wealth(tuple((0.0,) * len(bets) for bets in wealth.judged), wealth.others)
 
 
 def without_most(
     outcomes: Outcomes, others: Others, ranges: Sequence[Range], bound: float, left_out: int
 ) -> Wealth:
-    """Return the wealth without some parties: `left_out` of them for each bet, those that bring it most.
+    """Return the wealth without some parties: for each bet, the `left_out` parties that bring it the most.
 
-    Of the others an outcome that failed in part counts as that part of a failure and the rest of a success, which is
-    never more.
+    Among the others, an outcome that failed in part counts as that part of a failure and the rest of a success, which
+    is never more.
     """
     judged_logs = tuple(
         tuple(
@@ -118,44 +119,44 @@ def is_enough_without_most(
     left_out: int,
     enough_log: float,
 ) -> bool:
-    """Whether that wealth is enough; it ends at the first range that says no."""
+    """Return whether the wealth without those parties is enough; stop at the first range in which it is not."""
     return all(
         evidence_log(without_most(outcomes, others, (one,), bound, left_out)) >= enough_log for one in ranges
     )
 
 
 def evidence_log(wealth: Wealth) -> float:
-    """Return the logarithm of the wealth."""
+    """Return the logarithm of the wealth, in the range with the least."""
     return min(
         _mean_log(bold) + _mean_log(modest) for bold, modest in zip(wealth.judged, wealth.others, strict=True)
     )
 
 
 def _gain(failed: float, allowed: float, way: float) -> float:
-    """Return the logarithm by which a bet on more than `allowed` grows; who allows everything takes none."""
+    """Return the log growth of a bet on more than `allowed`; 0 if everything is allowed."""
     return 0.0 if allowed >= 1 else math.log1p(way * (failed / allowed - 1))
 
 
 def _other_gain(failed: float, low: float, way: float) -> float:
-    """Return the logarithm by which a bet grows on others that fail less often than `low`."""
+    """Return the log growth of a bet that the others fail less often than `low`."""
     return math.log1p(way * (low - failed) / (1 - low))
 
 
 def _highest_without(gains: Sequence[tuple[str, float]], left_out: int) -> float:
-    """Return the most that the last gains, from any moment on, come to without who brings most; 0 at least."""
+    """Return the most that the last gains, from any moment on, add up to without the top parties; at least 0."""
     sums: dict[str, float] = {}
     highest = total = 0.0
     for who, gain in reversed(gains):
         sums[who] = sums.get(who, 0.0) + gain
         total += gain
-        # From a loss on it is never more than from the moment after it.
+        # From a loss on, the sum is never more than from the moment after the loss.
         if gain > 0 and total > highest:
             highest = max(highest, _sum_without(sums.values(), left_out, total))
     return highest
 
 
 def _sum_without(sums: Iterable[float], left_out: int, total: float | None = None) -> float:
-    """Return a sum without the highest of its parts, as far as these are above 0."""
+    """Return a sum without the highest of its parts; parts that are not above 0 stay."""
     parts = list(sums)
     highest = heapq.nlargest(left_out, parts)
     return (sum(parts) if total is None else total) - sum(one for one in highest if one > 0)

@@ -1,7 +1,7 @@
-"""Boosted trees over run time, starting from a law (laws.py): XGBoost's base margin is what the law says.
+"""Boosted trees over run time that start from a law (laws.py), which is XGBoost's base margin.
 
-With some dozens of jobs a type, the law carries the scale and the trees, kept small, what it gets wrong. Each way to
-learn here is one row of WAYS; which of them suit a type is chosen by search.py on the jobs to learn from.
+With some dozens of jobs per type, the law carries the scale, and the trees, kept small, learn what it gets wrong.
+Each way to learn is one row of WAYS; search.py chooses those that suit a type, on the jobs to learn from.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from models.run_time.laws import FitLaw, Law, affine_law, both_laws, median_law,
 
 Setting = str | int | float
 
-# «exact» splits between two values; «hist» at one of them, which with few jobs costs a third of the accuracy.
+# `exact` splits between two values; `hist` splits at one of them, which with few jobs costs a third of the accuracy.
 SMALL: Mapping[str, Setting] = {"max_depth": 3, "eta": 0.05, "min_child_weight": 3, "subsample": 0.8}
 BOOSTED: Mapping[str, Setting] = {**SMALL, "objective": "reg:squarederror", "tree_method": "exact"}
-# The median of what the law leaves, which is what the mean absolute error asks for; it has no «exact».
+# Fits the median of what the law leaves, as the mean absolute error asks for; this objective has no `exact`.
 ABSOLUTE: Mapping[str, Setting] = {**SMALL, "objective": "reg:absoluteerror", "tree_method": "hist"}
-# A few stumps at most, each over many jobs: for types whose resources tell little.
+# A few stumps at most, each over many jobs: for types whose resources say little.
 CAUTIOUS: Mapping[str, Setting] = {**ABSOLUTE, "max_depth": 1, "min_child_weight": 10}
 # Many deep trees in one round, each on a part of the jobs: XGBoost's own forest.
 FOREST: Mapping[str, Setting] = {
@@ -35,12 +35,12 @@ FOREST: Mapping[str, Setting] = {
     "reg_lambda": 0,
     "num_parallel_tree": 150,
 }
-# Fits that differ in their seed only, averaged.
+# Fits that differ only in their seed, averaged.
 SEEDS = 3
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to learn: the law to start from (None: the mean), and how the trees grow. `log`: of log run time."""
+    """One way to learn: the law to start from (None: the mean), how trees grow, and `log`: from log run time."""
 
     law: FitLaw | None
     settings: Mapping[str, Setting]

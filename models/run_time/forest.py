@@ -1,6 +1,6 @@
 """The peer of the boosted trees: scikit-learn's random forest, which the resource-demand paper compares with.
 
-Used to judge, never to serve. Its ways to learn are chosen among exactly as the boosted trees' are (search.py).
+It is used to judge, never to serve. Its ways to learn are chosen exactly as those of the boosted trees (search.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def forest_ways(seed: int) -> dict[str, Fit]:
 
 
 def forest_on_law_ways(seed: int) -> dict[str, Fit]:
-    """Return forests that start from the same laws as the boosted trees: what is left is the trees' own share."""
+    """Return forests, also from the same laws as the boosted trees: what still differs is due to the trees."""
     laws = {"power": power_law, "affine": affine_law, "both": both_laws}
     return {
         f"{name} law, leaves of {leaf}": forest(seed, log=True, leaf=leaf, share=1.0, law=law)
@@ -36,7 +36,7 @@ def forest_on_law_ways(seed: int) -> dict[str, Fit]:
 
 
 def forest(seed: int, *, log: bool, leaf: int, share: float, law: FitLaw | None = None) -> Fit:
-    """Return the way to learn by a forest, of log run time or run time, on what a law leaves where there is one."""
+    """Return a forest as a way to learn run time or its logarithm, or, with a law, what the law leaves of that."""
 
     def fit(amounts: Floats, run_s: Floats) -> Predict:
         start = law(amounts, run_s) if law else lambda rows: numpy.zeros(len(rows))

@@ -2,8 +2,8 @@
 
 A column is shuffled, and what that adds to the error is the column's importance, WITH ITS SIGN: a negative one says
 that the model did better without knowing the column, so the column is noise to it, however large the figure. Whether
-a positive one is more than chance is asked as Altmann et al. do (PIMP, Bioinformatics 2010): the model is fitted anew
-to shuffled run times, which nothing can explain, and the importances seen there are what chance gives.
+a positive one is more than chance is tested as by Altmann et al. (PIMP, Bioinformatics 2010): the model is fitted
+anew to shuffled run times, which nothing can explain, and the importances seen there are what chance gives.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy
 import numpy.typing as npt
 
 Floats = npt.NDArray[numpy.float64]
-# Amounts (jobs × resources) to run times in seconds, a row a job.
+# Amounts (jobs × resources) to run times in seconds, one for each job.
 Predict = Callable[[Floats], Floats]
-# The same for amounts and run times (seconds) to learn from.
+# Amounts, and run times (seconds), to a predictor that has learned from them.
 Fit = Callable[[Floats, Floats], Predict]
-# Predictions (any number × jobs) and the truth to an error each.
+# Predictions (any number × jobs) and the true values to one error for each row of predictions.
 Error = Callable[[Floats, Floats], Floats]
 
 REPEATS = 20
-# The least p-value that so many shuffles can show is 1 / (1 + NULL_ROUNDS).
+# The least p-value that this many shuffles can show is 1 / (1 + NULL_ROUNDS).
 NULL_ROUNDS = 39
 NULL_REPEATS = 5
 SIGNIFICANT = 0.05
@@ -32,8 +32,8 @@ SIGNIFICANT = 0.05
 class Importance(msgspec.Struct, frozen=True, kw_only=True):
     """What shuffling one resource adds to the error, as a share of all run time (WMAPE); `spread` is over repeats.
 
-    `p_value` is the share of fits to shuffled run times in which it would seem at least as important; None where
-    that was not asked.
+    `p_value` is the share of fits to shuffled run times in which the resource seems at least as important; None if
+    that was not tested.
     """
 
     resource: str
@@ -43,12 +43,12 @@ class Importance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def matters(self) -> bool:
-        """Whether run time depends on it: more than 0, and more than chance gives. Unasked chance is no proof."""
+        """Whether run time depends on the resource: above 0, and beyond chance. Untested, it does not count."""
         return self.mean > 0 and self.p_value is not None and self.p_value <= SIGNIFICANT
 
 
 def important(found: Sequence[Importance]) -> frozenset[str]:
-    """Return the resources of Algorithm 1's list: those that the run time depends on."""
+    """Return the resources on Algorithm 1's list: those that the run time depends on."""
     return frozenset(one.resource for one in found if one.matters)
 
 
@@ -63,7 +63,7 @@ def permutation_importances(
 ) -> tuple[Importance, ...]:
     """Shuffle each column of `amounts` (jobs × resources) `repeats` times; `run_s` are the true run times.
 
-    Another `error` than WMAPE judges what is no run time.
+    `error` replaces WMAPE if the values are not run times.
     """
     added = _added_errors(predict, amounts, run_s, numpy.random.default_rng(seed), repeats, error or wmape)
     return tuple(
@@ -79,7 +79,7 @@ def with_significance(
     judged: tuple[Floats, Floats],
     seed: int,
 ) -> tuple[Importance, ...]:
-    """Add p-values: the importances that models of shuffled run times show on the same jobs.
+    """Add p-values: how often models of shuffled run times show such importances on the same jobs.
 
     `learned` and `judged` are (amounts, run times) of the jobs that the model was fitted to and judged on.
     """
@@ -111,7 +111,7 @@ def _added_errors(
     repeats: int,
     error: Error = wmape,
 ) -> Floats:
-    """Return what each shuffle adds to the error (resources × repeats), all shuffles predicted in one call."""
+    """Return what each shuffle adds to the error (resources × repeats); all shuffles are predicted in one call."""
     jobs, resources = amounts.shape
     shuffled = numpy.tile(amounts, (resources, repeats, 1, 1))
     for column in range(resources):

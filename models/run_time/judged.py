@@ -1,4 +1,4 @@
-"""How well run times are told, type by type: the boosted trees, their peer, and what each resource is worth."""
+"""How well run times are predicted, by type: by the boosted trees and their peer, and what each resource is worth."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TypeScore(msgspec.Struct, frozen=True, kw_only=True):
 def score_types(
     attempts: Iterable[Attempt], type_of: TypeOf, told: Callable[[float], None]
 ) -> tuple[TypeScore, ...]:
-    """Judge every type of job, those with most jobs first. `told` hears of the share (0..1) that is done."""
+    """Judge every type of job; return those with most jobs first. `told` is called with the share (0..1) done."""
     types = jobs_by_type(attempts, type_of)
     scores: list[TypeScore] = []
     for name, jobs in types.items():
@@ -32,7 +32,7 @@ def score_types(
 
 
 def describe_importances(judged: Judged) -> str:
-    """Return what each resource is worth, in words: `read_mib +0.41 ±0.05 *`; a star is more than chance."""
+    """Return what each resource is worth, in words: `read_mib +0.41 ±0.05 *`; a star means more than chance."""
     found = sorted(judged.importances, key=lambda one: -one.mean)
     return ", ".join(
         f"{one.resource} {one.mean:+.3f} ±{one.spread:.3f}{' *' if one.matters else ''}" for one in found

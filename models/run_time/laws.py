@@ -1,7 +1,7 @@
 """Simple laws of run time over resources, for trees to start from. Pure.
 
-Trees give a job beyond all that they have seen the run time of the largest one. A law says how run time goes on, and
-needs few jobs for it; the trees then learn what it gets wrong. No law is believed far beyond what was seen.
+To a job beyond all that they have seen, trees give the run time of the largest one. A law says how run time goes on,
+and needs few jobs for it; the trees then learn what it gets wrong. No law is trusted far beyond what was seen.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import numpy
 import numpy.typing as npt
 
 Floats = npt.NDArray[numpy.float64]
-# Amounts (jobs × resources; NaN: not known) to the logarithm of run time in seconds, a row a job.
+# Amounts (jobs × resources; NaN: not known) to the logarithm of run time in seconds, one for each job.
 Law = Callable[[Floats], Floats]
 FitLaw = Callable[[Floats, Floats], Law]
 
 # Below this amount, in the unit of its column, a logarithm says nothing.
 LEAST_AMOUNT = 1e-3
 LEAST_SPREAD = 1e-9
-# Ridge's penalty on columns of spread one.
+# Ridge penalty for columns of spread one.
 PENALTY = 0.1
 # No answer is further than this factor beyond the shortest and the longest run that were seen.
 BEYOND = 2.0
 
 
 def power_law(amounts: Floats, run_s: Floats) -> Law:
-    """Fit run time as a product of powers of the amounts: work over speed, whatever the unit of either."""
+    """Fit run time as a product of powers of the amounts: work over speed, whatever the units."""
     logs = _logs(amounts)
     columns = _standard(logs)
     target = numpy.log(run_s)
@@ -36,7 +36,7 @@ def power_law(amounts: Floats, run_s: Floats) -> Law:
 
 
 def affine_law(amounts: Floats, run_s: Floats) -> Law:
-    """Fit run time as a fixed part and a part for each unit of every amount; each job counts by its relative error."""
+    """Fit run time as a fixed part plus a part per unit of each amount; each job counts by its relative error."""
     columns = _standard(amounts)
     weights = _ridge(columns(amounts), run_s, 1 / run_s)
     shortest_s = float(run_s.min()) / BEYOND
@@ -49,13 +49,13 @@ def affine_law(amounts: Floats, run_s: Floats) -> Law:
 
 
 def both_laws(amounts: Floats, run_s: Floats) -> Law:
-    """Fit both and take the geometric mean: their errors are of different kinds."""
+    """Fit both laws and take their geometric mean: their errors are of different kinds."""
     power, affine = power_law(amounts, run_s), affine_law(amounts, run_s)
     return lambda rows: (power(rows) + affine(rows)) / 2
 
 
 def median_law(_amounts: Floats, run_s: Floats) -> Law:
-    """Say the median for every job: where resources tell nothing, anything else is worse."""
+    """Predict the median for every job: if resources say nothing, anything else is worse."""
     median = math.log(float(numpy.median(run_s)))
     return lambda rows: numpy.full(len(rows), median)
 
@@ -66,7 +66,7 @@ def _logs(amounts: Floats) -> Floats:
 
 
 def _standard(amounts: Floats) -> Callable[[Floats], Floats]:
-    """Return what brings columns to mean 0 and spread 1; a column's unknown amounts count as its mean."""
+    """Return what scales columns to mean 0 and spread 1; a column's unknown amounts count as its mean."""
     known = ~numpy.isnan(amounts)
     count = numpy.maximum(known.sum(axis=0), 1)
     mean = numpy.where(known, amounts, 0.0).sum(axis=0) / count

@@ -1,8 +1,8 @@
 """How long a job of a type runs with given resources: a regression for each type, as in the resource-demand paper.
 
-Yang, Hong, Tang: AI computing power cluster scheduling based on task resource demand prediction, §2. Decides which
-columns and how many jobs are enough to learn from; says so where they are not. Training and judging only: what
-answers a submission imports none of it.
+Yang, Hong, Tang: AI computing power cluster scheduling based on task resource demand prediction, §2. It decides which
+columns, and how many jobs, are enough to learn from, and says so if they are not. It is for training and judging
+only: what answers a submission imports none of it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ SEED = 20260101
 # With fewer, the later part is too small to judge on.
 MIN_JOBS = 50
 LEARNED_SHARE = 0.7
-# Of more jobs the latest teach, and show what a resource is worth: more make a model slower, not better. Each judged
-# one is shuffled a hundred times: the memory for all of a site's past is in no proportion to what it tells.
+# Of more jobs only the latest are used, to learn from and to weigh resources: more make a model slower, not better.
+# Each judged job is shuffled a hundred times, and memory for all of a site's past is in no proportion to what that
+# shows.
 MOST_LEARNED = 2000
 MOST_SHUFFLED = 2000
 
@@ -59,7 +60,7 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, amounts=self.amounts[first:end], run_s=self.run_s[first:end])
 
     def latest(self, most: int) -> Jobs:
-        """Return the last `most` jobs, or all where they are fewer."""
+        """Return the last `most` jobs, or all if there are fewer."""
         return self.part(max(0, len(self.run_s) - most), len(self.run_s))
 
 
@@ -70,7 +71,7 @@ class NotLearned(msgspec.Struct, frozen=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """What was learned of a type: the `resources` that it asks, in their order, and the ways it was learned by."""
+    """What was learned of a type: the `resources` that the model takes, in order, and the ways it was learned by."""
 
     resources: tuple[str, ...]
     ways: tuple[str, ...]
@@ -86,11 +87,11 @@ class Error(msgspec.Struct, frozen=True):
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """How well the run times of a type are told: learned from the earlier jobs, judged on the later ones.
+    """How well the run times of a type are predicted: learned from the earlier jobs, judged on the later ones.
 
-    `model` is XGBoost's of the earlier jobs; `predicted_s` is what each method says of the later jobs, in their order;
-    `median` is the error of saying the earlier ones' median run time for every job, `median_by_chance` how likely
-    XGBoost's error would be as far from it, were neither better (0..1).
+    `model` is XGBoost's of the earlier jobs. `predicted_s` is what each method predicts for the later jobs, in their
+    order. `median` is the error of predicting the earlier jobs' median run time for every job; `median_by_chance` is
+    how likely XGBoost's error would be as far from that if neither were better (0..1).
     """
 
     learned_from: int
@@ -104,12 +105,12 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tells(self) -> bool:
-        """Whether the resources tell more than the median alone, by more than chance."""
+        """Whether the resources predict better than the median alone, by more than chance."""
         return self.errors[XGBOOST].wmape < self.median.wmape and self.median_by_chance <= RARE
 
 
 def check(jobs: Jobs) -> None:
-    """Raise ModelError where jobs hold what no run time or amount can be."""
+    """Raise ModelError if jobs hold what no run time or amount can be."""
     if jobs.amounts.shape != (len(jobs.run_s), len(jobs.resources)):
         raise ModelError(
             f"{jobs.amounts.shape} amounts do not belong to {len(jobs.run_s)} jobs and {len(jobs.resources)} resources"
@@ -126,13 +127,13 @@ def check(jobs: Jobs) -> None:
 
 
 def varied(jobs: Jobs) -> tuple[int, ...]:
-    """Return the columns that hold at least two different amounts: of the others there is nothing to learn."""
+    """Return the columns with at least two different amounts: from the others there is nothing to learn."""
     known = [column[~numpy.isnan(column)] for column in jobs.amounts.T]
     return tuple(index for index, values in enumerate(known) if values.size and values.min() < values.max())
 
 
 def shortage(jobs: Jobs, least: int) -> NotLearned | None:
-    """Return why nothing can be learned of jobs; None where it can."""
+    """Return why nothing can be learned from jobs; None if it can."""
     if len(jobs.run_s) < least:
         return NotLearned(f"{len(jobs.run_s)} jobs, {least} are needed")
     if jobs.run_s.min() == jobs.run_s.max():
@@ -143,9 +144,9 @@ def shortage(jobs: Jobs, least: int) -> NotLearned | None:
 def learn(
     jobs: Jobs, method: Method = XGBOOST, seed: int = SEED, least: int = MIN_JOBS
 ) -> Model | NotLearned:
-    """Learn from these jobs, the latest MOST_LEARNED at most; the ways are chosen on them alone.
+    """Learn from these jobs, the latest MOST_LEARNED at most; the ways are chosen on these jobs alone.
 
-    ModelError where they hold what cannot be.
+    ModelError if they hold impossible values.
     """
     check(jobs)
     jobs = jobs.latest(MOST_LEARNED)
@@ -170,7 +171,7 @@ def judge(
 ) -> Judged | NotLearned:
     """Learn from the earlier jobs by each method, XGBoost among them, and judge on the later ones.
 
-    Importances take as long as all else; where `weigh` is not asked for there are none.
+    Importances take as long as all else; without `weigh` there are none.
     """
     check(jobs)
     short = shortage(jobs, MIN_JOBS)
@@ -200,7 +201,7 @@ def judge(
 
 
 def nearer_by_chance(said_s: Floats, others_s: Floats, run_s: Floats) -> float:
-    """Return how likely two predictors' errors on the same jobs differ so much where neither is better (0..1)."""
+    """Return how likely two predictors' errors on the same jobs differ so much if neither is better (0..1)."""
     return as_far((numpy.abs(others_s - run_s) - numpy.abs(said_s - run_s)).tolist())
 
 
@@ -214,7 +215,7 @@ def importances_of(model: Model, earlier: Jobs, later: Jobs) -> tuple[Importance
 
 
 def asked_columns(jobs: Jobs, model: Model) -> Floats:
-    """Return the amounts that a model asks, in its order."""
+    """Return the amounts that a model takes, in its order."""
     amounts: Floats = jobs.amounts[:, [jobs.resources.index(name) for name in model.resources]]
     return amounts
 

@@ -1,7 +1,7 @@
 """From attempts to jobs of a type, with what each used of every resource. Pure.
 
-Only figures that were really measured count (`exact`, `sampled`), only attempts that came to their own end: a bound
-teaches a regression something that never was.
+Only figures that were really measured count (`exact`, `sampled`), and only attempts that ended by themselves: a bound
+would teach a regression something that never was.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy
 from accounting.records import Attempt, Quality
 from models.run_time.regression import Jobs
 
-# The paper's five, input and output each for itself. Cores and GPUs are those that were busy.
+# The paper's five, with input and output apart. Cores and GPUs are those that were busy.
 CORES, GPU_PCT, MEM_MIB = "cores", "gpu_pct", "mem_mib"
 RESOURCES = (CORES, GPU_PCT, MEM_MIB, "gpu_mem_mib", "read_mib", "written_mib")
 PCT_A_GPU = 100.0
@@ -25,7 +25,7 @@ TypeOf = Callable[[Attempt], str | None]
 
 
 def used(attempt: Attempt) -> tuple[float, ...]:
-    """Return what an attempt used, in the order of RESOURCES; NaN where it was not measured."""
+    """Return what an attempt used, in the order of RESOURCES; NaN if it was not measured."""
     use = attempt.use
     gpu_pct = None if use.gpus is None else PCT_A_GPU * use.gpus
     return (
@@ -52,7 +52,7 @@ class _Ran(NamedTuple):
 
 
 def jobs_by_type(attempts: Iterable[Attempt], type_of: TypeOf) -> dict[str, Jobs]:
-    """Return the completed jobs of each type in the order of their submission; those without a type are left out."""
+    """Return the completed jobs of each type in the order of their submission; jobs without a type are left out."""
     by_type: dict[str, list[_Ran]] = {}
     for attempt in attempts:
         name = type_of(attempt) if _ran_to_its_end(attempt) else None

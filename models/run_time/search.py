@@ -1,6 +1,6 @@
-"""Which of several ways to learn run times suits a type of jobs, asked of the jobs to learn from alone. Pure.
+"""Which of several ways to learn run times suits a type of jobs, judged on the jobs to learn from alone. Pure.
 
-Each way learns from the earlier jobs and is judged on the next ones, several times over; the best few are averaged,
+Each way learns from the earlier jobs and is judged on the next ones, several times over. The best few are averaged,
 because with some dozens of jobs the very best is often so by luck. Boosted trees and their peer are chosen alike.
 """
 
@@ -36,7 +36,7 @@ def best_ways(ways: Mapping[str, Fit], amounts: Floats, run_s: Floats) -> tuple[
 
 
 def averaged(fits: Sequence[Fit]) -> Fit:
-    """Return the way to learn that fits all of these and averages their run times."""
+    """Return a way to learn that fits all of these and averages their run times."""
 
     def fit(amounts: Floats, run_s: Floats) -> Predict:
         predictors = [one(amounts, run_s) for one in fits]

@@ -1,11 +1,14 @@
-"""Adaptive scaling as a way to size requests: Algorithm 1 asked with each job's type. Pure.
+"""Adaptive scaling as a way to size requests: Algorithm 1, called with each job's type. Pure.
 
 The models are of what jobs used, so a request beyond all that was ever used is read as the most that was: what nobody
 used changes no run time. What the models cannot tell stays as asked: jobs of a type that was not learned, and
-resources that were not measured or never varied. Three bounds are not the paper's. A model that told the run times of
-later jobs badly is not asked: who errs by half cannot say that a run time changes by less than a tenth. Nothing is cut
-below the least that any job of the type used: of less the model knows nothing. Memory is not cut below the most: a job
-without the memory it needs is not slower, it is dead, and no such job is among those that the model learned from.
+resources that were not measured or never varied. Three bounds are not the paper's:
+
+- A model that predicted the run times of later jobs badly is not asked: one that errs by half cannot say that a run
+  time changes by less than a tenth.
+- Nothing is cut below the least that any job of the type used: the model knows nothing of less.
+- Memory is not cut below the most that any job used: a job without the memory it needs is not slower, it is dead, and
+  no such job is among those that the model learned from.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from models.run_time.regression import (
 )
 from models.run_time.resources import CORES, GPU_PCT, MEM_MIB, PCT_A_GPU, TypeOf, jobs_by_type
 
-# In which units a resource is handed out; 0 is any amount.
+# The units in which a resource is granted; 0 is any amount.
 WHOLE = {CORES: 1.0, GPU_PCT: PCT_A_GPU}
 
 # The largest error, as WMAPE on later jobs, at which a model is asked: the largest that the paper shows.
@@ -45,7 +48,8 @@ RequestType = Callable[[JobRequest], str | None]
 class TypeModel(msgspec.Struct, frozen=True, kw_only=True):
     """What Algorithm 1 needs to know of a type.
 
-    `predict` takes amounts in the order of `resources`; `lowest`, `typical` and `highest` are what its jobs used.
+    `predict` takes amounts in the order of `resources`; `lowest`, `typical` and `highest` are what the type's jobs
+    used.
     """
 
     resources: tuple[str, ...]
@@ -56,7 +60,7 @@ class TypeModel(msgspec.Struct, frozen=True, kw_only=True):
     highest: Floats
 
     def floors(self) -> dict[str, float]:
-        """Return what no request is cut below: the most memory, and the least of all else, that any job used."""
+        """Return what no request is cut below: of memory the most, of all else the least, that any job used."""
         least = dict(zip(self.resources, self.lowest.tolist(), strict=True))
         if MEM_MIB in least:
             least[MEM_MIB] = float(self.highest[self.resources.index(MEM_MIB)])
@@ -69,9 +73,10 @@ def learn_types(
     most_error: float = MOST_ERROR,
     told: Callable[[float], None] = lambda _: None,
 ) -> dict[str, TypeModel | NotLearned]:
-    """Return a model for each type of job whose run time its resources tell, else why there is none: it stays as asked.
+    """Return a model for each type of job, or why there is none: such jobs stay as asked.
 
-    `most_error` is the largest WMAPE on later jobs that will do; `told` hears of the share (0..1) that is done.
+    A type has a model if its resources predict its run time. `most_error` is the largest WMAPE on later jobs that
+    will do; `told` is called with the share (0..1) that is done.
     """
     types = jobs_by_type(attempts, type_of)
     found: dict[str, TypeModel | NotLearned] = {}
@@ -82,9 +87,10 @@ def learn_types(
 
 
 def type_model(jobs: Jobs, most_error: float = MOST_ERROR) -> TypeModel | NotLearned:
-    """Learn from all jobs of a type; the important resources are found on the later ones, with the earlier's model.
+    """Learn from all jobs of a type; find the important resources on the later jobs, with the earlier ones' model.
 
-    What that model did not know, such as what is metered since lately, counts as important: nobody has judged it.
+    Resources that this model did not know, such as those metered only lately, count as important: nobody has judged
+    them.
     """
     judged = judge(jobs, (XGBOOST,), weigh=False)
     if not isinstance(judged, Judged):
@@ -102,7 +108,7 @@ def type_model(jobs: Jobs, most_error: float = MOST_ERROR) -> TypeModel | NotLea
 
 
 def doubt_of(judged: Judged, most_error: float) -> str:
-    """Return why requests are not scaled by what was learned of a type; '' where they are."""
+    """Return why requests are not scaled by what was learned of a type; '' if they are."""
     if not judged.tells:
         return "the resources tell no more than the median run time, but for chance"
     wmape = judged.errors[XGBOOST].wmape
@@ -112,7 +118,7 @@ def doubt_of(judged: Judged, most_error: float) -> str:
 
 
 def _asking(model: Model, jobs: Jobs, important: frozenset[str]) -> TypeModel:
-    """Return a model with what the jobs it was learned from used."""
+    """Return a model, together with what the jobs that it was learned from used."""
     amounts = asked_columns(jobs, model)
     return TypeModel(
         resources=model.resources,
@@ -127,7 +133,7 @@ def _asking(model: Model, jobs: Jobs, important: frozenset[str]) -> TypeModel:
 def scale_amounts(
     model: TypeModel, amounts: Mapping[str, float], settings: Scaling, least: Mapping[str, float]
 ) -> Scaled:
-    """Run Algorithm 1 on asked amounts; resources that the model knows and nobody asks for stay typical.
+    """Run Algorithm 1 on asked amounts; resources that the model knows and nobody asked for stay typical.
 
     The answer is in the order of `model.resources`. `least` are bounds that no amount is cut below.
     """
@@ -152,7 +158,7 @@ def scale_amounts(
 def adaptive_sizing(
     models_by_type: Mapping[str, TypeModel], type_of: RequestType, settings: Scaling
 ) -> Callable[[JobRequest], JobRequest]:
-    """Return what Algorithm 1 would make of any request, in the kind that its user chose."""
+    """Return a function that sizes any request by Algorithm 1, in the form that its user chose."""
 
     def size(request: JobRequest) -> JobRequest:
         model = models_by_type.get(type_of(request) or "")
@@ -172,9 +178,9 @@ def sized(request: JobRequest, model: TypeModel, settings: Scaling) -> JobReques
 
 
 def asked_amounts(request: JobRequest, model: TypeModel) -> dict[str, float]:
-    """Return what a request asks in all of what the model knows.
+    """Return what a request asks in all of the resources that the model knows.
 
-    Where memory comes with CPUs or GPUs they are scaled only if memory may be.
+    CPUs or GPUs that memory comes with are scaled only if memory may be.
     """
     asked = {
         CORES: request.cpus if request.cpus_per_task else None,
@@ -190,7 +196,7 @@ def asked_amounts(request: JobRequest, model: TypeModel) -> dict[str, float]:
 
 
 def least_amounts(request: JobRequest, model: TypeModel) -> dict[str, float]:
-    """Return what must be left: the floors of the type, and CPUs or GPUs enough to carry its memory."""
+    """Return what must be left: the floors of the type, and enough CPUs or GPUs to carry its memory."""
     least = model.floors()
     need_mib = least.get(MEM_MIB, 0.0)
     if request.mem_per_cpu_mib:
@@ -202,7 +208,7 @@ def least_amounts(request: JobRequest, model: TypeModel) -> dict[str, float]:
 
 
 def with_amounts(request: JobRequest, amounts: Mapping[str, float]) -> JobRequest:
-    """Return a request that asks these amounts in all, each rounded up to what its kind can say."""
+    """Return a request for these amounts in all, each rounded up to what its form can say."""
     changed: dict[str, int] = {}
     if CORES in amounts and request.cpus_per_task:
         changed["cpus_per_task"] = _share(amounts[CORES], request.num_tasks, request.cpus_per_task)
