@@ -9,8 +9,9 @@ the mean of a few of them.
 - A long good past must not hide that a kind is good no more: a bet that has lost begins anew with 1, as in Page's
   CUSUM (an e-CUSUM: Shin, Ramdas and Rinaldo, "E-detectors", NEJSDS 2024). Among n jobs that fail within the bound,
   wealth ever reaches W with a probability of n / W at most.
-- If a few parties may not decide alone, those that bring a bet the most are left out, from whatever moment its wealth
-  is counted. The result is never more than the bet's wealth without any other parties, as many as these; or than 1.
+- If the decision must not rest on a few parties, those that bring a bet the most are left out, from whatever moment
+  its wealth is counted. The result is never more than the bet's wealth without any other parties, as many as these;
+  or than 1.
 - How often the others fail is not known. For each range that this rate may lie in, there are bets on the one kind
   against the range's upper end plus the bound, and bets on the other kind against the range's lower end; the range
   with the least product counts. Without others to compare with, nothing is ever concluded.

@@ -125,8 +125,8 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     `jobs` show it, `streak` of them since the last surprise. `runs` counts the runs since the last that surprised, if
     runs count here and not jobs (PastUse.quiet). `before` says that the bounds are those from before the run that is
     under way, which has needed no more so far (PastUse.before). `enough` is False if there are fewer jobs than the
-    site wants; `untold` says why they say nothing of memory. In both cases the steps lead nowhere, and the request
-    stands.
+    site wants; `untold` says why the jobs show nothing of memory. In both cases the steps lead nowhere, and the
+    request stands.
     """
 
     dimension: Learned | Literal["gpus"]

@@ -39,7 +39,7 @@ LEAST_JOBS = 5
 # One of this many jobs that were cut should have had twice as many CPUs.
 A_CONTROL = 20
 # If that one is missing, one in this many jobs is drawn to be it, anew as each job ends. Otherwise all jobs of an
-# array would be it, and of every second array.
+# array would be drawn, and again all of every second array.
 DRAWN = 20
 # A job that waits for the disk waits long, and memory is what is saved most. So only a run that is half as long again
 # is noted, and only one of this many jobs whose memory was cut should have had all of it.

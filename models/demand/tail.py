@@ -1,7 +1,7 @@
 """How far above all that a family ever needed its next job may go. Pure.
 
 There are two upper bounds, of which the lower counts, and a least one. All are on the logarithm of next need over the
-highest so far:
+highest so far; room is the logarithm of the request over that highest:
 
     streak   room · min(exp(-streak / STREAK_SCALE), MOST_OF_ROOM): the longer no job has surprised, the further below
              its request a family may go. The jobs of a burst that end first are its small ones; they surprise one

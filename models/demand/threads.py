@@ -1,9 +1,9 @@
 """Whole cores: when a family keeps one core busy, and when a bound hardly exceeds a whole number. Pure.
 
 Only the mean of a job's busy cores is known. For a program of one thread it lies just below 1, job after job, however
-many CPUs it had, since a thread cannot use more than one. A tail in logarithms (tail.py) does not show that. Means of
-several threads lie anywhere between whole numbers, and one just below a whole number says nothing of the next job
-(docs/decisions/0029 has the counts). So only one thread is recognised.
+many CPUs it had, since a thread cannot use more than one. A tail in logarithms (tail.py) cannot express that. Means
+of several threads lie anywhere between whole numbers, and a mean just below a whole number says nothing of the next
+job (docs/decisions/0029 has the counts). So only one thread is recognised.
 
 A mean hides a short peak: eight threads in a tenth of the time, and one that is hardly busy in the rest, look like
 one thread. Three things guard against that:

@@ -1,9 +1,12 @@
 """How far the latest jobs differ from those before, and how well the growth models still cover them. Pure.
 
 The figure for a feature is the population stability index over tenths of the earlier values; within a week, a user
-weighs at most as much as in training. A few jobs move the index by chance alone. What chance gives, (bins - 1)·(1/n +
-1/m), is shown with it and subtracted before it is put in words (Yurdakul and Naranjo 2020). So is what weeks differ
-by anyway: jobs come in campaigns, and no week is a sample of all.
+weighs at most as much as in training. A few jobs move the index by chance alone. What chance gives is shown with it
+and subtracted before it is put in words (Yurdakul and Naranjo 2020):
+
+    (bins - 1)·(1/n + 1/m)
+
+So is what weeks differ by anyway: jobs come in campaigns, and no week is a sample of all.
 
 Calibration is counted by week, on jobs that neither the trees nor the offset they are counted against were made from,
 with the weights by which that offset was made. An offset made from a few jobs is only as good as a few jobs allow,
@@ -26,7 +29,7 @@ from models.training.weights import row_weights
 
 Word = Literal["stable", "shifted", "drifted", "too few to tell"]
 SHIFTED, DRIFTED = 0.1, 0.25
-# For calibration: how improbable by chance a week must be.
+# For calibration: a week has shifted, or drifted, if it is this improbable by chance.
 SHIFTED_CHANCE, DRIFTED_CHANCE = 0.05, 0.001
 WEEK_S = 7 * 86400
 BINS = 10
@@ -55,9 +58,9 @@ class FeatureDrift(msgspec.Struct, frozen=True, kw_only=True):
 class WeekCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """One week of jobs from `from_s` on: how many used more than the model allowed, if `nominal` of them may.
 
-    `jobs` is how many independent jobs say as much as the week's `rows`, which weigh by whose they are. `exceeded` is
-    how many of those exceeded, rounded; `share` is the share of the rows, by weight. `rows` and `share` are None in
-    cards of earlier releases.
+    `jobs` is how many independent jobs say as much as the week's `rows`, which have weights by user. `exceeded` is
+    how many of those `jobs` exceeded, rounded; `share` is the share of the rows, by weight. `rows` and `share` are
+    None in cards of earlier releases.
     """
 
     from_s: int

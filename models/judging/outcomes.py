@@ -74,7 +74,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def saved_share(self) -> float:
-        """The share of what was requested; below 0, sizing cost more."""
+        """The share that was saved of what was requested; below 0, sizing cost more."""
         return 1 - self.granted / self.requested if self.requested else 0.0
 
 
@@ -117,7 +117,7 @@ def _tells_last(past: PastColumns, among: Flags) -> Flags:
 def _used(past: PastColumns) -> dict[str, Floats]:
     """Return what each used of DIMENSIONS, in the unit of requests; NaN if not known.
 
-    Memory may be a bound of the need (`mem_at_least`); for an attempt that was cut short, it can only be that.
+    Memory may be a bound of the need (`mem_at_least`); for an attempt that was stopped early, it can only be that.
     """
     shown = past.shows_need("memory") | past.mem_at_least
     return {

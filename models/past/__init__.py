@@ -1,1 +1,1 @@
-"""What jobs like this one did before: families, their recent past, and what of it tells about a request."""
+"""What jobs like this one did before: families, their recent past, and what of it counts for a request."""

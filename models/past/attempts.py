@@ -44,7 +44,7 @@ def is_counted_in_part(memory_quality: str, outcome: str, nodes: int) -> bool:
 
 
 def past_job(attempt: Attempt) -> PastJob:
-    """Return an attempt as a past job. An attempt that was cut short shows a lower bound, not its need."""
+    """Return an attempt as a past job. An attempt that was stopped early shows a lower bound, not its need."""
     use = attempt.use
     in_part = is_counted_in_part(use.memory_quality, use.outcome, attempt.row.nodes)
     return PastJob(

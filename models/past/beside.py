@@ -1,4 +1,4 @@
-"""Which jobs are remembered beside a family's recent ones, to compare jobs that were cut with. Pure.
+"""Which jobs are remembered in addition to a family's recent ones, to compare jobs that were cut with. Pure.
 
 All jobs of an array are given the same, and a large array displaces all recent jobs that were given something else:
 those that had all they asked for, which show that a cut slows; and, once more is given, those that were slowed. So
@@ -14,7 +14,8 @@ from models.past.jobs import PastJob, was_cut
 
 # This many of each kind are remembered.
 BESIDE = 10
-# A program may change: a job that had less counts for only this long beside later ones. Then the cut is tried again.
+# A program may change: a job that had less is compared with later ones for only this long. Then the cut is tried
+# again.
 TELLS_S = 30 * 86_400
 HAD_ALL = 0
 
@@ -68,5 +69,5 @@ class Beside:
 
 
 def still_told(beside: Iterable[PastJob], now_s: int) -> tuple[PastJob, ...]:
-    """Return the jobs that still count beside jobs that end now (unix seconds)."""
+    """Return the jobs that may still be compared with jobs that end now (unix seconds)."""
     return tuple(job for job in beside if job.end_s > now_s - TELLS_S or kind_of(job) == HAD_ALL)

@@ -16,7 +16,7 @@ from models.past.families import Family, describe_family
 from models.past.jobs import Learned, PastJob, held_by, shows_need, use_of
 from models.past.kills import KILLED_BUMP, Kills, told_by_kills
 
-# A past job tells about a request with up to this many times its input, if both inputs are known; measured
+# A past job counts for a request with up to this many times its input, if both inputs are known; measured
 # (docs/decisions/0028).
 COMPARABLE_INPUT = 4.0
 # A job that needs up to two per cent more than all before it is no surprise.
@@ -91,8 +91,8 @@ def past_use(
 ) -> PastUse | None:
     """Return what jobs needed of a dimension; None if none shows it. `at_rest` is their family's.
 
-    A job that was cut short, or was sampled too early, counts only if it shows more than all before it. A job that
-    used more memory than `asked_mib` and was not killed says nothing of how much may be granted, since the whole
+    A job that was stopped early, or was sampled too early, counts only if it shows more than all before it. A job
+    that used more memory than `asked_mib` and was not killed says nothing of how much may be granted, since the whole
     request would be too little for it as well. But it counts as a surprise.
     """
     needed: list[float] = []
@@ -206,9 +206,9 @@ def runs_of(jobs: Iterable[PastJob]) -> list[list[int]]:
 class PastGpus(msgspec.Struct, frozen=True):
     """How many GPUs metered jobs kept busy: `likely` is the middle one, `most` the most, at least one.
 
-    `shown` counts the jobs since the last that needed more than all before it, that one included, which show what
-    they needed: a job that was cut short, or whose GPUs were sampled too little, may only raise `most`. It is 0 if
-    none of them had more GPUs than `most`: a job that we cut can keep no more busy than it was given.
+    `shown` counts the jobs that show their whole need, since the last that needed more than all before it, that one
+    included. A job that was stopped early, or whose GPUs were sampled too little, may only raise `most`. `shown` is 0
+    if none of them had more GPUs than `most`: a job that we cut can keep no more busy than it was given.
     """
 
     likely: int

@@ -36,8 +36,8 @@ GENERIC_NAMES = RUNS_ANYTHING | {
     *("wrap", "sbatch", "interactive", "job", "run", "test", "script", "submit", "slurm"),
     MACHINE_MADE,
     NAMELESS,
-    # These name all that AiiDA, batchtools, submitit, FireWorks, Dask, RADICAL-Pilot and MATLAB run, and signac's
-    # bundles.
+    # The names of all jobs that AiiDA, batchtools, submitit, FireWorks, Dask, RADICAL-Pilot and MATLAB run, and of
+    # signac's bundles.
     *("aiida-#", "job#", "submitit", "fw_job", "dask-worker", "pilot.#", "bundle"),
     *("matlab_r#a_job#", "matlab_r#b_job#", "matlab_r#a_job#.#", "matlab_r#b_job#.#"),
 }

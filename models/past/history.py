@@ -16,7 +16,7 @@ from models.past.held import Held, HeldByUsers
 from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, Learned, PastJob, held_by
 from models.past.likeness import FamilyPast, Likeness, likeness_of, stands_for
 
-# After this many looks at families' jobs, all that was computed from them is forgotten.
+# After this many new looks at families' jobs (FamilyPast.look), all that was computed from them is forgotten.
 MOST_LOOKS = 4096
 # A user has no more families of each kind than this, and the site no more users and limits. So a user who gives each
 # of ten million jobs a new name costs bounded memory, and displaces only the user's own families. The one that was
@@ -58,7 +58,7 @@ class History:
         self._users = {dimension: HeldByUsers() for dimension in LEARNED}
 
     def add(self, request: JobRequest, job: PastJob) -> None:
-        """Count a finished job under every family of its request, its user and its limit."""
+        """Count a finished job under every family of its request, under its user and under its limit."""
         for dimension, users in self._users.items():
             # A job without a figure for GPU memory says nothing of the mean GPU job.
             if dimension != "gpu_mem" or job.gpu_mem_mib is not None:
@@ -112,7 +112,7 @@ class History:
         self._forget(family)
 
     def _set_beside(self, family: Family, job: PastJob) -> None:
-        """Remember a job beside a family's recent ones; jobs of a user or a limit are not compared."""
+        """Remember a job that leaves a family's recent ones; jobs of a user or a limit are not compared."""
         if len(family) > 2:
             self._beside.setdefault(family, Beside()).add(job)
 
@@ -205,7 +205,7 @@ class History:
             yield family, tuple(jobs)
 
     def beside(self, family: Family) -> tuple[PastJob, ...]:
-        """Return the jobs of each kind that are remembered beside a family's recent ones, the oldest first."""
+        """Return the jobs of each kind that are remembered in addition to a family's recent ones, the oldest first."""
         return tuple(self._beside.get(family, ()))
 
     def evidence(self, request: JobRequest, enough: int) -> Evidence | None:

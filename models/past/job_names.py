@@ -41,8 +41,8 @@ class Rule(NamedTuple):
     plain: str
 
 
-# What follows these parts is the sample: they end a name. tests/models/past/test_job_names.py says where each form
-# comes from.
+# The end of a name is cut off, from the sample on. tests/models/past/test_job_names.py says where each form comes
+# from.
 CUTS = (
     # Nextflow: nf-PROCESS_(tag). No process has a bracket in its name.
     Rule("nf-", re.compile(r"(?s)_\(.*"), ""),

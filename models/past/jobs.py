@@ -86,7 +86,7 @@ def shows_need(job: PastJob, dimension: Learned) -> bool:
 def was_cut(job: PastJob) -> bool:
     """Return whether a past job ran with less memory than it asked for.
 
-    If it asked for none, its memory came with its CPUs, and it is whether it ran with fewer of these.
+    If it asked for none, its memory came with its CPUs, and the answer is whether it ran with fewer of these.
     """
     asked, given = (
         (job.asked_cpus, job.given_cpus)

@@ -1,4 +1,4 @@
-"""Which past jobs of a family tell about a request. Pure.
+"""Which past jobs of a family count for a request. Pure.
 
 A request sees the jobs that asked for enough, with as many tasks and an input like its own. Of all amounts that may
 be asked for, only a few see other jobs than the next smaller amount, so what is seen is computed once for all in
@@ -18,7 +18,7 @@ from models.past.evidence import COMPARABLE_INPUT, Evidence, rests_from_s
 from models.past.families import Family, family_keys
 from models.past.jobs import Learned, PastJob, use_of
 
-# A past job tells about a request for less than this many times as much: a user who suddenly asks for ten times the
+# A past job counts for a request for less than this many times as much: a user who suddenly asks for ten times the
 # memory knows something about the input that no history does. Workflow engines ask for twice as much within seconds
 # after a task was killed, before anything of that kill is known here.
 COMPARABLE_REQUEST = 2
@@ -31,7 +31,7 @@ VARIED_SCRIPTS = 3
 
 
 class Likeness(msgspec.Struct, frozen=True):
-    """All of a request that decides which past jobs tell about it; amounts are those of the whole job."""
+    """All of a request that decides which past jobs count for it; amounts are those of the whole job."""
 
     families: tuple[Family, ...]
     script_signature: str
@@ -56,7 +56,7 @@ def likeness_of(request: JobRequest) -> Likeness:
 
 
 def comparable(jobs: Iterable[PastJob], like: Likeness) -> tuple[PastJob, ...]:
-    """Return the past jobs that tell about a request: with as many tasks, a request not far less, an input like it."""
+    """Return the past jobs that count for a request: with as many tasks, a request not far less, an input like it."""
     mem_mib, cpus, gpus = map(least_asked, (like.mem_mib, like.cpus, like.gpus))
     alike = tuple(
         job
@@ -87,7 +87,7 @@ def with_input_like(jobs: Iterable[PastJob], input_mib: float) -> tuple[PastJob,
 
 
 def stands_for(evidence: Evidence, script_signature: str) -> bool:
-    """Return whether a family's past tells about a script: it ran the same, many different ones, or none known."""
+    """Return whether a family's past counts for a script: it ran the same, many different ones, or none known."""
     scripts = evidence.scripts
     same = not script_signature or not scripts or scripts == {script_signature}
     return same or len(scripts) >= VARIED_SCRIPTS
@@ -121,7 +121,7 @@ class FamilyPast:
         self._asked_mib = _in_order(job.asked_mem_mib for job in told)
         self._asked_cpus = _in_order(job.asked_cpus for job in told)
         self._asked_gpus = _in_order(job.asked_gpus for job in told)
-        # A job that used more than is asked for tells less, unless it was killed (past_use in
+        # A job that used more than is asked for says less, unless it was killed (past_use in
         # models/past/evidence.py).
         self._used_mib = _in_order(use_of(job, "memory") for job in self._jobs if not job.mem_at_least)
         # If a job was killed for memory, it matters which jobs asked for less than is asked for now (are_unanswered).
@@ -158,5 +158,5 @@ def _in_order(amounts: Iterable[float | None]) -> list[float]:
 
 
 def least_asked(amount: int | None) -> int:
-    """Return the least that a past job asked for that tells about a request for this amount; amounts are whole."""
+    """Return the least that a past job asked for that counts for a request for this amount; amounts are whole."""
     return amount // COMPARABLE_REQUEST + 1 if amount else 0

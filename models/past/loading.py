@@ -54,7 +54,7 @@ def _held(past: PastColumns, dimension: Learned) -> Floats:
 
 
 def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Family, list[int], list[int]]]:
-    """Return the last rows of every group, and those remembered beside them, in the order a history meets them."""
+    """Return the last rows of every group, and older ones to remember, in the order a history meets the groups."""
     found: list[tuple[tuple[int, int], Family, list[int], list[int]]] = []
     kinds = past.kinds
     for place, kind in enumerate((*past.families, *past.cohorts, *past.limits)):

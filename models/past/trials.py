@@ -18,7 +18,7 @@ _FAILED: tuple[Cause, ...] = ("out_of_memory", "timeout")
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One run: whether it had less than was asked, by us; whether it failed; and for want of what that we had cut.
+    """One run: whether we gave it less than was asked, whether it failed, and what it lacked of what we cut (`wanted`).
 
     A run that had all it asked for has no `wanted`. `timeout` means that it ran out of time with fewer CPUs.
     `killed_with_fewer_cpus`: it asked for no memory and was killed for it; only Slurm's configuration tells whether
@@ -84,13 +84,13 @@ def has_failed(attempt: Attempt) -> bool | None:
 
 
 def _cause(attempt: Attempt) -> Cause | None:
-    """Return the cause for which a run may have failed for want of something, by accounting's labels."""
+    """Return what a run may have failed for want of, by accounting's labels."""
     outcome = attempt.use.outcome
     return outcome if outcome == "out_of_memory" or outcome == "timeout" else None
 
 
 def _had_all(attempt: Attempt) -> dict[Cause, bool]:
-    """Return, for each cause, whether a run was allocated all that was asked at first of what that cause lacks.
+    """Return by cause whether a run was allocated all that was first asked of what it could fail for want of.
 
     What Slurm does not count, such as memory on some sites, is left out.
     """

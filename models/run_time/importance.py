@@ -79,7 +79,7 @@ def with_significance(
     judged: tuple[Floats, Floats],
     seed: int,
 ) -> tuple[Importance, ...]:
-    """Add p-values: how often models of shuffled run times show such importances on the same jobs.
+    """Add p-values: how often models of shuffled run times show importances as large on the same jobs.
 
     `learned` and `judged` are (amounts, run times) of the jobs that the model was fitted to and judged on.
     """

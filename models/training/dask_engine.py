@@ -152,7 +152,7 @@ async def fit_on(client: Client, workers: Sequence[str], matrix: Matrix, weights
 
 
 def stretches(bounded: bool) -> Iterable[tuple[int, int]]:
-    """Return the stretches of rounds in which labels stay as they are; a single one if no row is a bound."""
+    """Return the stretches of rounds (first, end) in which labels stay as they are; one if no row is a bound."""
     return pairwise((0, *RAISED_AFTER, ROUNDS) if bounded else (0, ROUNDS))
 
 

@@ -44,7 +44,7 @@ class Look:
 
 
 def _stands_for(ran: Ints, wants: Ints) -> Flags:
-    """Return whether windows of scripts tell about others, as `stands_for` (past/likeness.py); 0 is not known."""
+    """Return whether windows of scripts count for others, as `stands_for` (past/likeness.py); 0 is not known."""
     most = ran.max(axis=0)
     least = np.where(ran > 0, ran, np.iinfo(np.int64).max).min(axis=0)
     same = (wants == 0) | (most == 0) | ((most == wants) & (least == wants))

@@ -92,7 +92,7 @@ class Need(msgspec.Struct, frozen=True):
 
 
 def need_of(job: PastJob, dimension: Learned) -> Need | None:
-    """Return what a job teaches of its need; None if it was cut short, or sampled too little to tell."""
+    """Return what a job teaches of its need; None if it was stopped early, or sampled too little to tell."""
     use = use_of(job, dimension)
     bounded = (dimension == "memory" and job.mem_at_least) or (dimension == "wall" and job.wall_at_least)
     tells = shows_need(job, dimension) or bounded

@@ -143,7 +143,7 @@ def fit_growth(matrix: Matrix, fit: Fit = fit_quantile) -> Fitted:
 
 
 def weights_of(matrix: Matrix) -> Floats:
-    """Return how much each row weighs by whose it is; all weigh the same if that is not known."""
+    """Return the weight of each row by its user; all weigh the same if users are not known."""
     return row_weights(matrix.users) if len(matrix.users) else np.ones(len(matrix))
 
 

@@ -68,10 +68,10 @@ def parts(ended: Ended, submissions: Ints) -> Iterator[Part]:
 
 
 class Comparable:
-    """Which jobs of a window tell about a submission (`comparable` in models/past/likeness.py)."""
+    """Which jobs of a window count for a submission (`comparable` in models/past/likeness.py)."""
 
     def __init__(self, past: PastColumns, ended: Ended) -> None:
-        # A job that did not ask tells about any request, and any job tells about a request that does not ask.
+        # A job that did not ask counts for any request, and any job counts for a request that does not ask.
         self._asked = [
             (np.nan_to_num(asked[ended.rows], nan=np.inf), _least_asked(np.nan_to_num(wants, nan=0.0)))
             for asked, wants in (
@@ -102,15 +102,14 @@ class InputLike:
 
     def __init__(self, past: PastColumns, ended: Ended) -> None:
         had = past.input_mib[ended.rows]
-        # A job whose input is not known tells about any request, and any job about a request whose input is not
-        # known.
+        # A job whose input is not known counts for any request, and any job for a request whose input is not known.
         self._at_most, self._at_least = np.nan_to_num(had, nan=-np.inf), np.nan_to_num(had, nan=np.inf)
         self._wants_least = np.nan_to_num(past.input_mib, nan=-np.inf) / COMPARABLE_INPUT
         self._wants_most = np.nan_to_num(past.input_mib, nan=np.inf) * COMPARABLE_INPUT
         self._shows = past.complete[ended.rows] & ~np.isnan(had)
 
     def of(self, part: Part, tells: Flags) -> Flags:
-        """Return which of the jobs that tell had such an input."""
+        """Return which of the comparable jobs had such an input."""
         not_smaller = tells & (self._at_least[part.places] >= self._wants_least[part.submissions])
         near = not_smaller & (self._at_most[part.places] <= self._wants_most[part.submissions])
         enough = (near & self._shows[part.places]).sum(axis=0) >= ENOUGH_NEAR
