@@ -15,7 +15,7 @@ import msgspec
 from accounting.request import JobRequest
 from models.demand.chain import Growth, is_settled
 from models.demand.features import features
-from models.demand.prediction import ChainSettings, Predictor
+from models.demand.prediction import SIZED, ChainSettings, Predictor
 from models.past.history import History
 from models.past.jobs import Learned, PastJob
 from models.training.matrix import Row, matrix_of, need_of
@@ -23,8 +23,6 @@ from models.training.quantile import booster_growth
 from models.training.training import MIN_ROWS, fit_growth
 
 DecideAt = Literal["submit", "start"]
-# Only these are sized: how long a job will run decides no grant.
-SIZED: tuple[Learned, ...] = ("memory", "cores")
 
 # The models are refitted when there are this many times as many rows as last time.
 REFIT_GROWTH = 1.3

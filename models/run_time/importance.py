@@ -65,7 +65,7 @@ def permutation_importances(
 
     `error` replaces WMAPE if the values are not run times.
     """
-    added = _added_errors(predict, amounts, run_s, numpy.random.default_rng(seed), repeats, error or wmape)
+    added = _added_errors(predict, amounts, run_s, numpy.random.default_rng(seed), repeats, error or wmapes)
     return tuple(
         Importance(resource=name, mean=float(column.mean()), spread=float(column.std()))
         for name, column in zip(resources, added, strict=True)
@@ -97,7 +97,7 @@ def with_significance(
     )
 
 
-def wmape(predicted: Floats, run_s: Floats) -> Floats:
+def wmapes(predicted: Floats, run_s: Floats) -> Floats:
     """Return the sum of all errors as a share of all run time, for each row of predictions."""
     errors: Floats = numpy.abs(predicted - run_s).sum(axis=1) / run_s.sum()
     return errors
@@ -109,7 +109,7 @@ def _added_errors(
     run_s: Floats,
     draw: numpy.random.Generator,
     repeats: int,
-    error: Error = wmape,
+    error: Error = wmapes,
 ) -> Floats:
     """Return what each shuffle adds to the error (resources × repeats); all shuffles are predicted in one call."""
     jobs, resources = amounts.shape
