@@ -1,1 +1,1 @@
-"""What happened: Slurm's vocabulary, and a room for each thing done with it (ARCHITECTURE.md, «Rooms»)."""
+"""What happened: Slurm's vocabulary, and one package for each thing done with it (ARCHITECTURE.md, "Rooms")."""

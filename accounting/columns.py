@@ -1,8 +1,8 @@
-"""Slurm's columns of text, parsed in bulk: what units, tres, ids and states say of one text, for millions of them.
+"""Bulk parsing of Slurm's text columns: what units, tres, ids and states do for one text, for millions of texts.
 
-Every function takes an array of strings and returns one as long, with null where the function for one text gives None.
-What nearly every text looks like is read by Arrow; the odd rest, and columns with few distinct texts, by that very
-function, once for each text: so there is one truth about what a text means.
+Every function takes an array of strings and returns an array of the same length, with null where the function
+for one text returns None. Arrow parses the usual forms. Unusual texts, and columns with few distinct texts, go
+through the function for one text, once per distinct text, so that only one place defines what a text means.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from accounting.units import MIB_IN_BYTES, parse_requested_mib, parse_time_s
 
 Text: TypeAlias = pa.Array | pa.ChunkedArray
 
-FEW = 512  # so many distinct texts are read sooner one by one
+FEW = 512  # up to this many distinct texts are faster to parse one by one
 _SAMPLE = 2048
 _BYTES_PER = {"": 0, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5, "E": 1024**6}
 _WHOLE = r"^[0-9]{1,18}$"
@@ -33,7 +33,7 @@ _DURATION = (
     r"^(?:(?P<days>[0-9]{1,6})-)?(?:(?:(?P<hours>[0-9]{1,6}):)?(?P<minutes>[0-9]{1,6}):)?"
     r"(?P<seconds>[0-9]{1,9}(?:\.[0-9]{1,9})?)$"
 )
-# Local times that need no calendar: the last days of a month are left to the function for one text, and so are the
+# Local times that need no calendar. The function for one text handles the last days of each month, and the
 # years for which Arrow knows no summer time.
 _LOCAL_TIME = (
     r"^(?:20[0-2][0-9]|203[0-6])-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])"
@@ -41,8 +41,8 @@ _LOCAL_TIME = (
 )
 _JOB_ID = r"^(?P<display>[0-9]{1,10})(?:\.(?P<step>batch|extern|interactive|[0-9]{1,10}))?$"
 _AMOUNT = "[0-9.:KMGTPE-]*"
-# sacct writes a list in the order of its names. Few sites measure GPUs, and a pattern without them is twice as fast;
-# what neither pattern fits is left to the function for one text.
+# sacct writes a list in the order of its names. Few sites measure GPUs, and a pattern without them is twice as
+# fast. The function for one text handles what neither pattern matches.
 _USAGE_HEAD = "^" + "".join(
     f"(?:{name}=(?P<{group}>{_AMOUNT})(?:,|$))?"
     for name, group in (("cpu", "cpu"), ("energy", "energy"), ("fs/disk", "disk"))
@@ -54,7 +54,7 @@ _USAGE_PATTERNS = (_USAGE_HEAD + _USAGE_TAIL, _USAGE_HEAD + _USAGE_GPU + _USAGE_
 
 @dataclass(frozen=True)
 class TresAmounts:
-    """ReqTRES or AllocTRES in columns; memory is MiB, energy joules."""
+    """Columns of a ReqTRES or AllocTRES column; memory is in MiB, energy in joules."""
 
     cpus: pa.Array
     mem_mib: pa.Array
@@ -65,7 +65,7 @@ class TresAmounts:
 
 @dataclass(frozen=True)
 class UsageAmounts:
-    """A TRESUsage column in columns; `moved_mib` is read in TRESUsageIn*, written in TRESUsageOut*."""
+    """Columns of a TRESUsage column; `moved_mib` is data read in TRESUsageIn*, data written in TRESUsageOut*."""
 
     cpu_s: pa.Array
     mem_mib: pa.Array
@@ -77,7 +77,7 @@ class UsageAmounts:
 
 @dataclass(frozen=True)
 class JobIds:
-    """JobID or JobIDRaw in columns, as accounting/ids.py takes them apart; `pending` is false where it is no id."""
+    """Columns of JobID or JobIDRaw, split as in accounting/ids.py; `pending` is false if the text is not an id."""
 
     number: pa.Array
     display_id: pa.Array
@@ -104,12 +104,12 @@ def memory_mib(text: Text, bare_unit: str) -> pa.Array:
 
 
 def duration_s(text: Text) -> pa.Array:
-    """Return seconds (float64) of `[D-][[HH:]MM:]SS[.mmm]`."""
+    """Parse `[D-][[HH:]MM:]SS[.mmm]` into seconds (float64)."""
     return _read(text, _duration_s, units.parse_duration_s, pa.float64())
 
 
 def time_s(text: Text, zone: ZoneInfo) -> pa.Array:
-    """Return unix seconds (int64) of unix seconds, or of local times in a zone; null for `Unknown` and the like."""
+    """Parse unix seconds, or local times in a zone, into unix seconds (int64); null for `Unknown` and the like."""
     seconds = whole(text)
     if seconds.null_count == 0:
         return seconds
@@ -118,9 +118,9 @@ def time_s(text: Text, zone: ZoneInfo) -> pa.Array:
 
 
 def second_time_s(text: Text, first_s: pa.Array, zone: ZoneInfo) -> pa.Array:
-    """Return the later moments (unix seconds) of local times that come twice, in the hour after summer time.
+    """Return unix seconds, taking local times that occur twice, when summer time ends, as the later moment.
 
-    `first_s` is what `time_s` says of the texts; all others stay as they are there.
+    `first_s` is the result of `time_s` for the same texts; it is returned unchanged for all other texts.
     """
     local = pc.and_(first_s.is_valid(), pc.invert(pc.match_substring_regex(_plain(text), _WHOLE)))
     if not pc.any(local).as_py():
@@ -131,7 +131,7 @@ def second_time_s(text: Text, first_s: pa.Array, zone: ZoneInfo) -> pa.Array:
 
 
 def tres_amounts(text: Text) -> TresAmounts:
-    """Return what ReqTRES or AllocTRES lists name (int64)."""
+    """Parse ReqTRES or AllocTRES lists (int64)."""
     index, texts = _distinct(text)
     lists = [parse_tres(one or "") for one in texts.to_pylist()]
     names = ("cpus", "mem_mib", "gpus", "nodes", "energy_j")
@@ -141,7 +141,7 @@ def tres_amounts(text: Text) -> TresAmounts:
 
 
 def usage(text: Text) -> UsageAmounts:
-    """Return what TRESUsage lists name (float64)."""
+    """Parse TRESUsage lists (float64)."""
     values = _plain(text)
     index, texts = (None, values) if _varied(values) else _distinct(values)
     amounts = _usage_one_by_one(texts) if len(texts) <= FEW else _usage_in_bulk(texts)
@@ -149,9 +149,10 @@ def usage(text: Text) -> UsageAmounts:
 
 
 def requested_memory_mib(text: Text, cpus: Text, nodes: Text) -> pa.Array:
-    """Return ReqMem as MiB of the whole job (int64): `100Mc` a CPU, `2000Mn` a node; `cpus` and `nodes` are int64.
+    """Parse ReqMem into MiB of the whole job (int64): `100Mc` is per CPU, `2000Mn` per node.
 
-    Null where it tells nothing, or counts CPUs or nodes that are not known.
+    `cpus` and `nodes` are int64. Null if the text states no amount, or if it is per CPU or node and that number
+    is unknown.
     """
     index, texts = _distinct(text)
     requests = [parse_requested_mib(one or "") for one in texts.to_pylist()]
@@ -168,7 +169,7 @@ def requested_memory_mib(text: Text, cpus: Text, nodes: Text) -> pa.Array:
 
 
 def job_ids(text: Text) -> JobIds:
-    """Return JobID or JobIDRaw taken apart."""
+    """Split JobID or JobIDRaw into its parts."""
     values = _plain(text)
     parts = pc.extract_regex(values, _JOB_ID)
     usual = parts.is_valid()
@@ -193,25 +194,25 @@ def job_ids(text: Text) -> JobIds:
 
 
 def outcomes(text: Text) -> pa.Array:
-    """Return what states say of their attempts: the words of accounting/states.py (string)."""
+    """Return the outcome of each state, in the words of accounting/states.py (string)."""
     index, texts = _distinct(text)
     return pa.array([outcome_of(one or "") for one in texts.to_pylist()], pa.string()).take(index)
 
 
 def _plain(text: Text) -> pa.Array:
-    """Return one array of strings, whatever it came in."""
+    """Return one array of strings, whether or not the input is chunked."""
     array = text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
     return array if array.type == pa.string() else array.cast(pa.string())
 
 
 def _distinct(text: Text) -> tuple[pa.Array, pa.Array]:
-    """Return for each text the index of its like in the distinct texts, and those."""
+    """Return the index of each text among the distinct texts, and the distinct texts."""
     encoded = _plain(text).dictionary_encode("encode")
     return encoded.indices, encoded.dictionary
 
 
 def _varied(values: pa.Array) -> bool:
-    """Whether most texts differ: then to look for equal ones costs more than to read them all."""
+    """Whether most texts differ, so that finding equal ones would cost more than parsing them all."""
     sample = values.slice(0, _SAMPLE)
     return len(sample) > FEW and len(sample.unique()) > len(sample) // 2
 
@@ -226,7 +227,7 @@ def _read(
     one_by_one: Callable[[str], float | None],
     kind: pa.DataType,
 ) -> pa.Array:
-    """Read texts in bulk, and those that it leaves null one by one."""
+    """Parse texts in bulk, and one by one those that this leaves null."""
     values = _plain(text)
     if _varied(values):
         return _read_distinct(values, in_bulk, one_by_one, kind)
@@ -277,7 +278,7 @@ def _duration_s(texts: pa.Array) -> pa.Array:
 def _time_s(texts: pa.Array, zone: ZoneInfo) -> pa.Array:
     local = _kept(texts, pc.match_substring_regex(texts, _LOCAL_TIME)).cast(pa.timestamp("s"))
     moments = pc.assume_timezone(local, zone.key, ambiguous="earliest", nonexistent="earliest")
-    # What the clock skips in spring comes back as another time, and is left to the function for one text.
+    # A time that the clock skips in spring comes back as another time: the function for one text handles it.
     unix_s = _kept(moments.cast(pa.int64()), pc.equal(pc.local_timestamp(moments), local))
     return _kept(unix_s, pc.greater_equal(unix_s, 0))
 
@@ -304,7 +305,7 @@ def _usage_in_bulk(texts: pa.Array, patterns: tuple[str, ...] = _USAGE_PATTERNS)
 
 
 def _usage_of(parts: pa.StructArray) -> UsageAmounts:
-    """Return what the groups of a usage pattern hold; null where a pattern has no such group."""
+    """Return the groups of a usage pattern as columns; null for groups that the pattern lacks."""
 
     def part(name: str) -> pa.Array:
         known = parts.type.get_field_index(name) >= 0

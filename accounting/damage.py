@@ -1,4 +1,4 @@
-"""What a decoder raises of a line or a file that something damaged; whoever reads one says what becomes of it."""
+"""What decoders raise for a damaged line or file; each reader decides what becomes of it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-# Thousands of brackets one within the other are passed over by recursion, also where nobody asked for what is in them.
+# Decoders skip nested brackets by recursion: thousands of them raise RecursionError, even in fields that nobody reads.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-# Decoders take numbers of any size, stores and Slurm do not: beyond these a line is damaged.
+# Decoders accept numbers of any size; stores and Slurm do not. A line with a number beyond these bounds is damaged.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 JobNumber = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Factor = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

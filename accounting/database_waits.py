@@ -1,7 +1,7 @@
-"""How long a database server is waited for: PyMySQL bounds a connection's first answer by no time of its own.
+"""Timeouts for database servers: PyMySQL has no separate timeout for a server's first answer.
 
-Its `connect_timeout` is that of TCP alone, whose connections the kernel takes for a server that hangs; `read_timeout`
-bounds each answer, the first one and that of a statement of an hour. So each has its own here.
+Its `connect_timeout` covers only TCP, and the kernel accepts TCP connections for a server that hangs. Its
+`read_timeout` covers every answer, from the first one to that of an hour-long statement. Here each has its own.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ PYMYSQL = "pymysql"
 
 
 def unless_said(url: URL, **waits_s: int) -> dict[str, int]:
-    """Return those of a driver's waits, by its names for them, that a URL does not say itself."""
+    """Return those of a driver's timeouts, by the driver's names for them, that the URL does not set itself."""
     return {name: wait_s for name, wait_s in waits_s.items() if name not in url.query}
 
 
 def connect_in_time(
     dialect: Dialect, _record: object, arguments: list[Any], options: dict[str, Any]
 ) -> DBAPIConnection | None:
-    """Connect by PyMySQL, with `connect_timeout` for each answer of a server until it has let us in.
+    """Connect with PyMySQL, with `connect_timeout` for each answer of the server until the login is complete.
 
-    For SQLAlchemy's event `do_connect`; None, which leaves it to SQLAlchemy, for another driver. ArgumentError where a
-    URL has options that PyMySQL does not know, or that name a file that is not there.
+    A handler for SQLAlchemy's event `do_connect`. Returns None for other drivers, so that SQLAlchemy connects.
+    Raises ArgumentError if the URL has options that PyMySQL does not know, or names a file that does not exist.
     """
     if dialect.driver != PYMYSQL:
         return None
     to_connect = {**options, "read_timeout": options["connect_timeout"]}
     try:
         session: Any = dialect.connect(*arguments, **to_connect)
-    # What a server refuses is an error of PyMySQL's own.
+    # A server that refuses the connection raises PyMySQL's own errors, which pass through.
     except (TypeError, ValueError, AttributeError, OSError) as error:
         raise ArgumentError(f"PyMySQL refuses the options: {error}") from None
     session._read_timeout = options["read_timeout"]  # noqa: SLF001 - it has no name for it once it is connected

@@ -1,13 +1,13 @@
-"""The one root of every error this project raises on purpose.
+"""The single root of every error that this project raises on purpose.
 
     RightsizerError            one line: what is wrong and what to do next (exit code 1)
     ├── ConfigError            the configuration cannot be used (exit code 2)
     ├── DumpError              a file cannot be read as a table of Slurm's jobs
     ├── SeriesError            a series of demand cannot be read, or is too short to forecast
     ├── StoreError             the accounting store cannot be used
-    ├── SlurmError             a Slurm command is missing, failed or answered rubbish
-    ├── ModelError             no model, or one that is damaged
-    │   └── UnreadModelError   one that could not be read now, which says nothing about it
+    ├── SlurmError             a Slurm command is missing, failed, or gave an unreadable answer
+    ├── ModelError             no model, or a damaged one
+    │   └── UnreadModelError   a model that could not be read now, which says nothing about the model
     ├── ScheduleError          no schedule can be made of what was given
     ├── ServiceError           the service cannot start
     └── SandboxError           the private cluster cannot be started or used
@@ -21,7 +21,7 @@ import sys
 
 
 class RightsizerError(Exception):
-    """What is wrong and what to do next, in one line; the command line prints it and exits with `exit_code`."""
+    """One line: what is wrong and what to do next. The command line prints it and exits with `exit_code`."""
 
     exit_code = 1
 
@@ -45,19 +45,19 @@ class StoreError(RightsizerError):
 
 
 class SlurmError(RightsizerError):
-    """A Slurm command is missing, failed, or answered something this program cannot read."""
+    """A Slurm command is missing, failed, or gave an answer that this program cannot read."""
 
 
 class LateAnswerError(SlurmError):
-    """A Slurm command, or slurmdbd's database, gave no answer in time: it may have been asked for too much."""
+    """A Slurm command, or slurmdbd's database, did not answer in time; the request may have been too large."""
 
 
 class ModelError(RightsizerError):
-    """There is no model, or the one there is cannot be trusted."""
+    """There is no model, or the existing one cannot be trusted."""
 
 
 class UnreadModelError(ModelError):
-    """A model could not be read for a fault of the machine, such as too many open files: it may be, another time."""
+    """A model could not be read because of a fault of the machine, such as too many open files; a retry may work."""
 
 
 class ScheduleError(RightsizerError):
@@ -65,7 +65,7 @@ class ScheduleError(RightsizerError):
 
 
 class ServiceError(RightsizerError):
-    """The service cannot start or is not there."""
+    """The service cannot start, or is not running."""
 
 
 class SandboxError(RightsizerError):
@@ -73,8 +73,8 @@ class SandboxError(RightsizerError):
 
 
 def install_with(extra: str) -> str:
-    """Return what installs the packages of an extra beside us.
+    """Return the command that installs the packages of an extra.
 
-    From our source and at our versions: on a package index somebody else may own our name.
+    It installs from our source at our versions: on a package index, somebody else may own our name.
     """
     return f"run `{sys.prefix}/bin/pip install -c constraints.txt '.[{extra}]'` in the folder of our source"

@@ -1,7 +1,7 @@
-"""Records as columns, in bulk: what every reader hands over, and what labels are concluded from.
+"""Records in columns: what every reader produces, and what labels are computed from.
 
-A reader (sacct, a dump, slurmdbd's database) yields Records of bounded size. The columns of jobs are the
-fields of JobRow in accounting/records.py, in their units; null is None there.
+A reader (sacct, a dump, slurmdbd's database) yields Records of bounded size. The columns of jobs are the fields
+of JobRow in accounting/records.py, in the same units; None becomes null.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Ints = NDArray[np.int64]
 Texts = NDArray[np.object_]
 Part = TypeVar("Part", JobRow, Use)
 
-# One row an attempt that has ended. `energy_j` is Slurm's own figure for the whole job, `tasks` what the job asked for:
-# null where the record does not tell. `digest` is of the record as it was read; null where it is not to be skipped
-# when it is read again.
+# One row per attempt that has ended. `energy_j` is Slurm's own figure for the whole job, `tasks` the number
+# that the job asked for; null if not recorded. `digest` is of the record as it was read; null if the record
+# must not be skipped when it is read again.
 JOBS = pa.schema(
     [
         ("cluster", pa.string()),
@@ -58,9 +58,9 @@ JOBS = pa.schema(
     ]
 )
 
-# `job` is the row of its attempt in the jobs of the same Records, counted from 0; steps are in the order of their jobs.
-# Times are unix seconds; null is not recorded. `mem_max_task_mib` is the peak of the largest task (MaxRSS),
-# `mem_total_mib` the sum over all tasks. `gpu_util_pct` is of the busiest task; GPU memory, what was read and written,
+# `job` is the attempt's row in the jobs of the same Records, counted from 0; steps are in the order of their jobs.
+# Times are unix seconds; null means not recorded. `mem_max_task_mib` is the peak of the largest task (MaxRSS),
+# `mem_total_mib` the sum over all tasks. `gpu_util_pct` is that of the busiest task; GPU memory, data read and written,
 # and energy are sums over all tasks. `alloc_*` is the step's share of its job (AllocTRES), on all its nodes.
 STEPS = pa.schema(
     [
@@ -86,7 +86,7 @@ STEPS = pa.schema(
 )
 
 
-# As the store's table of attempts has them (accounting/store/schema.py).
+# The same columns as the store's table of attempts (accounting/store/schema.py).
 ATTEMPTS = pa.schema(
     [
         *(
@@ -133,10 +133,10 @@ ATTEMPTS = pa.schema(
 
 @dataclass(frozen=True)
 class Records:
-    """Ended attempts with their steps, in columns; input that was not taken; how many jobs have not ended yet.
+    """Ended attempts with their steps, in columns; rejected input; the number of jobs that have not ended yet.
 
-    `known` counts attempts that were left out because they are in the store already, as they are here. `cut_off` says
-    how the file that they come from ends too soon; '' where it does not.
+    `known` counts attempts left out because the store already has them in this form. `cut_off` says how the file
+    ends too soon; '' if it does not.
     """
 
     jobs: pa.Table
@@ -149,7 +149,7 @@ class Records:
 
 
 def flagged(jobs: pa.Table, steps: pa.Table, flags: NDArray[np.bool_]) -> tuple[pa.Table, pa.Table]:
-    """Return those of JOBS that are flagged, with their STEPS."""
+    """Return the flagged rows of JOBS, with their STEPS renumbered to match."""
     place = np.cumsum(flags) - 1
     of_them = steps.filter(pa.array(flags[steps["job"].to_numpy()])) if len(steps) else steps
     moved = pa.array(place[of_them["job"].to_numpy()], pa.int64())
@@ -157,24 +157,24 @@ def flagged(jobs: pa.Table, steps: pa.Table, flags: NDArray[np.bool_]) -> tuple[
 
 
 def attempts_in(table: pa.Table) -> list[Attempt]:
-    """Return the rows of a table of attempts."""
+    """Return the rows of an ATTEMPTS table."""
     return [attempt_of(row) for row in table.to_pylist()]
 
 
 def attempt_of(row: Mapping[str, Any]) -> Attempt:
-    """Return one row of a table of attempts."""
+    """Return one row of an ATTEMPTS table."""
     own = [name for name in Attempt.__struct_fields__ if name not in ("row", "use")]
     return Attempt(row=_part(JobRow, row), use=_part(Use, row), **{name: row[name] for name in own})
 
 
 def job_row_of(jobs: pa.Table, row: int) -> JobRow:
-    """Return one row of JOBS."""
+    """Return one row of a JOBS table."""
     [found] = job_rows(jobs.slice(row, 1))
     return found
 
 
 def job_rows(jobs: pa.Table) -> Iterator[JobRow]:
-    """Yield the rows of JOBS."""
+    """Yield the rows of a JOBS table."""
     return (_part(JobRow, fields) for fields in jobs.to_pylist())
 
 
@@ -183,28 +183,28 @@ def _part(kind: type[Part], row: Mapping[str, Any]) -> Part:
 
 
 def by_value(texts: pa.ChunkedArray, function: Callable[[str], object]) -> Texts:
-    """Apply a function to a column of few different texts."""
+    """Apply a function to a column, once for each distinct text."""
     encoded = pc.dictionary_encode(texts).combine_chunks()
-    if isinstance(encoded, pa.ChunkedArray):  # of no chunks at all
+    if isinstance(encoded, pa.ChunkedArray):  # a column without chunks
         return np.empty(0, dtype=object)
     answers = np.array([function(text) for text in encoded.dictionary.to_pylist()], dtype=object)
     return answers[encoded.indices.to_numpy()] if len(answers) else np.empty(0, dtype=object)
 
 
 def ints(column: pa.ChunkedArray) -> Ints:
-    """Return whole numbers as an array, 0 where there is none."""
+    """Return whole numbers as an array, 0 for null."""
     numbers: Ints = pc.fill_null(column, 0).to_numpy().astype(np.int64, copy=False)
     return numbers
 
 
 def floats(column: pa.ChunkedArray) -> Floats:
-    """Return numbers as an array, NaN where there is none."""
+    """Return numbers as an array, NaN for null."""
     numbers: Floats = column.cast(pa.float64()).to_numpy().astype(np.float64)
     return numbers
 
 
 def table_of(columns: Mapping[str, object], schema: pa.Schema) -> pa.Table:
-    """Return columns (of Arrow, NumPy or plain values) as a table; those that the schema does not name are left out."""
+    """Build a table from columns (Arrow, NumPy or plain values); columns not in the schema are left out."""
     return pa.Table.from_arrays([_array(columns[of.name], of.type) for of in schema], schema=schema)
 
 

@@ -1,4 +1,4 @@
-"""Slurm's ways of writing the ids of jobs, of array tasks, of het components and of steps."""
+"""The forms in which Slurm writes ids of jobs, array tasks, het components and steps."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _STEP = re.compile(r"^([0-9]{1,10}|batch|extern|interactive)(?:\+[0-9]{1,9})?\Z"
 
 
 class JobId(msgspec.Struct, frozen=True, kw_only=True):
-    """An id as sacct prints it, taken apart: `668_1.batch` is task 1 of array 668, step `batch`.
+    """An id as sacct prints it, split into parts: `668_1.batch` is task 1 of array 668, step `batch`.
 
-    `number` is the job's number where the text holds it, else that of its array or of its het job's leader. `pending`
-    is an array's record of tasks that have not been made jobs yet (`12_[1-5%2]`). None: it is no such thing.
+    `number` is the job's number if the text holds it, else that of its array or of its het job's leader.
+    `pending` marks an array's record of tasks that have not become jobs yet (`12_[1-5%2]`). A part that does
+    not apply is None.
     """
 
     number: int
@@ -28,7 +29,7 @@ class JobId(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_job_id(text: str) -> JobId | None:
-    """Take JobID or JobIDRaw apart; None where it is no id of a job or a step."""
+    """Parse JobID or JobIDRaw; None if it is not the id of a job or a step."""
     match = _ID.match(text)
     if match is None or (match[4] is not None and not _STEP.match(match[4])):
         return None

@@ -1,4 +1,4 @@
-"""A site's keys: files that nobody else can read. Who has one can tell pseudonyms, or forge the journal's links."""
+"""A site's key files, which nobody else may read: a key can identify pseudonyms, or forge the journal's links."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Literal
 from accounting.errors import ConfigError
 
 KEY_BYTES = 32
-# A key as `openssl rand -hex 32` prints it has 64.
+# A key made by `openssl rand -hex 32` has 64.
 LEAST_CHARS = 32
 
-# As `rightsizer config KIND-key` makes it, and what another key would do.
+# As in `rightsizer config KIND-key`, which makes one; below, what a different key would do.
 Kind = Literal["pseudonym", "journal"]
 _ANOTHER: dict[Kind, str] = {
     "pseudonym": "gives everybody another pseudonym",
@@ -23,7 +23,7 @@ _ANOTHER: dict[Kind, str] = {
 
 
 def read_key(file: Path, kind: Kind = "pseudonym") -> bytes:
-    """Return the key in a file; ConfigError where others can read it, or it is missing, no file, or too short."""
+    """Return the key in a file; ConfigError if others can read it, or it is missing, not a file, or too short."""
     try:
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())
@@ -43,12 +43,12 @@ def read_key(file: Path, kind: Kind = "pseudonym") -> bytes:
 
 
 def journal_key(file: str) -> bytes:
-    """Return the key for the journal's links that `service.journal_key` names, b"" for none; ConfigError as above."""
+    """Return the key for the journal's links that `service.journal_key` names, b"" if none. Raises as `read_key`."""
     return read_key(Path(file), "journal") if file else b""
 
 
 def make_key(file: Path, kind: Kind = "pseudonym") -> None:
-    """Write a new key of mode 0600; ConfigError where the file is there already or cannot be made."""
+    """Write a new key with mode 0600; ConfigError if the file exists or cannot be made."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as opened:

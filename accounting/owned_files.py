@@ -1,6 +1,7 @@
-"""Files that root and the service's user both write: what root makes where another user owns the folder is that user's.
+"""Files that both root and the service's user write: what root makes in another user's folder is that user's.
 
-Else one command as root locks the service out of its own lock, and with a umask of 077 out of what it has to read.
+Otherwise one command run as root would lock the service out of its own lock, and with a umask of 077 out of files
+that it has to read.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import stat
 from pathlib import Path
 
 FOLDER_MODE = 0o750
-# As in the units of the services.
+# The same as in the services' systemd units.
 UMASK = 0o027
 
 
 def open_owned(path: Path, flags: int, mode: int) -> int:
-    """Open a file as `os.open` does, closed on exec. OSError where that fails.
+    """Open a file as `os.open` does, closed on exec. Raises OSError on failure.
 
-    One that root makes in another user's folder gets that folder's owner and group, and whatever root's umask, `mode`
-    less UMASK; there root follows no link that lies in the file's place.
+    A file that root makes in another user's folder gets that folder's owner and group, and `mode` less UMASK,
+    whatever root's umask is. In such a folder root does not follow a link in the file's place.
     """
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     flags |= os.O_CLOEXEC
@@ -40,9 +41,9 @@ def open_owned(path: Path, flags: int, mode: int) -> int:
 
 
 def fix_for(error: OSError, otherwise: str) -> str:
-    """Return what to do where a folder of ours could not be written: `otherwise`, unless something else is the matter.
+    """Return the fix if a folder of ours could not be written: `otherwise`, unless the disk is full or read-only.
 
-    There is no room, or all is read-only, as to our units all but some folders is.
+    Our systemd units see all but some folders as read-only.
     """
     if error.errno == errno.EROFS:
         return "let its unit write there, by ReadWritePaths= (docs/admin.md), or mount it writable"
@@ -50,7 +51,10 @@ def fix_for(error: OSError, otherwise: str) -> str:
 
 
 def append_lines(handle: int, lines: bytes) -> None:
-    """Append lines to an open file, behind whatever a full disk or a crash cut off; OSError where the disk refuses."""
+    """Append lines to an open file, on a new line if a full disk or a crash cut off the last one.
+
+    Raises OSError if the disk refuses them.
+    """
     size = os.fstat(handle).st_size
     torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
     left = memoryview(b"\n" * torn + lines)
@@ -59,9 +63,9 @@ def append_lines(handle: int, lines: bytes) -> None:
 
 
 def replace_whole(path: Path, content: bytes) -> None:
-    """Replace a file, or make it: whoever reads it, after whatever crash, finds the old content or the new.
+    """Replace or make a file so that a reader finds the old content or the new, whatever crashes.
 
-    It is on disk when this returns; OSError where the disk refuses it. What a process that dies meanwhile leaves is a
+    The content is on disk on return; OSError if the disk refuses it. A process that dies meanwhile leaves a
     `.new` file that nobody reads.
     """
     new = path.with_suffix(".new")
@@ -75,7 +79,7 @@ def replace_whole(path: Path, content: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk; OSError where they do not get there."""
+    """Wait until a file, or the names in a folder, are on disk; OSError if they cannot be written there."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -84,7 +88,7 @@ def sync(path: Path) -> None:
 
 
 def make_folder(folder: Path, mode: int = FOLDER_MODE) -> None:
-    """Make a folder and those above it that are missing; who owns them, and with which mode, is as for files."""
+    """Make a folder and its missing parents; owner and mode follow the same rule as for files."""
     if folder.is_dir():
         return
     make_folder(folder.parent, mode)
@@ -93,7 +97,7 @@ def make_folder(folder: Path, mode: int = FOLDER_MODE) -> None:
 
 
 def hand_over(path: Path, mode: int) -> None:
-    """Give what root has just made to the owner of the folder it is in, as `open_owned` does. OSError on failure."""
+    """Give what root has just made to the owner of its folder, as `open_owned` does. Raises OSError on failure."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         owner = _other_owner(folder)
@@ -103,7 +107,7 @@ def hand_over(path: Path, mode: int) -> None:
         handle = os.open(path.name, flags, dir_fd=folder)
         try:
             found = os.fstat(handle)
-            # By now the folder's owner may have put something else there, such as a second name of another file.
+            # The folder's owner may meanwhile have put something else there, such as a hard link to another file.
             if found.st_uid == 0 and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
                 _give(handle, owner, mode)
         finally:
@@ -113,7 +117,7 @@ def hand_over(path: Path, mode: int) -> None:
 
 
 def _other_owner(folder: int) -> os.stat_result | None:
-    """Return what tells owner and group of a folder; None where nothing is to be given away."""
+    """Return the status of a folder owned by another user than root, if root runs this; else None."""
     if os.geteuid() != 0:
         return None
     found = os.fstat(folder)
@@ -121,7 +125,7 @@ def _other_owner(folder: int) -> os.stat_result | None:
 
 
 def _made(name: str, flags: int, mode: int, folder: int, owner: os.stat_result) -> int:
-    """Make a file for the owner of its folder; one that somebody else makes at that moment is his."""
+    """Make a file for its folder's owner; if somebody else makes it at the same moment, open theirs as it is."""
     try:
         handle = os.open(name, flags | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR, dir_fd=folder)
     except FileExistsError:

@@ -1,6 +1,6 @@
-"""Files that somebody else may have put there: opened without waiting, and only where they are plain files.
+"""Opening files that somebody else may have put there: without waiting, and only if they are regular files.
 
-A FIFO would hang whoever opens it, a link or a device would lead him elsewhere.
+A FIFO would block the reader; a link or a device would lead it elsewhere.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-# What the kernel says of a link that is not followed, and of a socket.
+# The kernel's errors for a link that is not followed, and for a socket.
 _OTHER_KINDS = (errno.ELOOP, errno.ENXIO)
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Open a regular file for reading; OSError where it is none, or cannot be opened.
+    """Open a regular file for reading; OSError if it is not one, or cannot be opened.
 
-    Links are followed in the folders of its path, not in its own place.
+    Links in the folders of its path are followed; a link in the file's own place is not.
     """
     try:
         handle = os.open(path, _FLAGS)

@@ -1,4 +1,4 @@
-"""Whether something lies at a path: one that is closed to whoever asks is not one where nothing lies."""
+"""Whether something exists at a path. A path that the caller may not access does not count as absent."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 
 def is_there(path: Path) -> bool:
-    """Whether something lies at `path`; OSError where that is closed to whoever asks.
+    """Whether something exists at `path`; OSError if the caller may not access it.
 
-    Path.exists, as Path.is_dir, says from Python 3.14 on that nothing is there then.
+    From Python 3.14 on, Path.exists and Path.is_dir return False in that case.
     """
     return _mode(path) is not None
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder lies at `path`; OSError where that is closed to whoever asks."""
+    """Whether `path` is a folder; OSError if the caller may not access it."""
     return stat.S_ISDIR(_mode(path) or 0)
 
 
 def check_listable(folder: Path) -> None:
-    """Raise OSError where a folder that is there may not be listed: that is not a folder without files."""
+    """Raise OSError if an existing folder may not be listed, which is not the same as a folder without files."""
     try:
         with os.scandir(folder):
             pass

@@ -1,9 +1,10 @@
-"""Names of people and of their work become pseudonyms of a site's key. Pure: no file, no clock.
+"""Replaces names of people and of their work by pseudonyms made with a site's key. Pure: no file, no clock.
 
-A pseudonym is the start of HMAC-SHA-256 of the name: the same name gives the same pseudonym for ever, and without the
-key nobody finds out whose it is. Job names change word by word and keep their numbers, endings and separators, so that
-`train-0012` and `train-0013` are still alike; words that say nothing (`wrap`, `sbatch`) stay. Of comments only our own
-words stay: they hold no names. Names of clusters, partitions, QOS, nodes and of the site's own rules are kept.
+A pseudonym is the start of the name's HMAC-SHA-256: the same name always gives the same pseudonym, and without
+the key nobody can find the name. Job names change word by word and keep their numbers, endings and separators,
+so that `train-0012` and `train-0013` remain alike; words that reveal nothing (`wrap`, `sbatch`) stay. Of
+comments, only our own words stay: they hold no names. Names of clusters, partitions, QOS, nodes and the site's
+own rules are kept.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from accounting.records import JobRow, Quarantined
 from accounting.request import JobRequest
 from accounting.units import whole
 
-# Fifty bits: among a million names two that share one are not to be expected.
+# Fifty bits: among a million names, no two are expected to share a pseudonym.
 CHARS = 10
 WORD_CHARS = 12
 REMEMBERED = 100_000
 
-# What a job name is made of besides numbers and punctuation.
+# The words of a job name: everything but numbers and punctuation.
 _WORD = re.compile(r"(?:[^\W\d_]|[^\x00-\x7f\d])+")
-# Our own words in comments: the token, a client's decision, and a user's opting out.
+# Our own words in comments: the token, a client's decision, and a user's opt-out.
 _OURS = re.compile(
     r"(?:^|(?<=\s))(?:rightsizer/1;\S+|rightsizer-cli=[0-9a-f]{12}\Z|rightsize=[a-z]+(?=\s|\Z))"
 )
 _BY = re.compile(r"^(\S+ by )(\S+)$")
-# Letters alone: a digit in a word would be taken for a number of the job's name.
+# Letters only: a digit in a word would be taken for one of the job name's numbers.
 _LETTERS = bytes.maketrans(b"0123456789abcdef", b"abcdefghijklmnop")
 
 
 class Pseudonyms:
-    """Turns names into pseudonyms; `plain_words` are words of job names, in lower case, that stay as they are.
+    """Turns names into pseudonyms; `plain_words` are lower-case words of job names that stay as they are.
 
-    `plain_name` takes out of a job name what a machine put in: word by word, each would be another name for good.
+    `plain_name` removes machine-generated parts from a job name: pseudonyms of these would make each job's name unique.
     """
 
     def __init__(
@@ -67,29 +68,29 @@ class Pseudonyms:
 
     @property
     def mark(self) -> str:
-        """What tells these from another key's, and nothing of the key."""
+        """An identifier of the key that reveals nothing of the key."""
         return self._name("key", "mark")
 
     def user(self, name: str) -> str:
-        """Return a user's pseudonym; '' stays."""
+        """Return a user's pseudonym; '' for ''."""
         return self.columns["user"](name)
 
     def account(self, name: str) -> str:
-        """Return an account's pseudonym; '' stays."""
+        """Return an account's pseudonym; '' for ''."""
         return self.columns["account"](name)
 
     def job_name(self, name: str) -> str:
-        """Return a job name with every word replaced; names that differed in numbers alone still do."""
+        """Return a job name with every word replaced; names that differed only in numbers still do."""
         return _WORD.sub(lambda found: self._word(found[0]), self._plain_name(name).lower())
 
     def comment(self, text: str) -> str:
-        """Return our own words of a comment, after a pseudonym of it where it has others."""
+        """Return our own words of a comment, preceded by one pseudonym for all other words, if there are any."""
         ours = _OURS.findall(text)
         others = _OURS.sub("", text).strip()
         return " ".join([*([self._name("comment", others)] if others else []), *ours])
 
     def document(self, text: str) -> str:
-        """Return a decision's journal line with its request under pseudonyms; '' where it is damaged."""
+        """Return a decision's journal line with its request under pseudonyms; '' if the line is damaged."""
         decision = decode_decision(text.encode())
         return "" if decision is None else encode_decision(self.decision(decision)).decode().rstrip("\n")
 
@@ -116,11 +117,11 @@ class Pseudonyms:
         return msgspec.structs.replace(row, **hidden)
 
     def quarantined(self, item: Quarantined) -> Quarantined:
-        """Return input that was not taken without its text, which may hold any name: it cannot be tried again."""
+        """Return rejected input without its text, which may hold any name. It can then not be tried again."""
         return msgspec.structs.replace(item, line=self._name("line", item.line))
 
     def table(self, table: pa.Table) -> pa.Table:
-        """Return a table with the columns that hold names replaced, by their names; others and nulls stay."""
+        """Return a table in which the columns that hold names, found by column name, are replaced; nulls stay."""
         for place, name in enumerate(table.column_names):
             if name in self.columns:
                 hidden = _changed(table.column(place), self.columns[name])
@@ -138,12 +139,12 @@ class Pseudonyms:
         return self._digest("word", word).hex().encode().translate(_LETTERS).decode()[:WORD_CHARS]
 
     def _digest(self, kind: str, name: str) -> bytes:
-        # A kind holds no NUL: no two kinds and names run into one.
+        # A kind holds no NUL, so that no two pairs of kind and name give the same input.
         return hmac.digest(self._key, f"{kind}\x00{name}".encode(errors="surrogatepass"), "sha256")
 
 
 def state_hidden_by(hide: Callable[[str], str]) -> Callable[[str], str]:
-    """Return what replaces the uid in `CANCELLED by 1000`; other states stay."""
+    """Return a function that replaces the uid in `CANCELLED by 1000` and leaves other states unchanged."""
 
     def state(text: str) -> str:
         found = _BY.match(text)
@@ -153,7 +154,7 @@ def state_hidden_by(hide: Callable[[str], str]) -> Callable[[str], str]:
 
 
 def _changed(column: pa.ChunkedArray, change: Callable[[str], str]) -> pa.Array:
-    """Change each different text once."""
+    """Change each distinct text once."""
     encoded = column.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.unify_dictionaries().combine_chunks()

@@ -1,4 +1,4 @@
-"""Rows of accounting as this project keeps them: attempts at running a job."""
+"""Accounting rows as this project keeps them: attempts at running a job."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from accounting.states import Outcome
 # How far a figure can be trusted:
 #   exact         counted by the kernel over the whole run
 #   sampled       the highest of samples: a shorter peak may have been missed
-#   short         it ran too short to be sampled: no figure, or one that is a lower bound
-#   censored      it was cut off at its limit, or only part of it was counted: a lower bound
+#   short         the run was too short to be sampled: no figure, or one that is a lower bound
+#   censored      cut off at a limit, or only partly counted: a lower bound
 #   contaminated  near the limit, where this release and plugin count the page cache: an upper bound
 #   absent        not recorded
 Quality = Literal["exact", "sampled", "short", "censored", "contaminated", "absent"]
 
 
-# Cluster, job id, submit and start time (unix seconds): of the store's table, too.
+# Cluster, job id, submit time and start time (unix seconds); also the key of the store's table.
 Key = tuple[str, int, int, int]
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """sacct's own row of an attempt, before anything is concluded from it.
 
-    `start_s` is 0 where it never started. `req_*` is ReqTRES, which is what was left after our own rewrite;
-    `alloc_*` is AllocTRES. Both are totals of the job; memory is MiB.
+    `start_s` is 0 if it never started. `req_*` is ReqTRES, which shows the request after our own rewrite;
+    `alloc_*` is AllocTRES. Both are totals of the job; memory is in MiB.
     """
 
     cluster: str
@@ -55,18 +55,18 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """What tells it from all other attempts."""
+        """What identifies this attempt among all others."""
         return self.cluster, self.job_id, self.submit_s, self.start_s
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attempt really used, and how far each figure can be trusted; None = not known.
+    """What an attempt really used, and how far each figure can be trusted; None means not known.
 
-    `peak_mem_mib` is the peak of the whole job in MiB, `peak_node_mib` the most that any of its nodes can have held.
-    `cores` is the mean number of busy cores while it ran, `cores_per_task` the same for its busiest task. `gpus` were
-    ever busy, over all nodes; `gpu_mem_mib` is the most that was used of any one of them. `read_mib` and `written_mib`
-    are of all tasks, `energy_j` is of all its nodes. `step_cpus` and `step_mem_mib` are the most that steps which asked
-    for a part of the job held at one time; None where none did.
+    `peak_mem_mib` is the peak of the whole job in MiB, `peak_node_mib` the most that any one of its nodes can
+    have held. `cores` is the mean number of busy cores during the run, `cores_per_task` the same for its
+    busiest task. `gpus` is how many GPUs were ever busy, over all nodes; `gpu_mem_mib` the most used on any one
+    of them. `read_mib` and `written_mib` are over all tasks, `energy_j` over all nodes. `step_cpus` and
+    `step_mem_mib` are the most held at one time by steps that asked for a part of the job; None if no step did.
     """
 
     outcome: Outcome
@@ -92,11 +92,11 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt at running a job: sacct's row, the original request where our token tells it, and its use.
+    """One attempt at running a job: sacct's row, the original request if our token records it, and its use.
 
     `asked_*` are totals of the job as its user asked for them, before any rewrite of ours. `input_mib` is the size of
-    the files that its script named, where the service looked at them (None = not known). `slurm_release` (`24.11`)
-    and `gather` (`jobacct_gather/cgroup cgroup/v2`) say who measured; '' where nobody told.
+    the files that its script named, if the service looked at them (None means not known). `slurm_release` (`24.11`) and
+    `gather` (`jobacct_gather/cgroup cgroup/v2`) say what measured; '' if not recorded.
     """
 
     row: JobRow
@@ -113,15 +113,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ran(self) -> bool:
-        """Whether it ever ran: one that is cancelled while it waits is shown as begun, and ended, at that moment."""
+        """Whether it ever ran. Slurm shows a job cancelled while pending as started and ended at that moment."""
         return self.row.start_s > 0 and self.use.wall_quality != "absent"
 
 
 class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
     """What one GPU did for one job on one node, over all samples of one source.
 
-    `instance` is the MIG instance, -1 for the whole GPU. Utilisation of an instance is not known to NVML: None. Power
-    is of the whole GPU, in watts: None where it is shared or not metered. `cluster` is the job's, '' where nobody told.
+    `instance` is the MIG instance, -1 for the whole GPU. NVML does not know an instance's utilisation: None.
+    Power is that of the whole GPU, in watts; None if the GPU is shared or not metered. `cluster` is the job's,
+    '' if not recorded.
     """
 
     job_id: int
@@ -139,14 +140,14 @@ class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
 
     def may_be_of(self, cluster: str) -> bool:
-        """Whether its job may be of a cluster: several have jobs of the same number."""
+        """Whether its job may be on this cluster: job numbers repeat between clusters."""
         return self.cluster in ("", cluster)
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
-    """Input that was not taken (a line, or a job's lines), why, and where it came from.
+    """Input that was rejected (a line, or a job's lines), why, and where it came from.
 
-    `path` is that of the file where `source` is a file's mere name: others may have the same.
+    `path` is the file's full path if `source` is only its name, which other files may share.
     """
 
     line: str

@@ -1,4 +1,4 @@
-"""What a job asks for, in the kind of request its user chose. Shared by the hook's service and accounting."""
+"""What a job asks for, in the form its user chose. Shared by the hook's service and accounting."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Dimension = Literal["memory", "cores", "gpus"]
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is known at submit time; None where the user did not ask.
+    """A job as known at submit time; None for what the user did not request.
 
-    `num_tasks` is 1 where nothing says how many; `nodes` is set where a fixed number was asked for. At most one of
-    the memory fields is set, and one of the GPU fields: a request is kept in the kind the user used, because Slurm
-    ignores or misreads the others. `input_mib` is the size of the files that its script names as input, None where it
-    is not known.
+    `num_tasks` is 1 if nothing says how many; `nodes` is set if a fixed number was requested. At most one of
+    the memory fields is set, and one of the GPU fields: a request keeps the form that the user chose, because
+    Slurm ignores or misreads the others. `input_mib` is the size of the files that the script names as input,
+    None if not known.
     """
 
     user: str
@@ -38,13 +38,13 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cpus(self) -> int:
-        """CPUs asked for in all."""
+        """CPUs requested in total."""
         return self.num_tasks * (self.cpus_per_task or 1)
 
     @property
     def mem_mib(self) -> int | None:
-        """Memory asked for in all, in MiB, on one node where the job names no number; None where it did not ask."""
-        # By plain conditions, here and below: each decision asks a dozen times.
+        """Memory requested in total, in MiB (for one node if the job gives no number); None if none was requested."""
+        # Plain conditions, here and below, for speed: each decision reads these a dozen times.
         if self.mem_per_node_mib is not None:
             return self.mem_per_node_mib * (self.nodes or 1)
         if self.mem_per_cpu_mib is not None:
@@ -53,7 +53,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gpus(self) -> int | None:
-        """GPUs asked for in all, on one node where the job names no number; None where it did not ask."""
+        """GPUs requested in total (for one node if the job gives no number of nodes); None if none were requested."""
         if self.gpus_per_job is not None:
             return self.gpus_per_job
         if self.gpus_per_task is not None:
@@ -62,7 +62,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a job gets instead; None where its request stands. Never above what was asked."""
+    """What a job gets instead; None for what stays as requested. Never more than was requested."""
 
     cpus_per_task: int | None = None
     mem_per_node_mib: int | None = None
@@ -73,7 +73,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus_per_task: int | None = None
 
     def __bool__(self) -> bool:
-        """Whether anything is changed at all."""
+        """Whether it changes anything."""
         return self != Grant()
 
 

@@ -1,4 +1,4 @@
-"""What is meant where a document does not fit its schema: the nearest key, or the values that there are. Pure."""
+"""Hints for documents that do not fit their schema: the nearest key, or the possible values. Pure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _STEP = re.compile(r"\.(\w+)|\[[^\]]*\]")
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
-    """Return «did you mean …?» with the nearest of the known keys, '' where none is near."""
+    """Return "did you mean …?" with the nearest known key, '' if none is near."""
     near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
     return f"did you mean `{near[0]}`?" if near else ""
 
 
 def hint(error: msgspec.ValidationError, schema: type[msgspec.Struct]) -> str:
-    """Return what to write instead, as msgspec's own words say where it went wrong; '' where that cannot be told."""
+    """Return what to write instead, from where msgspec's message says the error is; '' if that gives no hint."""
     text = str(error)
     place = _PLACE.search(text)
     meant = _type_at(schema, place[1] if place else "")
@@ -38,7 +38,7 @@ def hint(error: msgspec.ValidationError, schema: type[msgspec.Struct]) -> str:
 
 
 def _type_at(schema: Any, place: str) -> Any:  # noqa: ANN401 - any type may stand in a schema
-    """Return the type at a place such as `.load.kinds[...]`; None where that leads nowhere."""
+    """Return the type at a place such as `.load.kinds[...]`; None if there is no such place."""
     meant = schema
     for step in _STEP.finditer(place):
         meant = _member(meant, step[1])
@@ -46,7 +46,7 @@ def _type_at(schema: Any, place: str) -> Any:  # noqa: ANN401 - any type may sta
 
 
 def _member(outer: Any, name: str | None) -> Any:  # noqa: ANN401 - the same
-    """Return the type of a struct's field, or with no name that of a list's items."""
+    """Return the type of a struct's field, or, without a name, of a list's items."""
     if name is None:
         return next(iter(get_args(outer)), None)
     if not (isinstance(outer, type) and issubclass(outer, msgspec.Struct)):
@@ -55,7 +55,7 @@ def _member(outer: Any, name: str | None) -> Any:  # noqa: ANN401 - the same
 
 
 def _values(meant: Any) -> tuple[str, ...]:  # noqa: ANN401 - the same
-    """Return the values of a Literal, or of those in a union."""
+    """Return the values of a Literal, or of the Literals in a union."""
     if get_origin(meant) is Literal:
         return tuple(str(value) for value in get_args(meant))
     return tuple(value for part in get_args(meant) for value in _values(part))

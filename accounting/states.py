@@ -1,4 +1,4 @@
-"""Job states as sacct prints them, reduced to what each tells about a job's use of resources."""
+"""Job states as sacct prints them, reduced to what each says about a job's use of resources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OUTCOMES: dict[str, Outcome] = {
     "REVOKED": "cut_short",
 }
 
-# Its node failed while it ran, or did not come up for it in the first place.
+# The job's node failed during the run, or never booted for it.
 _OF_NODE = frozenset({"NODE_FAIL", "BOOT_FAIL"})
 _UNFINISHED = frozenset(
     {
@@ -37,7 +37,8 @@ _UNFINISHED = frozenset(
         *("STOPPED", "SUSPENDED", "UPDATE_DB"),
     }
 )
-# slurm.h: the low byte is the state; of the flags above it those that sacct prints instead, in its order.
+# From slurm.h: the low byte is the base state. Of the flags above it, these are printed by sacct instead, in
+# this order.
 _BY_NUMBER = (
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
     "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY",
@@ -58,7 +59,7 @@ _BY_FLAG = {
 }
 
 
-# Why jobs that are over are not taken.
+# Why ended jobs are rejected.
 UNKNOWN_STATE = "it is over, in a state that is not known here"
 RESIZED = "it is over in state RESIZING: the rest of it ran with other resources"
 WENT_ON = "its size was changed while it ran: what it used before that is in another record"
@@ -72,12 +73,12 @@ def is_known(state: str) -> bool:
 
 
 def is_resized(state: str) -> bool:
-    """Whether it is that of a job's record from before its size was changed: it ends there, and another goes on."""
+    """Whether it marks the record of a job before a resize: that record ends there, and another one continues."""
     return _word(state) == "RESIZING"
 
 
 def is_failed_node(state: str) -> bool:
-    """Whether it ended because its node failed, or never came up."""
+    """Whether the job ended because its node failed, or never booted."""
     return _word(state) in _OF_NODE
 
 
@@ -86,15 +87,15 @@ def _word(state: str) -> str:
 
 
 def state_of_number(number: int) -> str | None:
-    """Return the state that slurmdbd's tables hold as a number, in sacct's word; None where Slurm has none such."""
+    """Return sacct's word for a state number in slurmdbd's tables; None if Slurm has no such state."""
     flagged = next((word for flag, word in _BY_FLAG.items() if number & flag), None)
     base = number & 0xFF
     return flagged or (_BY_NUMBER[base] if base < len(_BY_NUMBER) else None)
 
 
 def outcome_of(state: str) -> Outcome:
-    """Return what a state says of an attempt; a state that is not final, or not known, is `unfinished`.
+    """Return the outcome of an attempt in this state; `unfinished` if the state is not final or not known.
 
-    `CANCELLED by 1000` counts as CANCELLED; a `+` that sacct prints for a cut column is dropped.
+    `CANCELLED by 1000` counts as CANCELLED; the `+` that sacct prints for a truncated column is dropped.
     """
     return _OUTCOMES.get(_word(state), "unfinished")

@@ -8,12 +8,12 @@ import msgspec
 
 from accounting.units import MIB_IN_BYTES, parse_duration_s, parse_memory_mib, whole
 
-# More than any cluster has, and as much as stays a whole number everywhere: a store holds no 9000000E.
+# More than any cluster has, and still an exact whole number everywhere: a store could not hold 9000000E.
 MOST_MIB = 2.0**53
 
 
 class Tres(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a TRES list this project reads; None where the list does not name one."""
+    """The parts of a TRES list that this project reads; None for parts that the list does not name."""
 
     cpus: int | None = None
     mem_mib: int | None = None
@@ -23,9 +23,9 @@ class Tres(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a TRESUsage list this project reads; None where the list does not name one.
+    """The parts of a TRESUsage list that this project reads; None for parts that the list does not name.
 
-    `moved_mib` is what went through file systems: read in TRESUsageIn*, written in TRESUsageOut*.
+    `moved_mib` is file system traffic: data read in TRESUsageIn*, data written in TRESUsageOut*.
     """
 
     cpu_s: float | None = None
@@ -37,13 +37,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def split_tres(text: str) -> dict[str, str]:
-    """Return the `name=value` pairs of a TRES list; parts that are not pairs are left out."""
+    """Return the `name=value` pairs of a TRES list; other parts are left out."""
     pairs = (part.partition("=") for part in text.split(",") if part)
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
 def name_tres(text: str, names: Mapping[int, str]) -> str:
-    """Return slurmdbd's `1=20,2=170000` with names for numbers; the most counts where two numbers have one name."""
+    """Return slurmdbd's `1=20,2=170000` with names for numbers; the larger value counts if two share a name."""
     named: dict[str, str] = {}
     for number, value in split_tres(text).items():
         name = names.get(whole(number) or 0, number)
@@ -65,17 +65,17 @@ def parse_tres(text: str) -> Tres:
 
 
 def _gpus(parts: Mapping[str, str]) -> int | None:
-    """Return the GPUs of any type; where AccountingStorageTRES names types alone, those of each."""
+    """Return the number of GPUs of any type; if AccountingStorageTRES names only types, the sum over the types."""
     if "gres/gpu" in parts:
         return whole(parts["gres/gpu"])
     typed = [whole(value) for name, value in parts.items() if _is_typed(name)]
     known = [number for number in typed if number is not None]
-    # More than `whole` takes would not fit a store either.
+    # More than `whole` accepts would not fit a store either.
     return whole(str(sum(known))) if known and len(known) == len(typed) else None
 
 
 def gpu_types(text: str) -> dict[str, int]:
-    """Return how many GPUs of each type a TRES list names: of those types that AccountingStorageTRES does."""
+    """Return the number of GPUs of each type in a TRES list, for the types that AccountingStorageTRES names."""
     found = {
         name.partition(":")[2]: whole(value) for name, value in split_tres(text).items() if _is_typed(name)
     }
@@ -87,7 +87,7 @@ def _is_typed(name: str) -> bool:
 
 
 def parse_usage(text: str) -> Usage:
-    """Read a TRESUsage list, with bytes (`--noconvert`) or with suffixes, which Slurm gives to joules too."""
+    """Parse a TRESUsage list, with bytes (`--noconvert`) or with suffixes, which Slurm also gives to joules."""
     parts = split_tres(text)
     util_pct = whole(parts.get("gres/gpuutil"))
     energy_mib = parse_memory_mib(parts.get("energy", ""), bare_unit="B")

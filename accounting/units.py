@@ -1,4 +1,4 @@
-"""Slurm's ways of writing memory and time, and ours. Memory is MiB, time is seconds, everywhere inside."""
+"""Parses and formats memory and time. Inside this project, memory is always MiB and time always seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 MIB_IN_BYTES = 1024**2
 
-# Eighteen digits are an exabyte in bytes; more are damage, and would not fit the store.
+# Eighteen digits are an exabyte in bytes; a longer number is damage, and would not fit the store.
 _MEMORY = re.compile(r"^(\d{1,18}(?:\.\d{1,18})?)([KMGTPE]?)(?:i?B)?$", re.IGNORECASE | re.ASCII)
 _BYTES_PER = {"K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5, "E": 1024**6}
 _DURATION = re.compile(
@@ -20,15 +20,15 @@ _DURATION = re.compile(
 _WHOLE = re.compile(r"^[0-9]{1,18}\Z")
 _REQUESTED = re.compile(r"^(\d{1,18}(?:\.\d{1,18})?[KMGTPE]?)([cn]?)\Z", re.ASCII)
 _LOCAL_TIME = re.compile(r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\Z", re.ASCII)
-# From here on a request's number is one of Slurm's flags that an old release printed along with it.
+# From here on, the number in a request includes one of Slurm's flags, which an old release printed along with it.
 SENTINEL_MEM_MIB = 2**31
 
 
 def parse_memory_mib(text: str, *, bare_unit: str = "M") -> float | None:
-    """Return MiB for Slurm's `3000M`, `2G`, `204800K`; None where it is not an amount of memory.
+    """Parse Slurm's `3000M`, `2G`, `204800K` into MiB; None if it is not an amount of memory.
 
-    `bare_unit` is the unit of a number without a suffix: `M` in requests, `B` (bytes) in usage that was
-    printed with `--noconvert`.
+    `bare_unit` is the unit of a number without a suffix: `M` in requests, `B` (bytes) in usage printed with
+    `--noconvert`.
     """
     match = _MEMORY.match(text.strip())
     if match is None:
@@ -38,7 +38,7 @@ def parse_memory_mib(text: str, *, bare_unit: str = "M") -> float | None:
 
 
 def parse_duration_s(text: str) -> float | None:
-    """Return seconds for `[D-][[HH:]MM:]SS[.mmm]`; None where it is not a duration."""
+    """Parse `[D-][[HH:]MM:]SS[.mmm]` into seconds; None if it is not a duration."""
     match = _DURATION.match(text.strip())
     if match is None:
         return None
@@ -47,14 +47,14 @@ def parse_duration_s(text: str) -> float | None:
 
 
 def whole(text: str | None) -> int | None:
-    """Return a non-negative whole number of at most 18 digits (what a store holds); None where it is none."""
+    """Parse a non-negative whole number of at most 18 digits (what a store holds); None if it is not one."""
     return int(text) if text is not None and _WHOLE.match(text) else None
 
 
 def parse_requested_mib(text: str) -> tuple[float, str] | None:
-    """Return MiB and `c` (a CPU), `n` (a node) or '' (in all) for ReqMem's `100Mc`, `2000Mn`, `4G`.
+    """Parse ReqMem's `100Mc`, `2000Mn`, `4G` into MiB and `c` (per CPU), `n` (per node) or '' (in total).
 
-    None where it tells nothing: 0 is all the memory of a node, and 2147486648Mn a flag that was printed as a number.
+    None if it states no amount: 0 means all the memory of a node, and 2147486648Mn is a flag printed as a number.
     """
     match = _REQUESTED.match(text)
     mem_mib = parse_memory_mib(match[1]) if match else None
@@ -62,10 +62,10 @@ def parse_requested_mib(text: str) -> tuple[float, str] | None:
 
 
 def parse_time_s(text: str, zone: ZoneInfo) -> int | None:
-    """Return unix seconds for unix seconds or a local time (`2024-06-24T12:33:26`); None for `Unknown` and the like.
+    """Parse unix seconds or a local time (`2024-06-24T12:33:26`) into unix seconds; None for `Unknown` and such.
 
-    A local time that comes twice, in the hour after summer time, is taken for the first; one that never comes, in the
-    hour before it, is read by the clock that was not put forward yet.
+    A local time that occurs twice, when summer time ends, is taken as the first; one that never occurs, when summer
+    time begins, is read by the clock before it was put forward.
     """
     if _WHOLE.match(text):
         return int(text)
@@ -78,7 +78,7 @@ def parse_time_s(text: str, zone: ZoneInfo) -> int | None:
 
 
 def format_mib(mib: float) -> str:
-    """Return an amount of memory for people: `640 MiB`, `7.8 GiB`."""
+    """Format memory for people: `640 MiB`, `7.8 GiB`."""
     if mib < 1024:
         return f"{mib:.0f} MiB"
     gib = mib / 1024
@@ -87,12 +87,12 @@ def format_mib(mib: float) -> str:
 
 def round_up(value: float, step: int) -> int:
     """Return the smallest multiple of `step` (> 0) that is not below `value`."""
-    # 512.0000001 is 512 that went through a logarithm: it must not cost another step.
+    # A 512 that went through a logarithm may be 512.0000001: it must not cost another step.
     return step * math.ceil(value / step - 1e-6)
 
 
 def parse_time_limit_min(text: str) -> int | None:
-    """Return minutes for sbatch's `--time`: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None where it is no limit.
+    """Parse sbatch's `--time` (M, M:S, H:M:S, D-H, D-H:M, D-H:M:S) into minutes; None if it sets no limit.
 
     Slurm rounds seconds up to a whole minute; 0 and UNLIMITED ask for no limit.
     """

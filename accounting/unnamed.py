@@ -1,4 +1,4 @@
-"""What users are called by their uids, and whom the kernel names in place of those whom it cannot."""
+"""Users' names by uid, and the uid that the kernel shows for users it cannot map."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _USUAL = 65534
 
 
 def nobody() -> int:
-    """Return the uid of owners and peers that are unknown here: in a user namespace, or behind a file server."""
+    """Return the uid shown for owners and peers unknown here: in a user namespace, or behind a file server."""
     try:
         return int(_FILE.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -20,7 +20,7 @@ def nobody() -> int:
 
 @lru_cache(maxsize=4096)
 def user_name(uid: int) -> str:
-    """Return a user's name; his number where nobody knows it."""
+    """Return a user's name, or the uid as text if no name is known."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

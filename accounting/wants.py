@@ -1,4 +1,4 @@
-"""Whether a job failed for want of what a grant took from it: the one definition, for recovery and brakes. Pure."""
+"""Whether a job failed for lack of what a grant took from it: the one definition, for recovery and brakes. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Literal
 
 from accounting.request import Grant, JobRequest, granted
 
-# What the end of a job's own output says that it had too little of, or that it waits for CPUs or GPUs. Who says that a
-# step was refused, or waits, may want either: srun has the same words for both.
+# What the end of a job's own output says that it lacked, or that it waits for CPUs or GPUs. A refused or
+# waiting step may lack either: srun has the same words for both.
 Said = Literal[
     "said_no_memory", "said_no_gpu_memory", "said_no_gpus", "said_no_cpus", "said_no_step", "said_waits"
 ]  # fmt: skip
@@ -15,15 +15,15 @@ Cause = Literal[
     "out_of_memory", "killed", "timeout",
     "said_no_memory", "said_no_gpu_memory", "said_no_gpus", "said_no_cpus", "said_no_step",
 ]  # fmt: skip
-# Of these causes a job wanted CPUs, or may have; and GPUs alone.
+# Causes for which a job needed CPUs, or may have; and those for which it needed GPUs only.
 OF_CPUS: tuple[Cause, ...] = ("timeout", "said_no_cpus", "said_no_step")
 OF_GPUS: tuple[Cause, ...] = ("said_no_gpu_memory", "said_no_gpus")
 
 
 def wants(cause: Cause, asked: JobRequest, grant: Grant, *, comes_with_cpus: bool = False) -> bool:
-    """Whether a grant took of what a job then wanted: CPUs (OF_CPUS), GPUs (OF_GPUS), either of a step, else memory.
+    """Whether a grant cut what the job lacked: CPUs (OF_CPUS), GPUs (OF_GPUS), either for a step, else memory.
 
-    `comes_with_cpus` says that what a job has that asks for no memory is so much for each CPU (DefMemPerCPU).
+    `comes_with_cpus` says that a job which requests no memory gets a fixed amount per CPU (DefMemPerCPU).
     """
     given = granted(asked, grant)
     fewer_gpus = (given.gpus or 0) < (asked.gpus or 0)
