@@ -1,1 +1,1 @@
-"""Whether journal, store, tokens and Slurm still tell the same."""
+"""Checks whether journal, store, tokens and Slurm still agree."""

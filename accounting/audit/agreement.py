@@ -1,8 +1,8 @@
-"""Whether a job's token, the store's decision and Slurm's own figures say the same of one job. Pure.
+"""Compares a job's token, the store's decision and Slurm's own figures. Pure.
 
-The token is the hook's word in Slurm's accounting, the decision the service's in our store, and what Slurm requested
-and allocated is what happened. Slurm rounds, and users and admins change jobs that wait: where Slurm alone differs that
-is told, and is no sign that a record was altered.
+The token is the hook's word in Slurm's accounting, the decision is the service's in our store, and what Slurm
+requested and allocated is what happened. Slurm rounds, and users and admins change pending jobs: a difference in
+Slurm's figures alone is reported, but is no sign that a record was altered.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from accounting.request import JobRequest, granted
 
 State = Literal["problem", "warning"]
 RESIZED = "resized"
-# Of a token, what the decision tells as well; what was granted and refused is compared by itself.
+# Fields of a token that are compared, one by one, with those of the token that the decision would give.
 _TOLD = ("mode", "reason", "asked", "granted", "would", "rule", "via", "was", "model", "signature", "refused")
 
 
 class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
-    """One field of a job's that is told in different ways; '-' where one says nothing of it."""
+    """One field of a job on which the sources disagree; '-' for a source that says nothing about it."""
 
     job: str
     field: str
@@ -44,9 +44,9 @@ def disagreements(
 ) -> Iterator[Disagreement]:
     """Yield where the token in Slurm's row of an attempt, the store and Slurm's TRES disagree.
 
-    `stored_comment` is the admin comment as it was ingested, None before that; `decisions` are those of the store that
-    the token names, by id. From `journalled_from_s` on (unix seconds) the journal has a line of every decision. A job
-    without token, that the store knows no token of either, is none of ours.
+    `stored_comment` is the admin comment as ingested, None if the attempt is not ingested yet; `decisions` are the
+    store's decisions that the token names, by id. From `journalled_from_s` on (unix seconds), the journal has a
+    line for every decision. A job that has no token, and for which the store knows none either, is not ours.
     """
     token = find_token(row.admin_comment)
     was = find_token(stored_comment) if stored_comment else None
@@ -84,18 +84,18 @@ def _by_decision(row: JobRow, token: Token, decision: Decision) -> Iterator[Disa
 
 
 def token_of(decision: Decision) -> Token:
-    """Return the token that a decision's job carries: as the service wrote it, or as the hook did when it refused."""
+    """Return the token of a decision's job: as the service wrote it, or as the hook did when it refused."""
     token = find_token(format_token(decision))
-    if token is None:  # a decision without an id: no token names one
+    if token is None:  # a decision without an id: no token names it
         raise ValueError("a decision without an id")
     if not decision.reason.startswith(REFUSED):
         return token
-    # The store has the hook's reason in place of the service's, which is this one wherever there is a grant.
+    # The store has the hook's reason in place of the service's, which is always this one if there is a grant.
     return msgspec.structs.replace(token, refused=decision.reason.removeprefix(REFUSED), reason=RESIZED)
 
 
 def _by_slurm(row: JobRow, token: Token, *, cpus_stay: bool) -> Iterator[Disagreement]:
-    """Compare what the token says that the job runs with to what Slurm requested and allocated; either may fit."""
+    """Compare what the token says the job runs with to what Slurm requested and allocated; either may match."""
     asked = asked_request(token, row.user)
     if asked is None:
         return
@@ -116,14 +116,14 @@ def _by_slurm(row: JobRow, token: Token, *, cpus_stay: bool) -> Iterator[Disagre
 
 
 def _totals(request: JobRequest, row: JobRow) -> tuple[int | None, int | None, int | None]:
-    """Return CPUs, memory (MiB) and GPUs of the whole job as it ran: on so many nodes; None where it did not ask."""
+    """Return CPUs, memory (MiB) and GPUs of the whole job on the nodes it ran on; None for what was not requested."""
     on_nodes = msgspec.structs.replace(request, nodes=request.nodes or row.nodes)
     mem_mib = on_nodes.mem_mib
     if request.mem_per_gpu_mib is not None:
         mem_mib = request.mem_per_gpu_mib * (row.alloc_gpus or on_nodes.gpus or 1)
     if request.mem_per_cpu_mib is not None:
         mem_mib = request.mem_per_cpu_mib * (row.req_cpus or on_nodes.cpus)
-    # `--mem=0` is all that a node has.
+    # `--mem=0` requests all the memory of a node.
     return (on_nodes.cpus if request.cpus_per_task else None, mem_mib or None, on_nodes.gpus)
 
 

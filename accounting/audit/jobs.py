@@ -1,4 +1,4 @@
-"""Jobs of a window asked of Slurm anew, and compared to what the store has of them; nothing is written."""
+"""Reads the jobs of a time window from Slurm again and compares them with the store; writes nothing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from accounting.store.audit import read_recoveries_of
 from accounting.store.records import read_decisions
 from accounting.store.schema import attempts, rows_among
 
-# A window may hold a whole campaign: of so many attempts at once tokens and decisions are held beside Slurm's rows.
+# A window may hold a whole campaign: tokens and decisions of this many attempts are held at once, next to Slurm's rows.
 ATTEMPTS_AT_ONCE = 2_000
 
 
 class Compared(msgspec.Struct, kw_only=True):
-    """How many ended attempts were compared, how many of them carry a token, and how many the store does not have yet.
+    """How many ended attempts were compared, how many carry a token, and how many the store does not have yet.
 
-    `found` is where token, store and Slurm disagree.
+    `found` lists where token, store and Slurm disagree.
     """
 
     attempts: int = 0
@@ -43,9 +43,9 @@ def compare_jobs(
     journalled_from_s: float | None = None,
     progress: Callable[[float], None] = lambda _done: None,
 ) -> Compared:
-    """Compare the attempts that ended in a window of unix seconds, a part of it at a time, each once.
+    """Compare the attempts that ended in a window (unix seconds), part by part, each once.
 
-    SlurmError where Slurm does not answer. `hide` is what the store's names are pseudonyms by.
+    Raises SlurmError if Slurm does not answer. `hide` makes the pseudonyms that the store uses for names.
     """
     compared, seen = Compared(), dict[Key, int]()
 
@@ -55,7 +55,7 @@ def compare_jobs(
                 part = records.jobs.slice(at, ATTEMPTS_AT_ONCE)
                 jobs = part if hide is None else hide.table(part)
                 compare(connection, jobs, compared, seen, journalled_from_s)
-        # Only what ended just then comes with the next window, too.
+        # Only what ended at that very moment comes again with the next window.
         for key in [key for key, ended_s in seen.items() if ended_s < end_s]:
             del seen[key]
         progress((end_s - since_s) / (until_s - since_s))
@@ -71,7 +71,7 @@ def compare(
     seen: dict[Key, int],
     journalled_from_s: float | None,
 ) -> None:
-    """Compare a part of a window (JOBS), and add what comes of it; `seen` are attempts before it, and their ends."""
+    """Compare a part of a window (JOBS), and add the result; `seen` maps the attempts before it to their ends."""
     rows = [row for row in job_rows(jobs) if row.key not in seen]
     seen |= {row.key: row.end_s for row in rows}
     job_ids = sorted({row.job_id for row in rows})

@@ -1,6 +1,6 @@
-"""The decision journal checked, chain by chain: against its own links, and against what the store has read of it.
+"""Checks the decision journal, chain by chain: against its own links, and against what the store has read of it.
 
-It reads; it decides nothing of its own: journal/chain_check.py says what is wrong with lines.
+It decides nothing of its own: journal/chain_check.py says what is wrong with lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LINES_AT_ONCE = 2_000
 
 
 class ChainReport(msgspec.Struct, kw_only=True):
-    """What a chain is made of: lines with a link, those of them without the site's key, and lines without a link.
+    """What a chain consists of: linked lines, how many of these lack the site's key, and lines without a link.
 
     `found` is what is wrong with it.
     """
@@ -47,10 +47,10 @@ def audit_chain(
     read: Sequence[ReadChain],
     hide: Pseudonyms | None,
 ) -> ChainReport:
-    """Check a chain, and where there is a store that it is in agreement with that; StoreError where one cannot be read.
+    """Check a chain and, if there is a store, whether the two agree; StoreError if a file or the store cannot be read.
 
-    `read` is what the store had read of it before; what it reads meanwhile is left out. `hide` is what the store's
-    names are pseudonyms by.
+    `read` is what the store had read of the chain before; what it reads meanwhile is left out. `hide` makes the
+    pseudonyms that the store uses for names.
     """
     check = check_chain(name, files, key)
     found = list(check.finish())
@@ -69,9 +69,9 @@ def audit_chain(
 
 
 def gone(connection: Connection, check: ChainCheck, read: Sequence[ReadChain]) -> Iterator[Found]:
-    """Yield what of the lines that were read the journal has not, numbers in a row together.
+    """Yield the lines that the store has read and the journal lacks; consecutive numbers make one finding.
 
-    What is before the chain's first line was removed by us, or is told already.
+    Lines before the chain's first line are left out: we removed them, or they are reported already.
     """
     first = last = 0
     where = ""
@@ -94,7 +94,7 @@ def _gone(file: str, first: int, last: int) -> Found:
 
 
 def differing(connection: Connection, file: Path, hide: Pseudonyms | None) -> Iterator[Found]:
-    """Yield the lines that tell of a decision otherwise than the store; what the store does not have is no matter."""
+    """Yield the lines whose decision differs from the store's; those that the store does not have do not matter."""
     for batch in _batches(file):
         known = read_decisions(connection, [decision.id for _, decision in batch])
         for place, decision in batch:
@@ -109,7 +109,7 @@ def differing(connection: Connection, file: Path, hide: Pseudonyms | None) -> It
 
 
 def differing_fields(told: Decision, stored: Decision) -> list[str]:
-    """Return the fields in which two differ; the hook's refusal, which only the store knows, is no difference."""
+    """Return the fields in which two decisions differ; the hook's refusal, which only the store knows, is left out."""
     names = [name for name in Decision.__struct_fields__ if getattr(told, name) != getattr(stored, name)]
     if stored.reason.startswith(REFUSED) and not stored.applied:
         names = [name for name in names if name not in ("reason", "applied")]
@@ -121,7 +121,7 @@ def _batches(file: Path) -> Iterator[list[tuple[Place, Decision]]]:
     with opened(file) as lines:
         for number, line in enumerate(lines, 1):
             decision = decode_decision(line)
-            # Before lines had links nothing tells which of two is the right one.
+            # Lines from before there were links are skipped: nothing shows which of the two versions is right.
             if decision is not None and split_line(line.rstrip(b"\n")) is not None:
                 batch.append((Place(file.name, number), decision))
             if len(batch) >= LINES_AT_ONCE:
@@ -133,9 +133,9 @@ def _batches(file: Path) -> Iterator[list[tuple[Place, Decision]]]:
 def audit_journal(
     folder: Path, key: bytes, connection: Connection | None, hide: Pseudonyms | None = None, reader: str = ""
 ) -> list[ChainReport]:
-    """Check every chain of a folder, and those that only the store knows of.
+    """Check every chain of a folder, and those that only the store knows.
 
-    `reader` is who asks (IngestSettings.reader): chains that other hosts have read are checked there.
+    `reader` is this host's name as a reader (IngestSettings.reader): chains that other hosts read are checked there.
     """
     known = newest_links(connection) if connection is not None else []
     chains = chains_in(folder)
@@ -154,7 +154,7 @@ def audit_journal(
 
 
 def refuse_closed(folder: Path) -> None:
-    """Raise StoreError where the journal's folder cannot be read: a search would find no files, and nothing wrong."""
+    """Raise StoreError if the journal's folder cannot be read: a search would find no files, and so nothing wrong."""
     try:
         with os.scandir(folder):
             return
@@ -171,9 +171,9 @@ def refuse_closed(folder: Path) -> None:
 def own_chains(
     connection: Connection, name: str, files: Sequence[Path], known: Sequence[ReadChain], reader: str
 ) -> list[ReadChain]:
-    """Return which of the chains of a name are of these files: what stands in them, or who read them, tells.
+    """Return which stored chains of a name belong to these files, by the files' first linked lines or by the reader.
 
-    Links of earlier releases tell neither; they count where nobody else's chain of that name is in the store.
+    Links of earlier releases record neither; they count if the store has nobody else's chain of that name.
     """
     named = [one for one in known if one.chain == name]
     origins = {origin for file in files if (origin := _origin(connection, file)) is not None}
@@ -183,7 +183,7 @@ def own_chains(
 
 
 def _origin(connection: Connection, file: Path) -> str | None:
-    """Return the chain of a file by its first linked line, where the store has it."""
+    """Return the chain of a file, by its first linked line, if the store has it."""
     with opened(file) as lines:
         links = (parts[1] for line in lines if (parts := split_line(line.rstrip(b"\n"))) is not None)
         first = next(links, None)
@@ -191,7 +191,7 @@ def _origin(connection: Connection, file: Path) -> str | None:
 
 
 def journalled_from_s(folder: Path) -> float | None:
-    """Return from which time on (unix seconds) the journal has a line of every decision; None where it has none."""
+    """Return the time (unix seconds) from which the journal has a line for every decision; None if it has none."""
     first = (_first_s(files) for files in chains_in(folder).values())
     return min((time_s for time_s in first if time_s is not None), default=None)
 
