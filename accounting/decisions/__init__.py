@@ -1,1 +1,1 @@
-"""What was decided of a submission, and what else tells the same: the token, the store, Slurm."""
+"""What was decided about a submission, and where else it is recorded: the token, the store, Slurm."""

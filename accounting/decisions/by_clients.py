@@ -1,7 +1,7 @@
-"""Which decision a direct job's client carried out before slurmctld saw the job. Pure.
+"""Finds the decision that a direct job's client carried out before slurmctld saw the job. Pure.
 
-The id travels through the job's comment, which its user may write as he likes: what it points to counts only where it
-is the same user's, was made just before the job was submitted, and left exactly what slurmctld was then asked for.
+The id travels in the job's comment, which the user may write freely. The decision that it names counts only if it
+is of the same user, was made just before the job was submitted, and left exactly what slurmctld was then asked for.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from accounting.decisions.token import asked_request, find_token
 from accounting.records import JobRow
 from accounting.request import Grant, JobRequest, granted
 
-# A client submits right after it was answered; hosts' clocks may differ, and a busy slurmctld makes it try again.
+# A client submits right after it gets its answer; hosts' clocks may differ, and a busy slurmctld makes it retry.
 LEAD_S = 600
 CLOCKS_DIFFER_S = 60
 
 
 class ClientDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision that a job's client carried out, and what was asked for at first."""
+    """The decision that a job's client carried out, and what was first requested."""
 
     id: str
     request: JobRequest
 
 
 def carried_out(decision: Decision | None, row: JobRow) -> ClientDecision | None:
-    """Return the decision that a job names, if it is the one that was carried out on it; None otherwise."""
+    """Return the decision that a job names if it was carried out on this job, else None."""
     request = first_request(decision, row) if decision else None
     return ClientDecision(id=decision.id, request=request) if decision and request else None
 
 
 def first_request(decision: Decision, row: JobRow) -> JobRequest | None:
-    """Return what was asked at first, where a decision that a job names is the one that was carried out on it.
+    """Return what was first requested, if the decision that a job names was carried out on this job; else None.
 
-    None where it is not. What the client did not ask for, and the number of tasks where it could not know it, slurmctld
-    or a script of the site has filled in: that is taken from the token.
+    What the client did not request, and the number of tasks if it could not know it, was filled in by slurmctld or
+    by a script of the site: that is taken from the token.
     """
     lead_s = row.submit_s - decision.time_s
     if decision.request.user != row.user or not -CLOCKS_DIFFER_S <= lead_s <= LEAD_S:
@@ -59,6 +59,6 @@ def _amounts(request: JobRequest) -> list[tuple[str, int]]:
 
 
 def _allocates(request: JobRequest, row: JobRow) -> bool:
-    """Whether a request comes to what Slurm recorded as requested; without memory it has the partition's."""
+    """Whether a request amounts to what Slurm recorded as requested; without memory, the partition's default counts."""
     mem_mib = row.req_mem_mib if request.mem_mib is None else request.mem_mib
     return (request.cpus, mem_mib, request.gpus) == (row.req_cpus, row.req_mem_mib, row.req_gpus)

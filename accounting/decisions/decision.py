@@ -11,14 +11,14 @@ from accounting.request import Dimension, Grant, JobRequest
 
 Mode = Literal["observe", "advise", "enforce"]
 
-# Before the hook's reason, where a decision was not carried out.
+# Precedes the hook's reason if a decision was not carried out.
 REFUSED = "refused:"
 
 
 class DimensionReason(msgspec.Struct, frozen=True, kw_only=True):
     """Why one dimension was set as it was. `asked`, `predicted`, `granted` are totals of the job.
 
-    Memory is in MiB; cores and GPUs are counts. `predicted` is None where there is not enough evidence.
+    Memory is in MiB; cores and GPUs are counts. `predicted` is None if there is not enough evidence.
     """
 
     dimension: Dimension
@@ -29,9 +29,9 @@ class DimensionReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PredictedUnder(msgspec.Struct, frozen=True, array_like=True):
-    """The site's settings that a prediction was made under, as models.demand.prediction.ChainSettings has them.
+    """The site's settings under which a prediction was made, as in models.demand.prediction.ChainSettings.
 
-    An array in JSON, since every line has it. New ones go to the end, with what held before them as their default.
+    An array in JSON, because every line has it. New fields go to the end, with the earlier behaviour as their default.
     """
 
     memory_margin: float
@@ -42,10 +42,10 @@ class PredictedUnder(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Fixed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What only the submission told, whatever is known later: floors, and dimensions to keep, each with the reason.
+    """What only the submission shows, whatever is learned later: floors, and dimensions to keep, each with its reason.
 
-    MiB of the job, CPUs per task (0: none), and the GPUs that its nodes take at least. `tasks_stay`: how many of its
-    tasks are on each of its nodes is fixed. `session`: somebody works in it.
+    Floors are MiB of the job, CPUs per task (0 means none), and the fewest GPUs of its nodes. `tasks_stay`: the
+    number of tasks on each node is fixed. `session`: the job is interactive, somebody works in it.
     """
 
     memory_mib: int = 0
@@ -57,14 +57,14 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was decided for one submission.
+    """What was decided about one submission.
 
-    `reason` is a short code for the whole; `grant` what would be given, `applied` whether it is; `rule` the name of
-    the site's rule that it fell under, '' for none. `via` is the id of the decision that the job's own client had
-    carried out before (docs/decisions/0010), whose request is what was asked at first; '' for none. `settings` are
-    None where nothing was predicted, and in decisions of earlier releases. `fixed` is None in those too: what their
-    scripts fix is not known. `replaces` is the id of the decision that a waiting job had until then; '' for none.
-    `from_token` says that its journal is lost, and all that is known of it stood in its job's token.
+    `reason` is a short code for the whole; `grant` is what would be given, `applied` whether it is; `rule` is the
+    name of the site's rule that applied, '' for none. `via` is the id of the decision that the job's own client had
+    carried out before (docs/decisions/0010), whose request is what was first asked; '' for none. `settings` is None
+    if nothing was predicted, and in decisions of earlier releases. `fixed` is None in those too: what their scripts
+    fix is not known. `replaces` is the id of the decision that a pending job had until then; '' for none.
+    `from_token` says that the journal line is lost, and that everything known comes from the job's token.
     """
 
     id: str
@@ -85,7 +85,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def refused(decision: Decision, reason: str) -> Decision:
-    """Return the decision as it stands once the hook has refused to carry it out, for a reason of the hook's."""
+    """Return the decision as it stands after the hook refused to carry it out, with the hook's reason."""
     return msgspec.structs.replace(decision, applied=False, reason=REFUSED + reason)
 
 
@@ -95,7 +95,7 @@ def encode_decision(decision: Decision) -> bytes:
 
 
 def decode_decision(line: bytes) -> Decision | None:
-    """Return the decision of a journal line; None where the line is damaged."""
+    """Return the decision in a journal line; None if the line is damaged."""
     try:
         return msgspec.json.decode(line, type=Decision)
     except UNREADABLE:

@@ -1,6 +1,6 @@
-"""What users asked for at first. Slurm's own requested TRES are what was left after our rewrite. Pure.
+"""Finds what users first requested; Slurm's own requested TRES show the request after our rewrite. Pure.
 
-Our token in the admin comment tells it, or the decision that a job's own client carried out before it submitted.
+The source is our token in the admin comment, or the decision that the job's own client carried out before submitting.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Columns = dict[str, Any]
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attempt's user asked for at first, and the decision that tells it; `request` is None where none tells."""
+    """What an attempt's user first requested, and the decision that records it; `request` is None if none does."""
 
     decision_id: str
     signature: str
@@ -34,7 +34,7 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the hook did not carry a decision out, and what the job that says so had asked for."""
+    """Why the hook did not carry out a decision, and what the job whose token says so had requested."""
 
     decision_id: str
     reason: str
@@ -42,9 +42,9 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def client_decision_ids(jobs: pa.Table) -> dict[int, str]:
-    """Return the ids of the decisions that jobs say their clients carried out, by row.
+    """Return, by row, the ids of the decisions that jobs say their clients carried out.
 
-    A job names it in its token, or (where the hook did not answer) in its comment.
+    A job names the decision in its token or, if the hook did not answer, in its comment.
     """
     named: dict[int, str] = {}
     for row, comment in _rows_with(jobs["comment"], CARRIED_WORD):
@@ -57,14 +57,14 @@ def client_decision_ids(jobs: pa.Table) -> dict[int, str]:
 
 
 def named_decisions(comment: str, admin_comment: str) -> set[str]:
-    """Return the ids of the decisions that a job's texts name: the hook's in its token, and its client's."""
+    """Return the ids of the decisions that a job's comments name: those in its token, else its client's."""
     token = find_token(admin_comment)
     named = {carried_id(comment)} if token is None else {token.decision_id, token.via}
     return named - {""}
 
 
 def refusals(jobs: pa.Table) -> list[Refusal]:
-    """Return why the hook did not carry decisions out, as jobs' tokens say it: the journal counts them as applied."""
+    """Return the hook's refusals, as recorded in jobs' tokens: the journal counts these decisions as applied."""
     found = []
     for row, comment in _rows_with(jobs["admin_comment"], REFUSED_WORD):
         token = find_token(comment)
@@ -75,9 +75,9 @@ def refusals(jobs: pa.Table) -> list[Refusal]:
 
 
 def lost_decisions(jobs: pa.Table, wanted: Collection[str]) -> list[Decision]:
-    """Return the decisions of these ids, each once, as far as jobs' tokens tell of them.
+    """Return the decisions with these ids, each once, as far as jobs' tokens record them.
 
-    An id that jobs with another user or other amounts name as well tells nothing: one of them has it from elsewhere.
+    An id that jobs of different users or with different amounts name is left out: one of them copied it.
     """
     found: dict[str, Decision] = {}
     disputed: set[str] = set()
@@ -97,9 +97,10 @@ def lost_decisions(jobs: pa.Table, wanted: Collection[str]) -> list[Decision]:
 
 
 def asked_first(jobs: pa.Table, num_tasks: Ints, by_client: Mapping[int, ClientDecision]) -> Columns:
-    """Return the columns of what was asked for at first: totals of the job, memory in MiB.
+    """Return columns of what was first requested: totals of the job, memory in MiB.
 
-    `num_tasks` is how many tasks Slurm tells of; `by_client` are decisions that clients carried out, by row.
+    `num_tasks` is the number of tasks according to Slurm; `by_client` are the decisions that clients carried out,
+    by row.
     """
     columns: Columns = {
         "num_tasks": num_tasks.copy(),
@@ -115,7 +116,7 @@ def asked_first(jobs: pa.Table, num_tasks: Ints, by_client: Mapping[int, ClientD
             original.signature,
         )
         if original.request is not None:
-            # Who named no number of nodes asked for as much on each of those that it came to.
+            # A request without a number of nodes asks for its amounts on each node that the job got.
             held = original.request.nodes or jobs["nodes"][row].as_py() or 1
             request = msgspec.structs.replace(original.request, nodes=held)
             columns["num_tasks"][row] = request.num_tasks

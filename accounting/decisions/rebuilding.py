@@ -1,8 +1,8 @@
-"""A decision out of the token that a job carries, where the journal's line of it is lost. Pure.
+"""Rebuilds a decision from the token that its job carries, if its journal line is lost. Pure.
 
-A token holds what was asked and granted, mode, reason, rule, model, signature and the decisions before; the user, the
-job's name and where it ran stand in Slurm's own record. Lost are the reasons of each dimension, what the prediction
-was made under, the time (the job's submission stands for it), and the wall time that was asked.
+A token holds what was asked and granted, mode, reason, rule, model, signature and the previous decisions. The user,
+the job's name and where it ran are in Slurm's own record. Lost are the reasons for each dimension, the settings of
+the prediction, the time (the job's submit time stands in), and the requested wall time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MODES: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
 
 
 def rebuilt(token: Token, row: JobRow) -> Decision | None:
-    """Return the decision that a job's token tells of; None where it says no mode that there is."""
+    """Return the decision recorded in a job's token; None if the token's mode does not exist."""
     mode = _MODES.get(token.mode)
     if mode is None:
         return None

@@ -2,15 +2,15 @@
 
     rightsizer/1;id=9f2c4d;mode=enforce;why=resized;asked=tasks:2,cpus:8,mem:8000;granted=cpus:2,mem:512;sig=…
 
-Where the hook could not carry out a grant, because the job's fields do not fit it, it writes the token with `would=` in
-place of `granted=` and `;refused=REASON` at its end: the decision was not applied, whatever the journal says. Where a
-waiting job was sized again, the token of that decision stands in the old one's place, and `was=` names that. Where a
-job that we cut failed for want of it and was queued again as it was asked, `;recovery=CAUSE:RESTARTS` stands at the
-end, with how often it had been restarted when it failed.
+If the hook cannot carry out a grant because the job's fields do not fit it, it writes the token with `would=` in
+place of `granted=` and `;refused=REASON` at the end: the decision was not applied, whatever the journal says. If a
+pending job is sized again, the new decision's token replaces the old one, and its `was=` names the old decision. If
+a job failed because we cut it, and was requeued with its original request, `;recovery=CAUSE:RESTARTS` is appended,
+with how often the job had been restarted when it failed.
 
-`cpus` are per task, `mem` is MiB per node, `gpus` are per node, the others say what they are per. Other tools write
-in the same comment, so the token has no spaces and is found wherever it stands; slurmctld is the only other place that
-knows what the user asked for, and it forgets.
+`cpus` are per task, `mem` is MiB per node, `gpus` are per node; the other words say what they are per. Other tools
+write to the same comment, so the token has no spaces and is found anywhere in it. slurmctld is the only other place
+that knows the user's original request, and it forgets.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ NOTHING = Grant()
 _TOKEN = re.compile(r"(?:^|\s)rightsizer/1;(\S+)")
 _REFUSAL = re.compile(r"[a-z_]{1,40}")
 _RECOVERY = re.compile(r"([a-z_]{1,40}):(\d{1,9})")
-# How a client's decision travels to slurmctld: the last word of the job's comment.
+# A client's decision travels to slurmctld as the last word of the job's comment.
 _CARRIED = re.compile(r"(?:^|\s)rightsizer-cli=([0-9a-f]{12})\Z")
-_UNSAFE = re.compile(r"[^!-:<-~]")  # white space, `;` and all that is not printable ASCII
+_UNSAFE = re.compile(r"[^!-:<-~]")  # white space, `;` and everything that is not printable ASCII
 _ASKED = {
     "tasks": "num_tasks",
     "cpus": "cpus_per_task",
@@ -51,24 +51,24 @@ AMOUNTS = tuple(_ASKED.values())
 def _words_of(
     kind: type[JobRequest | Grant],
 ) -> tuple[tuple[str, ...], Callable[[object], tuple[int | None, ...]]]:
-    """Return the words for a kind's amounts, and what reads the amounts off one of it."""
+    """Return the words for a kind's amounts, and a function that reads these amounts from an instance."""
     fields = {word: field for word, field in _ASKED.items() if field in kind.__struct_fields__}
     return tuple(fields), attrgetter(*fields.values())
 
 
 _WORDS_OF = {kind: _words_of(kind) for kind in (JobRequest, Grant)}
-# Slurm counts in 32 bits, and the two highest numbers say that there is none; memory fits into 63 bits of bytes. These
-# bound a job's totals as well: a number that Slurm cannot hold was not written by us.
+# Slurm counts in 32 bits, with the two highest numbers meaning "none"; memory in bytes fits into 63 bits. These
+# bound a job's totals too: we did not write a number that Slurm cannot hold.
 _MOST_COUNT, _MOST_MIB = 2**32 - 3, 2**43 - 1
 _AT_LEAST_ONE = ("tasks", "cpus", "nodes")
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What a token holds. `asked`, `granted` and `would` map the words of the token to whole numbers.
+    """The contents of a token. `asked`, `granted` and `would` map the words of the token to whole numbers.
 
-    `would` is what was not granted: observed only, or refused. `refused` is why the hook did not carry the decision
-    out, '' where it did. `recovered_at` is how often the job had been restarted when it failed and was queued again as
-    it was asked; None where that was never done.
+    `would` is what was not granted, because of observe mode or a refusal. `refused` is why the hook did not carry
+    out the decision, '' if it did. `recovered_at` is how often the job had been restarted when it failed and was
+    requeued with its original request; None if that never happened.
     """
 
     decision_id: str
@@ -87,18 +87,18 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def carried_word(decision_id: str) -> str:
-    """Return the word that takes the id of a client's decision along in the job's comment."""
+    """Return the word that carries the id of a client's decision in the job's comment."""
     return f"rightsizer-cli={decision_id}"
 
 
 def carried_id(comment: str) -> str:
-    """Return the id of the client's decision that a comment takes along, '' where there is none."""
+    """Return the id of the client's decision in a comment, '' if there is none."""
     found = _CARRIED.search(comment)
     return found[1] if found else ""
 
 
 def format_token(decision: Decision) -> str:
-    """Return the token of a decision, printable ASCII without white space."""
+    """Return the token of a decision: printable ASCII without white space."""
     granted, would = (decision.grant, NOTHING) if decision.applied else (NOTHING, decision.grant)
     parts = (
         ("id", _safe(decision.id)),
@@ -127,7 +127,7 @@ def _amounts(source: JobRequest | Grant) -> str:
 
 
 def find_token(comment: str) -> Token | None:
-    """Return the last token in a comment; None where there is none or it cannot be read."""
+    """Return the last token in a comment; None if there is none or it is invalid."""
     found = _TOKEN.findall(comment)
     if not found:
         return None
@@ -155,13 +155,13 @@ def find_token(comment: str) -> Token | None:
 
 
 def replace_token(comment: str, token: str) -> str:
-    """Return a comment with its last token replaced, which `find_token` reads; ValueError where it has none."""
+    """Return a comment with its last token, the one `find_token` reads, replaced; ValueError if it has none."""
     last = _last(comment)
     return comment[: last.start(1) - len(PREFIX) - 1] + token + comment[last.end(1) :]
 
 
 def mark_recovery(comment: str, cause: str, restarts: int) -> str:
-    """Return a comment whose last token says that its job is queued again as it was asked; ValueError without one."""
+    """Return a comment whose last token says that its job was requeued as first asked; ValueError without a token."""
     end = _last(comment).end(1)
     return f"{comment[:end]};recovery={cause}:{restarts}{comment[end:]}"
 
@@ -179,7 +179,7 @@ def _recovered_at(text: str) -> int | None:
 
 
 def _is_refusal(parts: dict[str, str]) -> bool:
-    """Whether a token that says it was refused says why, and grants nothing; true of one that does not say it."""
+    """Whether a token with `refused` gives a valid reason and grants nothing; true for a token without `refused`."""
     if "refused" not in parts:
         return True
     return "granted" not in parts and _REFUSAL.fullmatch(parts["refused"]) is not None
@@ -198,7 +198,7 @@ def _numbers(text: str) -> dict[str, int] | None:
 
 
 def _fits_slurm(asked: dict[str, int]) -> bool:
-    """Whether the totals of what was asked are such as Slurm can hold."""
+    """Whether Slurm can hold the totals of what was asked."""
     request = msgspec.convert(
         {"user": "", **{_ASKED[word]: value for word, value in asked.items()}}, JobRequest
     )
@@ -206,13 +206,13 @@ def _fits_slurm(asked: dict[str, int]) -> bool:
 
 
 def asked_request(token: Token, user: str) -> JobRequest | None:
-    """Return what the user asked for, as far as the token tells it; None where it tells nothing."""
+    """Return what the user asked for, as far as the token records it; None if it records nothing."""
     fields = {_ASKED[word]: value for word, value in token.asked.items()}
     return msgspec.convert({"user": user, **fields}, JobRequest) if fields else None
 
 
 def tells_of(asked: JobRequest | None, decision: Decision) -> bool:
-    """Whether what a job's token says was asked is what was decided about: the same user, the same amounts."""
+    """Whether the request in a job's token is the decision's: the same user, the same amounts."""
     return (
         asked is not None
         and decision.request.user == asked.user
@@ -221,7 +221,7 @@ def tells_of(asked: JobRequest | None, decision: Decision) -> bool:
 
 
 def granted_by(token: Token) -> Grant:
-    """Return what a token says was granted; nothing where it was not carried out."""
+    """Return what a token says was granted; empty if it was not carried out."""
     return _grant(token.granted)
 
 
