@@ -1,1 +1,1 @@
-"""Jobs from elsewhere than a call of sacct: files that it printed, slurmdbd's own tables, or exports of them."""
+"""Jobs from sources other than a call of sacct: files of its output, slurmdbd's own tables, or exports of them."""

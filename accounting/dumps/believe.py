@@ -1,4 +1,4 @@
-"""Rows as records: a job is taken with all its steps, or kept aside with all its lines."""
+"""Turns rows into records: a job is either taken with all its steps, or set aside with all its lines."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from accounting.states import WENT_ON
 
 
 def records_of(rows: Rows, settings: DumpSettings, cluster: str, source: str) -> Records:
-    """Return the jobs that ended and that can be believed with their steps, and the others as they were read.
+    """Return ended, plausible jobs with their steps, and the implausible ones as their original lines.
 
-    `cluster` stands where the rows name none; `source` says where the rows come from.
+    `cluster` is used if the rows name none; `source` says where the rows come from.
     """
     jobs = read_jobs(rows, settings, cluster)
     leader = np.flatnonzero(rows.is_job)
@@ -47,7 +47,7 @@ def records_of(rows: Rows, settings: DumpSettings, cluster: str, source: str) ->
 
 
 def _quarantined(rows: Rows, doubted: np.ndarray, source: str) -> Iterator[Quarantined]:
-    """Yield jobs that are doubted, with all their lines, and lines that belong to none."""
+    """Yield the jobs in doubt, with all their lines, and the rejected lines that belong to no job."""
     order = np.argsort(rows.group, kind="stable")
     sorted_groups = rows.group[order]
     alone = [np.array([place]) for place in np.flatnonzero((rows.group < 0) & (rows.reasons != ""))]

@@ -1,4 +1,4 @@
-"""Local times that come twice, in the hour after summer time ends: which of both moments a line means. Pure."""
+"""Resolves local times that occur twice, when summer time ends. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pyarrow.compute as pc
 
 from accounting.labels.usage import Flags
 
-# The first moments of local times (unix seconds), and the second ones: the same where a time comes once.
+# The first and second moments of local times (unix seconds), equal if a time occurs only once.
 Moments: TypeAlias = tuple[pa.Array, pa.Array]
 
 
 def fitting(
     submit_s: pa.Array, starts: Moments, ends: Moments, elapsed_s: pa.Array
 ) -> tuple[pa.Array, pa.Array]:
-    """Return when attempts started and ended: the second moment where the first cannot be, else the first.
+    """Return the start and end times of attempts, taking the second moment if the first is impossible.
 
-    It cannot be where they would start before they were submitted, or run for longer than from start to end. Null is
-    not told; where nothing fits, all stays as it was read.
+    Impossible means that the attempt would start before it was submitted, or run for longer than from start to end.
+    Null means not recorded; if neither moment fits, the times stay as read.
     """
     (start_s, later_start_s), (end_s, later_end_s) = starts, ends
     if later_start_s.equals(start_s) and later_end_s.equals(end_s):

@@ -1,4 +1,4 @@
-"""A block's columns, read as what they should hold; a text that is something else gives its line a reason."""
+"""Parses a block's columns as what they should hold; a text that does not fit gives its line a reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accounting.states import is_known, state_of_number
 from accounting.units import whole
 
 _NO_TIME = ("", "Unknown", "None", "N/A", "NULL", "\\N")
-# slurmdbd's NO_VAL and INFINITE, of 32 and 64 bits: nothing was asked for, no limit, nothing was measured.
+# slurmdbd's NO_VAL and INFINITE, with 32 and 64 bits: not requested, no limit, or not measured.
 _NO_NUMBER = (
     *_NO_TIME, "UNLIMITED", "Partition_Limit", "INVALID",
     *(str(2**bits - least) for bits in (32, 64) for least in (1, 2)),
@@ -24,30 +24,30 @@ _LIST = (
     r"^(?:[a-zA-Z0-9][a-zA-Z0-9_:/.-]*=(?:[0-9]{1,18}(?:\.[0-9]{1,9})?[KMGTPE]?"
     r"|(?:[0-9]{1,9}-)?[0-9]{1,9}(?::[0-9]{2}){1,2}(?:\.[0-9]{1,9})?|NONE|1844674407370955161[0-9])(?:,|$))*$"
 )
-# Slurm counts nothing that comes near; what is larger would not survive a multiplication.
+# Slurm counts nothing near this; a larger number would not survive a multiplication.
 _MOST = 2**53
-# What went through another program holds 5.0: pandas makes decimals of whole numbers where some are missing.
+# A file that went through another program may hold 5.0: pandas turns whole numbers into floats if some are missing.
 _WHOLE_AS_DECIMAL = r"^([0-9]{1,15})\.0$"
 
 
 class Fields:
-    """The columns of a block by what they are; each method gives an array as long as the block."""
+    """The columns of a block, by what they hold; each method returns an array as long as the block."""
 
     def __init__(self, rows: Rows, zone: ZoneInfo) -> None:
         self._rows, self._zone = rows, zone
         self._size = len(rows.lines)
 
     def has(self, *things: str) -> bool:
-        """Whether the dump has all of these."""
+        """Whether the dump has all of these columns."""
         return self._rows.heading.has(*things)
 
     @property
     def slurmdbd(self) -> bool:
-        """Whether it is slurmdbd's own table."""
+        """Whether the dump is slurmdbd's own job table."""
         return self._rows.heading.slurmdbd
 
     def words(self, thing: str) -> pa.Array:
-        """Return texts as they are, empty where there are none."""
+        """Return texts unchanged, '' if the dump has none."""
         text = self._rows.text(thing)
         return (
             pa.array([""] * self._size, pa.string())
@@ -56,12 +56,12 @@ class Fields:
         )
 
     def name(self, thing: str) -> pa.Array:
-        """Return names, or the numbers that stand for them."""
+        """Return names, or the numbers that slurmdbd uses for them."""
         text = self.words(thing)
         return _as_whole(text) if self.slurmdbd else text
 
     def number(self, thing: str) -> pa.Array:
-        """Return whole numbers; null where there is none, or one of Slurm's that stand for none."""
+        """Return whole numbers; null if missing, or one of the numbers that Slurm uses for none."""
         if not self.has(thing):
             return pa.nulls(self._size, pa.int64())
         text = _as_whole(self.words(thing))
@@ -71,13 +71,13 @@ class Fields:
         return value
 
     def time(self, thing: str) -> pa.Array:
-        """Return unix seconds; null where none is told."""
+        """Return unix seconds; null if not recorded."""
         return self._read(
             thing, pa.int64(), lambda text: columns.time_s(_as_whole(text), self._zone), "a time", _NO_TIME
         )
 
     def times(self, thing: str) -> Moments:
-        """Return unix seconds, and once more with the later moments of local times that come twice."""
+        """Return unix seconds, and again with the later moment for local times that occur twice."""
         first_s, text = self.time(thing), self._rows.text(thing)
         if text is None:
             return first_s, first_s
@@ -94,14 +94,14 @@ class Fields:
         )
 
     def resources(self, thing: str) -> pa.Array:
-        """Return the texts of lists of resources; empty where there is none."""
+        """Return lists of resources as texts; '' if there is none, or it is invalid."""
         text = self.words(thing)
         fits = pc.match_substring_regex(text, _LIST)
         self._refuse(thing, pc.if_else(fits, text, None), text, (), "a list of resources")
         return pc.if_else(fits, text, "")
 
     def state(self) -> pa.Array:
-        """Return sacct's words for states, `CANCELLED by 1000` whole."""
+        """Return states in sacct's words, including the whole of `CANCELLED by 1000`."""
         text = self.words("state")
         if self._rows.heading.slurmdbd:
             text = over_distinct(text, _state_word)
@@ -138,7 +138,7 @@ def _as_whole(text: pa.Array) -> pa.Array:
 
 
 def over_distinct(text: pa.Array, read: Callable[[str], str | None]) -> pa.Array:
-    """Return what a function says of each text, asked once for each distinct one."""
+    """Apply a function to a column, calling it once for each distinct text."""
     encoded = text.dictionary_encode()
     return pa.array([read(one) for one in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
 

@@ -1,4 +1,4 @@
-"""The first line of a dump: what separates its columns, which of them this project reads, and what is missing."""
+"""Reads the first line of a dump: the delimiter, the columns that this project uses, and what is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from accounting.errors import DumpError
 
-# What we read, and the columns that it comes from: sacct's names, old and new, then those of slurmdbd's job table.
+# What we read, and its possible column names: sacct's, old and new, then those of slurmdbd's job table.
 SOURCES: dict[str, tuple[str, ...]] = {
     "raw_id": ("jobidraw", "id_job"),
     "id": ("jobid",),
@@ -48,7 +48,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "out_tot": ("tresusageouttot",),
     "energy_raw": ("consumedenergyraw",),
 }
-# Users choose these texts. sacct does not mark a delimiter or a line's end within them: they can forge a line.
+# Users choose these texts. sacct does not escape delimiters or line ends in them, so they can forge a line.
 FREE_TEXT = frozenset(
     {
         *("jobname", "job_name", "comment", "derived_es", "admincomment", "admin_comment", "systemcomment"),
@@ -65,7 +65,7 @@ FREE_TEXT = frozenset(
         ),
     }
 )
-# Makes a dump that lacks nothing: times in unix seconds, which no zone shifts, and what users choose last.
+# Makes a complete dump: times are in unix seconds, independent of time zones, and the texts chosen by users come last.
 SACCT_COMMAND = (
     "SLURM_TIME_FORMAT=%s sacct --allusers --duplicates --noconvert --parsable2 --delimiter=$'\\x1f' "
     "--starttime=2026-01-01 --format=JobIDRaw,JobID,Cluster,User,Account,Partition,QOS,State,Submit,Start,End,"
@@ -80,7 +80,7 @@ _KNOWN = frozenset(name for names in SOURCES.values() for name in names) | FREE_
 
 
 class Heading(msgspec.Struct, frozen=True, kw_only=True):
-    """The columns of a dump. `place` says where each thing that we read stands, counted from 0."""
+    """The columns of a dump. `place` is the position of each thing that we read, counted from 0."""
 
     line: str
     delimiter: str
@@ -91,18 +91,18 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def free_text(self) -> bool:
-        """Whether some column holds what users chose."""
+        """Whether some column holds text chosen by users."""
         return any(name in FREE_TEXT for name in self.names)
 
     def has(self, *sources: str) -> bool:
-        """Whether all of these can be read."""
+        """Whether the dump has columns for all of these."""
         return all(source in self.place for source in sources)
 
 
 def read_heading(line: str) -> Heading:
-    """Read a dump's first line.
+    """Parse a dump's first line.
 
-    Raises DumpError where it is none, or where its columns do not suffice: it names those that would.
+    Raises DumpError if it is not a heading, or lacks necessary columns; the error names columns that would suffice.
     """
     delimiter = _delimiter(line)
     names = tuple(name.strip().strip('"').lower() for name in line.split(delimiter))
@@ -152,9 +152,9 @@ def _needs(heading: Heading) -> tuple[tuple[bool, str], ...]:
 
 
 def missing(heading: Heading, cluster: str = "") -> tuple[str, ...]:
-    """Return what is wrong with a dump, each with what that costs, as it goes on after the file's name.
+    """Return what a dump lacks and what each lack costs, in words that continue a sentence begun with the file's name.
 
-    `cluster` is what stands for the jobs' cluster where the dump names none; '' is the file's name.
+    `cluster` is used if the dump names no cluster; '' stands for the file's name.
     """
     has = heading.has
     lacks = (
@@ -193,7 +193,7 @@ def missing(heading: Heading, cluster: str = "") -> tuple[str, ...]:
     return said if is_safe else (*said, _forgeable(heading))
 
 
-# An attempt is known by these times: its line in a dump that has them is another one.
+# An attempt is identified by these times: in a dump that has them, its line counts as another attempt.
 _TWICE = "; what a fuller dump tells of the same jobs may count twice"
 _NO_CLUSTER = (
     "Cluster: the file's name stands for it; "

@@ -1,4 +1,4 @@
-"""Jobs of a dump in the columns of accounting/frames.py, with a reason for each line that cannot be believed."""
+"""Jobs of a dump in the columns of accounting/frames.py, with a reason for each implausible line."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ MOST_NODE_GPUS = 4096
 MOST_NODE_W = 100_000
 MOST_NODES = 1_000_000
 MOST_NODE_MEM_MIB = 256 * 1024**2
-# slurmdbd's NO_VAL and INFINITE: nothing was asked for, or no limit.
 # Nothing that Slurm ran can be older: 2002.
 FIRST_S = 1_009_843_200
-# How much longer than its limit a job runs: OverTimeLimit and KillWait are minutes.
+# How much longer than its limit a job may run: OverTimeLimit and KillWait are minutes.
 GRACE_S = 3600
 _TRES = {
     1: "cpu", 2: "mem", 3: "energy", 4: "node", 5: "billing", 6: "fs/disk", 7: "vmem", 8: "pages",
@@ -39,10 +38,10 @@ _NUMBERED = re.compile(r"(?:^|,)([0-9]{1,9})=")
 
 
 class DumpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dump does not tell. `zone` is that of local times, `now_s` the time after which nothing can have ended.
+    """What a dump does not say itself. `zone` is that of local times; nothing can have ended after `now_s`.
 
-    `cluster` stands where the dump names none ('': the file's name). `gpu_tres` are the numbers that slurmdbd's
-    table gives to GPUs: a job's GPUs are the most that any of them says. `metering` is who measured.
+    `cluster` is used if the dump names none ('' means the file's name). `gpu_tres` are the numbers that slurmdbd's
+    table uses for GPUs; a job's GPUs are the largest value among them. `metering` says what measured.
     """
 
     now_s: int
@@ -55,7 +54,7 @@ class DumpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Times:
-    """When a job was submitted, started and ended (unix seconds), and how long it ran."""
+    """When jobs were submitted, started and ended (unix seconds), and how long they ran (seconds)."""
 
     submit_s: pa.Array
     start_s: pa.Array
@@ -64,7 +63,7 @@ class Times:
 
 
 def read_jobs(rows: Rows, settings: DumpSettings, cluster: str) -> pa.Table:
-    """Return all lines of a block as jobs (JOBS), and mark those that are wrong; mind those of jobs only."""
+    """Parse all lines of a block as jobs (JOBS) and mark the wrong ones; only results for job lines have a meaning."""
     fields = Fields(rows, settings.zone)
     requested, granted = (resources_in(fields, settings, thing) for thing in ("req_tres", "alloc_tres"))
     req_cpus = pc.coalesce(requested.cpus, fields.number("req_cpus"))
@@ -88,7 +87,7 @@ def read_jobs(rows: Rows, settings: DumpSettings, cluster: str) -> pa.Table:
         "req_cpus": req_cpus,
         "req_mem_mib": pc.coalesce(requested.mem_mib, _requested_mib(fields, req_cpus, nodes)),
         "req_gpus": requested.gpus,
-        # NCPUS of a job that never started are those that it asked for.
+        # For a job that never started, NCPUS is the number that it requested.
         "alloc_cpus": pc.coalesce(granted.cpus, pc.if_else(pc.greater(times.elapsed_s, 0), alloc_cpus, None)),
         "alloc_mem_mib": granted.mem_mib,
         "alloc_gpus": granted.gpus,
@@ -111,7 +110,7 @@ def read_jobs(rows: Rows, settings: DumpSettings, cluster: str) -> pa.Table:
 
 
 def believable_j(energy_j: pa.Array, nodes: pa.Array, elapsed_s: pa.Array) -> pa.Array:
-    """Return joules, null where they are more than its nodes can draw: meters that were reset leave such."""
+    """Return joules, null if more than the nodes can draw: meters that were reset produce such figures."""
     watts = pc.multiply(pc.max_element_wise(nodes, 1).cast(pa.float64(), safe=False), float(MOST_NODE_W))
     seconds = pc.add(pc.fill_null(elapsed_s, 0).cast(pa.float64(), safe=False), 3600.0)
     joules = energy_j.cast(pa.float64(), safe=False)
@@ -122,14 +121,14 @@ _WORDS = ("account", "partition", "qos", "job_name", "comment", "admin_comment")
 
 
 def resources_in(fields: Fields, settings: DumpSettings, thing: str) -> columns.TresAmounts:
-    """Return what a column of TRES lists names, `req_tres` or `alloc_tres`."""
+    """Parse a column of TRES lists, `req_tres` or `alloc_tres`."""
     text = fields.resources(thing)
     gpus = dict.fromkeys(settings.gpu_tres, "gres/gpu")
     return columns.tres_amounts(over_distinct(text, lambda one: name_tres(one, _TRES | gpus)))
 
 
 def unnamed_tres(rows: Rows, settings: DumpSettings) -> set[int]:
-    """Return the numbers of TRES in a block that neither Slurm nor `gpu_tres` has a name for: any may be GPUs."""
+    """Return the TRES numbers in a block that have no name in Slurm or `gpu_tres`: any of them may be GPUs."""
     columns_of_lists = (rows.text(thing) for thing in ("req_tres", "alloc_tres"))
     lists = (one for text in columns_of_lists if text is not None for one in pc.unique(text).to_pylist())
     found = {int(number) for one in lists for number in _NUMBERED.findall(one)}
@@ -156,14 +155,14 @@ def _times(rows: Rows, fields: Fields, req_cpus: pa.Array, alloc_cpus: pa.Array,
 
 
 def told_elapsed_s(fields: Fields) -> pa.Array:
-    """Return elapsed times as they stand there; null where none does."""
+    """Return elapsed times as recorded; null if not recorded."""
     return pc.coalesce(fields.number("elapsed_raw"), _whole_s(fields.duration("elapsed")))
 
 
 def _by_cpu_time(
     rows: Rows, fields: Fields, req_cpus: pa.Array, alloc_cpus: pa.Array, limit_s: pa.Array
 ) -> pa.Array:
-    """Return elapsed time as CPU time over CPUs: right only where as many were given as the dump says."""
+    """Return elapsed time as CPU time divided by CPUs: right only if as many were allocated as the dump says."""
     cpu_time_s = pc.coalesce(fields.number("cpu_time_raw"), _whole_s(fields.duration("cpu_time")))
     cpus = pc.coalesce(alloc_cpus, req_cpus)
     cpus = pc.if_else(pc.greater(cpus, 0), cpus, None)
@@ -201,10 +200,10 @@ def _requested_mib(fields: Fields, cpus: pa.Array, nodes: pa.Array) -> pa.Array:
 
 
 def _ids(rows: Rows, fields: Fields) -> tuple[pa.Array, pa.Array]:
-    """Return the numbers and the names of jobs.
+    """Return the numbers and the display ids of jobs.
 
-    Without JobIDRaw, tasks of arrays and components of het jobs get numbers of ours, above all of Slurm's; without any
-    id, a job's number is that of its line.
+    Without JobIDRaw, array tasks and het components get numbers of ours, above all of Slurm's; without any id, a
+    job's number is that of its line.
     """
     if rows.ids is None:
         numbers = pa.array(rows.numbers)
@@ -231,7 +230,7 @@ def _ids(rows: Rows, fields: Fields) -> tuple[pa.Array, pa.Array]:
 
 
 def _doubt(rows: Rows, jobs: pa.Table, now_s: int) -> None:
-    """Mark jobs that ended and whose figures cannot be."""
+    """Mark ended jobs whose figures are impossible."""
     ended = pc.not_equal(columns.outcomes(jobs["state"]), "unfinished")
     submit_s, start_s, end_s, elapsed_s = (
         jobs[name] for name in ("submit_s", "start_s", "end_s", "elapsed_s")

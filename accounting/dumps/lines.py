@@ -1,4 +1,4 @@
-"""A dump as blocks of lines: unpacked, decoded, and never more than a block in memory."""
+"""Reads a dump in blocks of lines: decompressed, decoded, never more than one block in memory."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from accounting.errors import DumpError
 
 BLOCK_BYTES = 4 * 1024**2
 LONGEST_LINE_BYTES = 4 * 1024**2
-# Why a last line is not believed where nothing else says that the file goes on.
+# Why a last line is doubted if nothing else shows that the file was cut off.
 NO_NEWLINE = "the file ends within this line: it was cut off"
 _PACKED = {b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 _WIDE = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
 class Block(msgspec.Struct, frozen=True):
-    """Some lines, the number of the first (the heading is line 1), and why the last is not whole; '' where it is."""
+    """Some lines, the number of the first (the heading is line 1), and why the last is incomplete; '' if it is not."""
 
     first: int
     lines: list[str]
@@ -28,9 +28,9 @@ class Block(msgspec.Struct, frozen=True):
 
 
 def read_blocks(file: Path, block_bytes: int) -> Iterator[Block]:
-    """Yield the lines of a file, packed with gzip or not; the last one may be cut off.
+    """Yield the lines of a file, compressed with gzip or not; the last one may be cut off.
 
-    Bytes that are no UTF-8 become backslash escapes. Raises DumpError where it is no text.
+    Bytes that are not UTF-8 become backslash escapes. Raises DumpError if the file is not text.
     """
     try:
         with file.open("rb") as raw:
@@ -90,9 +90,9 @@ def _plain(stream: BinaryIO, block_bytes: int) -> Iterator[bytes]:
 
 
 def _unpacked(stream: BinaryIO, block_bytes: int) -> Iterator[bytes]:
-    """Yield what gzip packed, in pieces; an empty one last where the file ends too soon.
+    """Yield the decompressed data in pieces, with an empty piece at the end if the file ends too soon.
 
-    Not the gzip module: where a file was cut off, it does not hand over the end of what there is.
+    Not done with the gzip module: for a file that was cut off, it does not return the end of what there is.
     """
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
     packed = b""
@@ -108,7 +108,7 @@ def _unpacked(stream: BinaryIO, block_bytes: int) -> Iterator[bytes]:
 
 
 def _check_packed(file: Path, stream: BinaryIO) -> None:
-    """Read it once to its end: only there does gzip tell whether any of it is damaged."""
+    """Read the file once to its end: only there does gzip reveal whether any of it is damaged."""
     try:
         for _ in _unpacked(stream, BLOCK_BYTES):
             pass
@@ -118,6 +118,6 @@ def _check_packed(file: Path, stream: BinaryIO) -> None:
 
 
 def _decoded(data: bytes) -> list[str]:
-    # Not splitlines(): names may hold every other character that Unicode calls a line end. No store takes a NUL.
+    # Not splitlines(): names may hold any other character that Unicode counts as a line end. No store accepts a NUL.
     text = data.decode("utf-8", "backslashreplace").replace("\x00", "\\x00")
     return [line.removesuffix("\r") for line in text.split("\n")] if "\r" in text else text.split("\n")

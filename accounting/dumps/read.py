@@ -1,4 +1,4 @@
-"""A file that others made, as records: whatever is in it becomes a job or a line with a reason, and nothing else."""
+"""Reads files made by others: everything in them becomes a job or a line with a reason, nothing else."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _NO_STEPS = "lacks lines of steps, which sacct -X leaves out: memory, cores, GPU
 
 
 def read_dump(file: Path, settings: DumpSettings) -> Iterator[Records]:
-    """Yield the jobs of a dump in blocks; the first says what the dump lacks, the last what came to light on the way.
+    """Yield the jobs of a dump in blocks; the first block says what the dump lacks, the last what emerged on the way.
 
-    The file is sacct's output with any delimiter and any columns that suffice, or slurmdbd's job table as CSV, packed
-    with gzip or not. Raises DumpError where it is neither.
+    The file is sacct's output with any delimiter and any sufficient columns, or slurmdbd's job table as CSV,
+    compressed with gzip or not. Raises DumpError if it is neither.
     """
     blocks = read_blocks(file, settings.block_bytes)
     first = next(blocks, None)
-    if first is None or not first.lines:  # packed, and with nothing in it
+    if first is None or not first.lines:  # compressed, and with nothing in it
         raise DumpError(f"{file} has not one whole line: it is empty or was cut off; make the dump again")
     heading = read_heading(first.lines[0])
     first = Block(2, first.lines[1:], first.cut_off)
@@ -63,7 +63,7 @@ def _no_names(numbers: set[int]) -> str:
 
 
 def _cut_off(heading: Heading, block: Block) -> str:
-    """Return how a file ends too soon, as it goes on after its name; '' where it does not."""
+    """Return how a file ends too soon, in words that follow its name; '' if it does not."""
     if block.cut_off == NO_NEWLINE and block.lines and is_whole_line(heading, block.lines[-1]):
         return (
             "has no last newline, and its last job is not taken; add one if it is whole, and ingest it again"
@@ -73,7 +73,7 @@ def _cut_off(heading: Heading, block: Block) -> str:
 
 
 def _ids_are_lost(heading: Heading, lines: list[str]) -> bool:
-    """Whether ids went through a program that takes them for decimal numbers (16051200000000.0)."""
+    """Whether ids went through a program that took them for floats (16051200000000.0)."""
     ids = split_rows(heading, Block(2, lines)).ids if lines and heading.slurmdbd else None
     return ids is not None and ids.number.null_count > len(lines) // 2
 
@@ -84,7 +84,7 @@ def _without_ids(heading: Heading) -> Heading:
 
 
 def _whole_jobs(heading: Heading, blocks: Iterable[Block]) -> Iterator[Block]:
-    """Yield blocks that end where a job's lines do, and not among the pieces of a broken line."""
+    """Yield blocks that end where a job's lines end, and not among the pieces of a broken line."""
     first, pending = 2, list[str]()
     for block in blocks:
         pending += block.lines
@@ -104,7 +104,7 @@ def _whole_jobs(heading: Heading, blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 def _last_cut(heading: Heading, lines: list[str]) -> int:
-    """Return where a late job begins, 0 where none does: what is near its line belongs together, and is carried on."""
+    """Return where a late job begins, 0 if none does. Lines near it must be whole; the rest goes to the next block."""
     latest = len(lines) - REACH_LINES
     starts = (place for place in range(latest, 0, -1) if is_job_line(heading, lines[place]))
     cut = next(starts, 0)

@@ -1,4 +1,4 @@
-"""Lines of a dump as columns of text, in groups of a job and its steps; what does not fit is marked with a reason."""
+"""Splits lines of a dump into columns of text, grouped by job with its steps; lines that do not fit get a reason."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from accounting.dumps.heading import Heading
 from accounting.dumps.lines import Block
 from accounting.ids import JobId, parse_job_id
 
-# A text that forges lines breaks the line it stands in: what is this near to a piece of one is in doubt.
+# A text that forges lines breaks the line that holds it: lines this near to a piece of a broken line are in doubt.
 REACH_LINES = 64
-# The reason of empty lines, of headings that come again in the middle of a file, and of lines that stand there twice.
+# The reason for empty lines, for headings repeated in the middle of a file, and for repeated lines.
 NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The lines of a block. `reasons` says why a line is not taken ('' where it is so far).
+    """The lines of a block. `reasons` says why a line is rejected ('' if it is not so far).
 
-    `group` counts jobs from 0: a job's line and the lines of its steps; -1 for steps whose job does not stand before
-    them. `ids` is None where the dump has no ids.
+    `group` numbers jobs from 0, for a job's line and the lines of its steps; -1 for steps whose job does not
+    precede them. `ids` is None if the dump has no ids.
     """
 
     heading: Heading
@@ -41,15 +41,15 @@ class Rows:
 
     @property
     def numbers(self) -> np.ndarray:
-        """The numbers of the lines; the heading is line 1."""
+        """The line numbers; the heading is line 1."""
         return np.arange(self.first, self.first + len(self.lines))
 
     def text(self, thing: str) -> pa.Array | None:
-        """Return a column's texts; None where the dump has no such column."""
+        """Return a column's texts; None if the dump has no such column."""
         return self.texts[self.heading.place[thing]] if self.heading.has(thing) else None
 
     def mark(self, wrong: pa.Array | np.ndarray, reason: str) -> None:
-        """Give a reason to lines that have none yet."""
+        """Give a reason to those lines that have none yet."""
         mask = np.asarray(
             wrong.to_numpy(zero_copy_only=False) if isinstance(wrong, pa.Array) else wrong, bool
         )
@@ -57,7 +57,7 @@ class Rows:
 
 
 def split_rows(heading: Heading, block: Block) -> Rows:
-    """Split a block's lines into columns and jobs."""
+    """Split a block's lines into columns and group them by job."""
     lines, delimiter = _unquoted(heading, block.lines) if heading.quoted else (block.lines, heading.delimiter)
     width = len(heading.names)
     counts = np.asarray(pc.count_substring(pa.array(lines, pa.string()), delimiter)) + 1
@@ -68,7 +68,7 @@ def split_rows(heading: Heading, block: Block) -> Rows:
     heading_line = heading.line.replace(heading.delimiter, delimiter).replace('"', "")
     has_ids = _id_place(heading) is not None
     for at, line in enumerate(lines):
-        # Dumps whose times overlap, sorted into one, have a line twice: a step would count twice for its job.
+        # Dumps with overlapping times that were sorted into one have lines twice: a step would count twice for its job.
         is_again = has_ids and at > 0 and line == lines[at - 1] and counts[at] == width
         if not line or line == heading_line or is_again:
             reasons[at] = NOTHING
@@ -78,7 +78,7 @@ def split_rows(heading: Heading, block: Block) -> Rows:
     flat = pc.list_flatten(pc.split_pattern(pa.array(fitted, pa.string()), delimiter))
     texts = [flat.take(pa.array(np.arange(column, len(flat), width))) for column in range(width)]
     if heading.free_text:
-        # A last line that was cut off is short for another reason.
+        # A last line that was cut off is short for a different reason.
         whole = slice(len(lines) - 1 if block.cut_off else len(lines))
         _doubt_near_pieces(_have_ids(heading, texts)[whole], counts[whole], width, reasons[whole])
     if block.cut_off and lines:
@@ -87,7 +87,7 @@ def split_rows(heading: Heading, block: Block) -> Rows:
 
 
 def _have_ids(heading: Heading, texts: list[pa.Array]) -> np.ndarray:
-    """Whether each line has an id where it belongs; all of them where the dump has no ids."""
+    """Whether each line has an id in its place; true for all lines if the dump has no ids."""
     place = _id_place(heading)
     if place is None:
         return np.ones(len(texts[0]), bool)
@@ -97,7 +97,7 @@ def _have_ids(heading: Heading, texts: list[pa.Array]) -> np.ndarray:
 def group_rows(
     heading: Heading, first: int, lines: list[str], texts: list[pa.Array], reasons: np.ndarray
 ) -> Rows:
-    """Return columns of text in groups of a job and its steps; `lines` are what is shown of those that are refused."""
+    """Group columns of text by job with its steps; `lines` are what is shown of rejected lines."""
     size = len(lines)
     source = next((name for name in ("raw_id", "id") if heading.has(name)), None)
     if source is None:
@@ -105,11 +105,11 @@ def group_rows(
         return Rows(heading, first, lines, texts, reasons, np.arange(size), everything, None)
     text = texts[heading.place[source]]
     if heading.slurmdbd:
-        # Its job table has no steps: 123.0 is a number that went through another program.
+        # slurmdbd's job table has no steps: 123.0 is a number that went through another program.
         text = pc.replace_substring_regex(text, r"\.0$", "")
     ids = columns.job_ids(text)
     is_step = np.asarray(pc.is_valid(ids.step_id))
-    # What says nothing begins no job: the steps behind it are those of the job before it.
+    # A line that says nothing begins no job: the steps after it belong to the job before it.
     is_job = ~is_step & (reasons != NOTHING)
     group = np.where(reasons == NOTHING, -1, np.cumsum(is_job) - 1)
     leaders = np.flatnonzero(is_job)
@@ -120,16 +120,16 @@ def group_rows(
     rows = Rows(heading, first, lines, texts, reasons, np.where(orphan, -1, group), is_job, ids)
     rows.mark(pc.greater(pc.fill_null(ids.number, 2**32), 2**32 - 1), "no id of a job")
     rows.mark(orphan, "the line of its job does not stand before it")
-    # A job that some of its steps are torn from would look as if it had used less.
+    # A job separated from some of its steps would look as if it had used less.
     rows.mark(is_job & np.isin(names.astype(str), names[orphan].astype(str)), "its steps do not follow it")
     return rows
 
 
 def _doubt_near_pieces(has_id: np.ndarray, counts: np.ndarray, width: int, reasons: np.ndarray) -> None:
-    """Doubt what stands between the pieces of a broken line, and near a piece whose others look whole.
+    """Doubt the lines between the pieces of a broken line, and near a piece whose other pieces look whole.
 
-    A line that a text breaks begins with its id, and its pieces have as many delimiters together as a whole one; more
-    where the text holds some itself.
+    A line broken by a text in it begins with its id, and its pieces together have as many delimiters as a whole
+    line, or more if the text itself holds some.
     """
     pieces = np.flatnonzero((reasons != NOTHING) & ((counts < width) | ~has_id)).tolist()
     broken_at, delimiters = -1, 0
@@ -151,7 +151,7 @@ def _doubt(reasons: np.ndarray) -> None:
 
 
 def _runs(places: list[int]) -> Iterator[list[int]]:
-    """Yield places that follow one another together."""
+    """Yield runs of consecutive places."""
     for _, run in groupby(enumerate(places), lambda numbered: numbered[1] - numbered[0]):
         yield [place for _, place in run]
 
@@ -161,7 +161,7 @@ def _id_place(heading: Heading) -> int | None:
 
 
 def _id_alone(heading: Heading, line: str, delimiter: str) -> str:
-    """Return a line as wide as it should be that holds nothing but its id, which says whose line it is."""
+    """Return a line of the proper width that holds only its id, which says whose line it is."""
     place, values = _id_place(heading), line.split(delimiter)
     fitted = [""] * len(heading.names)
     if place is not None and place < len(values):
@@ -170,7 +170,7 @@ def _id_alone(heading: Heading, line: str, delimiter: str) -> str:
 
 
 def _unquoted(heading: Heading, lines: list[str]) -> tuple[list[str], str]:
-    """Return lines of a CSV file with a delimiter that needs no quotes; one whose quotes do not close stays odd."""
+    """Return lines of a CSV file with a delimiter that needs no quotes; a line with unbalanced quotes is unchanged."""
     return [_without_quotes(line, heading.delimiter) for line in lines], "\x1f"
 
 
@@ -187,12 +187,12 @@ def _without_quotes(line: str, delimiter: str) -> str:
 
 
 def is_whole_line(heading: Heading, line: str) -> bool:
-    """Whether a line has all its columns, and its id where it belongs."""
+    """Whether a line has all its columns, and an id in its place."""
     return line.count(heading.delimiter) == len(heading.names) - 1 and _id_of(heading, line) is not None
 
 
 def is_job_line(heading: Heading, line: str) -> bool:
-    """Whether a line is a job's, and not one of its steps': a block may end before it."""
+    """Whether a line is of a job, not of a step: a block may end before it."""
     parsed = _id_of(heading, line)
     return parsed is not None and parsed.step_id is None
 

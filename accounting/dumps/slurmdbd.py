@@ -1,9 +1,9 @@
-"""slurmdbd's own database, or a replica of it: for sites that may not poll sacct. It only ever reads.
+"""Reads slurmdbd's own database, or a replica of it, for sites that may not poll sacct. It never writes.
 
-A job's rows become the columns that sacct would print, and go the way of a dump: what is believed, and why not, is
-decided in one place. What differs from sacct: names that break its lines come in whole; CPU time keeps its
-milliseconds beyond an hour; a job's energy is null where sacct prints 0 for want of a meter; tasks of an array that
-never started are shown by their id, without a list of them; jobs that never could have started are there too. Use an
+A job's rows become the columns that sacct would print and are then treated like a dump, so that one place decides
+what is plausible. Differences from sacct: names that would break its lines arrive whole; CPU time keeps its
+milliseconds beyond an hour; a job's energy is null where sacct prints 0 for lack of a meter; array tasks that never
+started are shown by their id, without a list of them; jobs that could never have started are included. Use an
 account that can do nothing but read:
 
     CREATE USER 'rightsizer'@'%' IDENTIFIED BY '...'; GRANT SELECT ON slurm_acct_db.* TO 'rightsizer'@'%';
@@ -53,7 +53,8 @@ from accounting.slurm.sacct_groups import SETTLED_S
 from accounting.slurm.sacct_records import Metering
 
 CHUNK_JOBS = 5000
-# So long may its server be silent, and so long it waits for us, who write a chunk elsewhere before we take the next.
+# How long its server may be silent, and how long it waits for us while we write a chunk elsewhere before taking the
+# next.
 ANSWER_WAIT_S = 600
 URL_FORM = f"mysql+{PYMYSQL}://rightsizer:...@replica/slurm_acct_db"
 GRANT = "GRANT SELECT ON {database}.* TO 'rightsizer'@'%'"
@@ -77,12 +78,11 @@ _STEP = (
 def read_database(
     url: str, cluster: str, begin_s: int, end_s: int, now_s: int, metering: Metering | None = None
 ) -> Iterator[Records]:
-    """Yield the jobs of a cluster that ended in a window of unix seconds, in chunks; the first counts the unfinished.
+    """Yield the jobs of a cluster that ended in a window (unix seconds), in chunks; the first counts the unfinished.
 
-    Both ends of the window are included, as sacct's are.
-    `url` is SQLAlchemy's (`mysql+pymysql://rightsizer:...@replica/slurm_acct_db`); `metering` says who measured, which
-    the database does not. Raises SlurmError where the database cannot be read, has no such cluster, or where the
-    account could change it.
+    Both ends of the window are included, as with sacct. `url` is in SQLAlchemy's form
+    (`mysql+pymysql://rightsizer:...@replica/slurm_acct_db`); `metering` says what measured, which the database does
+    not. Raises SlurmError if the database cannot be read, has no such cluster, or if the account could change it.
     """
     if not _NAME.match(cluster):
         raise SlurmError(
@@ -106,12 +106,12 @@ def read_database(
 
 
 def check_url(url: str) -> None:
-    """Raise SlurmError where no database can be at a URL, whatever may be there, and whatever is installed here."""
+    """Raise SlurmError if a URL cannot name a database, whatever exists there and whatever is installed here."""
     try:
         make_url(url).get_dialect()
     except SQLAlchemyError as error:
         raise _unusable(error) from None
-    except ValueError:  # its words may hold a password
+    except ValueError:  # its message may hold a password
         raise _unusable("its port is no number") from None
 
 
@@ -178,7 +178,7 @@ def _read(
 
 
 def _is_half_written(job: RowMapping, now_s: int) -> bool:
-    """Whether the end of a job has come before its start: in two seconds its row will be whole (seen on 22.05)."""
+    """Whether a job's end was recorded before its start: in two seconds its row will be whole (seen on 22.05)."""
     return not job["partition"] and int(job["time_end"]) > now_s - SETTLED_S
 
 
@@ -189,7 +189,7 @@ def _count_unfinished(connection: Connection, cluster: str) -> int:
 
 
 def _columns(connection: Connection, name: str, wanted: Sequence[str]) -> Select[Any]:
-    """Return a query for columns of a table, NULL for those that this release does not have."""
+    """Return a query for columns of a table, with NULL for those that this release does not have."""
     probe = text(
         "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = :name"
     )
@@ -227,7 +227,7 @@ def _records(rows: list[tuple[str, ...]], settings: DumpSettings, cluster: str) 
 
 
 def _without_number(item: Quarantined) -> Quarantined:
-    """Return a row that was not taken without its place in the answer: each window would make it another entry."""
+    """Return a rejected row without its position in the answer, which would make it a new entry in each window."""
     return msgspec.structs.replace(item, line=item.line.partition(": ")[2])
 
 

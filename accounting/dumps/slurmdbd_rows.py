@@ -11,11 +11,12 @@ from accounting.states import state_of_number
 from accounting.tres import name_tres
 from accounting.unnamed import user_name
 
-_NO_VAL = 2**32 - 2  # and INFINITE after it
-# id_step is signed: slurm.h counts these down from 2^32. Before 20.11 the batch script was -2 and the rest -1.
+_NO_VAL = 2**32 - 2  # INFINITE is the number after it.
+# id_step is signed: slurm.h counts these down from 2^32. Before 20.11 the batch script was -2 and the extern step
+# -1.
 _STEPS = {-4: "extern", -5: "batch", -6: "interactive", -1: "extern", -2: "batch"}
 _PENDING_STEP = -3
-# The database's latin1 is Windows' cp1252, but where that has no character.
+# The database's latin1 is Windows' cp1252, except where cp1252 has no character.
 _BYTES_OF = {
     ord(character): byte
     for byte in range(0x80, 0xA0)
@@ -90,7 +91,7 @@ def _step(step: RowMapping, job: RowMapping, names: Names) -> tuple[str, ...]:
         + _int(step["user_usec"])
         + _int(step["sys_usec"])
     )
-    # A step that its node took along has no end of its own.
+    # A step that ended with its node has no end time of its own.
     last = step if _int(step["time_end"]) else job
     printed = {
         "JobIDRaw": f"{job['id_job']}.{_step_id(step)}",
@@ -162,7 +163,7 @@ def _text(value: object) -> str:
 
 
 def _as_written(read: str) -> str:
-    """Return a text as its user wrote it, where slurmdbd told its database that UTF-8 was latin1; else as it is.
+    """Return a text as its user wrote it if slurmdbd told its database that UTF-8 was latin1; else unchanged.
 
     MySQL's client library does so with a MariaDB in latin1 (Ubuntu 24.04): ö is stored as Ã¶.
     """

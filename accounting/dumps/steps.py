@@ -24,7 +24,7 @@ _MEASURED = ("mem_max_task_mib", "mem_total_mib", "gpu_mem_mib")
 
 
 def read_steps(rows: Rows, settings: DumpSettings, elapsed_s: pa.Array) -> pa.Table:
-    """Return all lines of a block as steps (STEPS), and mark those that are wrong; mind those of steps only.
+    """Parse all lines of a block as steps (STEPS) and mark the wrong ones; only the results for steps are meaningful.
 
     `elapsed_s` is that of each line's job. `job` is the number of its group.
     """
