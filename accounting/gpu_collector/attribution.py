@@ -1,7 +1,7 @@
-"""Whose a GPU is: from the cgroups and environments of processes to jobs, and from jobs to samples. Pure.
+"""Attributes GPUs: from processes' cgroups and environments to jobs, and from jobs to samples. Pure.
 
-The kernel's word comes first (the cgroup that slurmstepd made), then Slurm's own variables in a process's
-environment, which `processes` takes only from a user whose job runs here. What is nobody's is not written down.
+The kernel's information comes first (the cgroup that slurmstepd made), then Slurm's variables in a process's
+environment, which `processes` accepts only from a user whose job runs here. Use that belongs to no job is not recorded.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Anchored: a user may make cgroups of any name below his own, but none beside Slurm's.
-#   v1   4:memory:/slurm/uid_1000/job_123/step_0/task_0           /slurm_n1/… where several slurmd share a host
-#   v2   0::/system.slice/slurmstepd.scope/job_123/step_0/user/task_0        n1_slurmstepd.scope there
-# From 25.11 on its slice is CgroupSlice's, from 26.05 on v2 has the job's SLUID (sEKNKTV3WPV500) where job_123 was.
+# Anchored: a user may make cgroups of any name below their own, but none next to Slurm's.
+#   v1   4:memory:/slurm/uid_1000/job_123/step_0/task_0           /slurm_n1/… if several slurmd share a host
+#   v2   0::/system.slice/slurmstepd.scope/job_123/step_0/user/task_0        n1_slurmstepd.scope in that case
+# From 25.11 on the slice is CgroupSlice's; from 26.05 on v2 has the job's SLUID (sEKNKTV3WPV500) in place of job_123.
 _JOB_PATH = re.compile(
     r"^(?:/slurm(?:_(?P<v1_node>[^/]+))?/uid_\d+"
     r"|(?:/(?!user\.slice/)[^/]+\.slice)?/(?:(?P<v2_node>[^/]+)_)?slurmstepd\.scope)"
     r"/(?:job_(?P<job>[0-9]{1,18})|s[0-9A-Z]{13})(?=/|\Z)"
 )
-# slurmstepd calls itself by the step that it serves.
+# slurmstepd's process title names the step that it serves.
 _STEPD_TITLE = re.compile(rb"^slurmstepd: \[(?P<job>[0-9]{1,18})\.")
 _INDEXES = re.compile(r"^[0-9]{1,4}(?:-[0-9]{1,4})?\Z")
 MOST_GPUS = 1024
@@ -28,7 +28,7 @@ VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "CUDA_VISIBLE_
 
 @dataclass(frozen=True)
 class JobHere:
-    """A job on one of this host's nodes (there are several only where several slurmd share it)."""
+    """A job on one of this host's nodes (there are several only if several slurmd share the host)."""
 
     job_id: int
     node: str
@@ -36,7 +36,7 @@ class JobHere:
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process on a GPU; `mem_mib` is None where NVML may not tell."""
+    """A process on a GPU; `mem_mib` is None if NVML does not report it."""
 
     pid: int
     mem_mib: float | None
@@ -44,7 +44,7 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class Load:
-    """What a whole GPU, or an instance of one, does; utilisation and power are None where NVML has none."""
+    """The load of a whole GPU, or of an instance; utilisation and power are None if NVML has none."""
 
     util_pct: float | None
     mem_mib: float
@@ -53,19 +53,19 @@ class Load:
 
 @dataclass(frozen=True)
 class Claim:
-    """Which GPUs a job was allocated, by Slurm's index or by UUID."""
+    """The GPUs that a job was allocated, by Slurm's index or by UUID."""
 
     indexes: frozenset[int] = frozenset()
     uuids: frozenset[str] = frozenset()
 
     def covers(self, index: int | None, uuid: str) -> bool:
-        """Whether a GPU or instance is one of them; `index` is Slurm's, None where only the UUID tells."""
+        """Whether a GPU or instance is among them; `index` is Slurm's, None if only the UUID identifies it."""
         return uuid in self.uuids or index in self.indexes
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a job has on a GPU: its processes, and their memory where NVML tells."""
+    """What a job has on a GPU: its processes, and their memory if NVML reports it."""
 
     pids: tuple[int, ...] = ()
     mem_mib: float | None = 0.0
@@ -86,10 +86,10 @@ class Sample:
 def job_of_cgroup(
     text: str, node: str, number_of: Callable[[str], int | None] = lambda _: None, top: str = ""
 ) -> JobHere | None:
-    """Return the job that /proc/PID/cgroup names, under `node` where its path names no other; None outside Slurm.
+    """Return the job named by /proc/PID/cgroup, on `node` if the path names no other node; None outside Slurm.
 
-    `number_of` tells the job's number where the path does not: of the path of the job's own cgroup. `top` is the cgroup
-    below which Slurm begins (`top_of`), or nothing.
+    If the path has no job number, `number_of` finds it from the path of the job's own cgroup. `top` is the cgroup
+    below which Slurm's begin (`top_of`), or empty.
     """
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
@@ -104,22 +104,22 @@ def job_of_cgroup(
 
 
 def top_of(text: str) -> str:
-    """Return where Slurm begins in v2, from /proc/1/cgroup: beside the first process, "" at the root.
+    """Return the cgroup in which Slurm's begin in v2, from /proc/1/cgroup: the first process's parent, "" at the root.
 
-    In a container without a cgroup namespace of its own that is deep inside the host's (Slurm's cgroup_v2.c).
+    In a container without its own cgroup namespace, that is deep inside the host's (Slurm's cgroup_v2.c).
     """
     path = next((line.removeprefix("0::") for line in text.splitlines() if line.startswith("0::/")), "/")
     return path.rpartition("/")[0]
 
 
 def job_of_title(command: bytes) -> int | None:
-    """Return the number of the job that a slurmstepd serves, by its /proc/PID/cmdline."""
+    """Return the number of the job that a slurmstepd serves, from its /proc/PID/cmdline."""
     match = _STEPD_TITLE.match(command)
     return int(match["job"]) if match else None
 
 
 def slurm_variables(environ: bytes) -> dict[str, str]:
-    """Return those of VARIABLES that /proc/PID/environ holds."""
+    """Return those of VARIABLES that are in /proc/PID/environ."""
     pairs = (entry.partition(b"=") for entry in environ.split(b"\0"))
     found = {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
     return {name: found[name] for name in VARIABLES if name in found}
@@ -128,7 +128,7 @@ def slurm_variables(environ: bytes) -> dict[str, str]:
 def claim_of(variables: Mapping[str, str]) -> Claim:
     """Return the GPUs that Slurm's variables name.
 
-    CUDA_VISIBLE_DEVICES counts only by UUID: its numbers begin at 0 in every job where Slurm constrains devices.
+    CUDA_VISIBLE_DEVICES counts only if it holds UUIDs: its numbers begin at 0 in every job if Slurm constrains devices.
     """
     named = variables.get("SLURM_JOB_GPUS") or variables.get("SLURM_STEP_GPUS") or ""
     parts = [part for part in named.split(",") if _INDEXES.match(part)]
@@ -143,9 +143,10 @@ def holders(
     jobs: Mapping[int, JobHere | None],
     claimants: Sequence[JobHere],
 ) -> dict[JobHere, Held]:
-    """Return the jobs on a GPU, given the job of each process and who was allocated it.
+    """Return the jobs on a GPU, given the job of each process and the jobs that were allocated the GPU.
 
-    A job without a process on it holds it only where no other job's processes are there: alone, or with nobody's.
+    A job without a process on the GPU holds it only if no other job has a process there. With processes of no job,
+    it must also be the only job that was allocated the GPU.
     """
     by_job: dict[JobHere, list[GpuProcess]] = {}
     for process in processes:
@@ -156,12 +157,12 @@ def holders(
         return {job: _held(own) for job, own in by_job.items()}
     if not processes:
         return {job: Held() for job in claimants}
-    # Processes that nobody can be found for (a container's, another PID namespace's) are the only claimant's.
+    # Processes whose job cannot be found (in a container, in another PID namespace) belong to the only claimant.
     return {claimants[0]: Held(mem_mib=None)} if len(claimants) == 1 else {}
 
 
 def _held(own: Iterable[GpuProcess]) -> Held:
-    # A process comes twice where it computes and draws on one GPU.
+    # A process that both computes and draws on one GPU is listed twice.
     memory: dict[int, float | None] = {}
     for process in own:
         known = memory.get(process.pid)
@@ -175,8 +176,8 @@ def _held(own: Iterable[GpuProcess]) -> Held:
 class Reading:
     """One pass over one GPU or instance that a job holds.
 
-    `process_util_pct` is asked for where several share it; None where NVML does not tell. `nobodys` are the processes
-    on it of no job, such as MPS's server.
+    `process_util_pct` is read if several jobs share it; None if NVML does not report it. `nobodys` are the
+    processes on it that belong to no job, such as MPS's server.
     """
 
     gpu: int
@@ -188,9 +189,9 @@ class Reading:
 
 
 def samples_of(reading: Reading) -> list[Sample]:
-    """Return one sample a job. Where several jobs share a GPU nobody knows whose its power is.
+    """Return one sample per job. If several jobs share a GPU, power is unknown: it cannot be attributed.
 
-    Memory that NVML does not tell by process is that of the whole GPU: an upper bound.
+    If NVML does not report memory by process, the whole GPU's is used: an upper bound.
     """
     shared = len(reading.held) > 1
     return [
@@ -212,6 +213,6 @@ def _util_pct(reading: Reading, held: Held) -> float | None:
         return None
     # A process that did nothing since the last pass has no sample.
     own_pct = min(100.0, sum(by_process.get(pid, 0.0) for pid in held.pids))
-    # What MPS's clients do NVML counts as its server's: whose that was nobody knows.
+    # NVML counts the work of MPS's clients as its server's, so whose work that was is unknown.
     is_another_busy = any(by_process.get(pid, 0.0) > 0.0 for pid in reading.nobodys)
     return None if own_pct == 0.0 and is_another_busy else own_pct

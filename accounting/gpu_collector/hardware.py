@@ -1,4 +1,4 @@
-"""What the kernel knows of NVIDIA's GPUs without NVML: whether there is one, and whether its driver is loaded yet."""
+"""What the kernel knows about NVIDIA's GPUs without NVML: whether there is one, and whether its driver is loaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DISPLAYS = ("0x0300", "0x0302")
 
 
 def has_nvidia_gpu() -> bool:
-    """Tell whether the PCI bus has one, with a driver or without."""
+    """Return whether the PCI bus has one, with or without a driver."""
     return any(
         _text(device / "vendor").strip() == NVIDIA and _text(device / "class").startswith(DISPLAYS)
         for device in PCI.glob("*")
@@ -20,7 +20,7 @@ def has_nvidia_gpu() -> bool:
 
 
 def is_driver_loaded() -> bool:
-    """Tell whether the kernel has NVIDIA's character devices."""
+    """Return whether the kernel has NVIDIA's character devices."""
     names = (line.split()[-1:] for line in _text(CHARACTER_DEVICES).splitlines())
     return any(name in (["nvidia"], ["nvidia-frontend"]) for name in names)
 
@@ -29,4 +29,4 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="ascii")
     except OSError:
-        return ""  # a device that was taken out meanwhile
+        return ""  # a device that was removed meanwhile

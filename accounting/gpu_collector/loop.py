@@ -1,8 +1,8 @@
-"""The collector's loop: one pass over all GPUs a tick, one line a job and GPU every window, until it is told to end.
+"""The collector's loop: one pass over all GPUs per tick, one line per job and GPU per window, until stopped.
 
-Bounded: no subprocess, no state beyond one window's, and beyond one pass a window no more than MOST_SHARE of a core,
-whatever NVML costs.
-One GPU that fails is left out and asked again each window; so is NVML as a whole, as after a driver was restarted.
+Bounded: no subprocess, no state beyond one window's, and besides one pass per window no more than MOST_SHARE of a
+core, whatever NVML costs. A GPU that fails is left out and tried again each window. So is NVML as a whole, for
+example after a driver restart.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from accounting.gpu_collector.windows import Windows
 
 # A tick that took long is followed by a longer pause.
 MOST_SHARE = 0.02
-# How long `--job` waits for a job whose processes are not there yet.
+# How long `--job` waits for a job that has no processes yet.
 PATIENCE_S = 120.0
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Gpus(Protocol):
-    """NVML as the loop uses it: accounting/gpu_collector/nvml.py, or a node of the tests' making."""
+    """NVML as the loop uses it: accounting/gpu_collector/nvml.py, or a fake node in tests."""
 
     def close(self) -> None: ...  # noqa: D102
     def count(self) -> int: ...  # noqa: D102
@@ -46,7 +46,7 @@ class Gpus(Protocol):
 
 
 class CollectorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How often to look and to write, in seconds; `job_id` where only one job is watched, until it ends."""
+    """How often to sample and to write, in seconds; `job_id` limits this to one job, until it ends."""
 
     every_s: float = 1.0
     window_s: float = 30.0
@@ -54,7 +54,7 @@ class CollectorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collector:
-    """Passes over the GPUs of this host. `say` hears of each fault once, and of its end."""
+    """Passes over the GPUs of this host. `say` is called once for each fault, and once for its end."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Collector:
         self._told: set[str] = set()
 
     def open(self) -> int:
-        """Open NVML and return the number of GPUs; NvmlFault where there is none to be had."""
+        """Open NVML and return the number of GPUs; NvmlFault if NVML is not available."""
         self._gpus = self._open_gpus()
         return self._gpus.count()
 
@@ -96,7 +96,7 @@ class Collector:
             self._fine("NVML")
 
     def _tell_what_is_not_seen(self) -> None:
-        """Say once what a node service cannot see here, and why."""
+        """Report once what a node service cannot see here, and why."""
         if self._settings.job_id is not None:
             return
         if self._jobs.outside is not None:
@@ -143,7 +143,7 @@ class Collector:
                     seen |= self._read(device, now_s)
             except NvmlFault as fault:
                 self._fault("NVML" if fault.everywhere else f"GPU {gpu}", fault)
-                # Until the next look: a GPU that is gone takes its time to say so.
+                # Until the next look: a GPU that is gone takes long to report it.
                 self._devices.pop(gpu)
         self._jobs.keep(seen)
 
@@ -170,18 +170,18 @@ class Collector:
         return pids
 
     def _slurm_index(self, device: Device) -> int | None:
-        """Return the number that Slurm has for a GPU; None of instances, and behind a GPU whose instances it counts."""
+        """Return Slurm's number for a GPU; None for an instance, and after a GPU whose instances Slurm numbers."""
         return device.gpu if all(device.gpu < gpu for gpu in self._split) else None
 
     def _wanted(self, held: Iterable[JobHere]) -> bool:
         return self._settings.job_id is None or any(job.job_id == self._settings.job_id for job in held)
 
     def flush(self, now_s: float) -> None:
-        """Write what the windows hold."""
+        """Write the contents of the windows."""
         self._spool.write(self._windows.flush(), now_s)
 
     def close(self) -> None:
-        """Let go of NVML."""
+        """Close NVML."""
         if self._gpus is not None:
             self._gpus.close()
             self._gpus = None
@@ -211,10 +211,10 @@ def run(
     elapsed: Callable[[], float] = time.monotonic,
     cpu: Callable[[], float] = time.process_time,
 ) -> None:
-    """Collect until `stopped(seconds)` says so, or the one job that is watched has ended; then write the rest.
+    """Collect until `stopped(seconds)` is true or the one watched job has ended; then write the rest.
 
-    `stopped` waits for as long as it is told, or until it is time to end. NvmlFault where the driver was replaced and
-    only a new process can go on.
+    `stopped` waits for that many seconds, or until it is time to end. Raises NvmlFault if the driver was replaced,
+    so that only a new process can continue.
     """
     begin_s = elapsed()
     next_s, look_s, lived = begin_s, begin_s, False
@@ -232,7 +232,7 @@ def run(
             spent_s = cpu()
             collector.tick(int(clock()))
             pause_s = (cpu() - spent_s) / MOST_SHARE
-            # Passes that were missed are not made up for.
+            # Missed passes are not made up for.
             next_s = max(next_s + settings.every_s, elapsed() + min(pause_s, settings.window_s))
             if stopped(max(0.0, next_s - elapsed())):
                 return
@@ -242,6 +242,6 @@ def run(
 
 
 def until_signalled() -> Callable[[float], bool]:
-    """Hold SIGTERM and SIGINT back from now on, and return the wait that ends by one of them."""
+    """Block SIGTERM and SIGINT from now on, and return the wait that ends when one of them arrives."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     return lambda seconds: signal.sigtimedwait(STOPPING, seconds) is not None

@@ -1,4 +1,4 @@
-"""The one module that talks to NVML. pynvml is imported on use: only nodes with GPUs need it."""
+"""The only module that talks to NVML. pynvml is imported on use: only nodes with GPUs need it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from accounting.gpu_collector.attribution import GpuProcess, Load
 from accounting.units import MIB_IN_BYTES
 
 Value = TypeVar("Value")
-# A GPU instance may be parted again, into compute instances, which Slurm hands out one by one. The first goes by the
-# GPU instance's id alone (14 at most), each further one is so much above it.
+# A GPU instance may be divided further, into compute instances, which Slurm allocates one by one. The first is
+# numbered by the GPU instance's id alone (14 at most), each further one by so much more.
 A_COMPUTE_INSTANCE = 100
 
 
 class NvmlFault(Exception):  # noqa: N818  it is expected, and dealt with by whoever asked
-    """NVML did not answer. `everywhere`: not of one GPU, but of the driver or the library.
+    """NVML did not answer. `everywhere`: the fault is the driver's or the library's, not one GPU's.
 
-    `stale`: the driver is another than the library that this process loaded, which only a new process can mend.
+    `stale`: the driver is not the one of the library that this process loaded; only a new process can fix that.
     """
 
     def __init__(self, reason: str, *, everywhere: bool = False, stale: bool = False) -> None:
@@ -41,7 +41,7 @@ class Device:
 
 
 class Nvml:
-    """An open NVML. Every method raises NvmlFault where NVML does not answer."""
+    """An open NVML. Every method raises NvmlFault if NVML does not answer."""
 
     def __init__(self) -> None:
         try:
@@ -60,22 +60,22 @@ class Nvml:
             [getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}") for version in (3, 2)]
             for kind in ("Compute", "Graphics")
         ]
-        # Which calls a GPU does not have does not change while it is open: they are not tried each second.
+        # Which calls a GPU lacks does not change while NVML is open: they are not tried every second.
         self._missing: set[tuple[str, str]] = set()
         self._seen_until_us: dict[str, int] = {}
         self._call(pynvml.nvmlInit)
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Release the driver."""
         with contextlib.suppress(self._pynvml.NVMLError):  # it may be gone already
             self._pynvml.nvmlShutdown()
 
     def count(self) -> int:
-        """Return how many GPUs NVML knows, lost ones included."""
+        """Return the number of GPUs that NVML knows, including lost ones."""
         return int(self._call(self._pynvml.nvmlDeviceGetCount))
 
     def devices_of(self, gpu: int) -> list[Device]:
-        """Return a GPU as a whole, or its MIG instances where it is in that mode."""
+        """Return a GPU as a whole, or its MIG instances if it is in MIG mode."""
         handle = self._call(self._pynvml.nvmlDeviceGetHandleByIndex, gpu)
         modes = self._optional("", self._pynvml.nvmlDeviceGetMigMode, handle)
         if modes and modes[0] == self._pynvml.NVML_DEVICE_MIG_ENABLE:
@@ -87,7 +87,7 @@ class Nvml:
             try:
                 handle = self._pynvml.nvmlDeviceGetMigDeviceHandleByIndex(parent, index)
             except self._pynvml.NVMLError_NotFound:
-                continue  # places of the profile that are not filled
+                continue  # places of the profile without an instance
             except self._pynvml.NVMLError as error:
                 raise self._fault(error) from None
             instance = int(self._call(self._pynvml.nvmlDeviceGetGpuInstanceId, handle))
@@ -106,7 +106,7 @@ class Nvml:
         ]
 
     def load(self, device: Device, *, memory: bool) -> Load:
-        """Return what a device does; its memory is read only where `memory` is asked for, else 0."""
+        """Return a device's load; its memory is read only if `memory` is true, else 0."""
         whole = device.instance < 0
         # NVML has neither of them for an instance.
         rates = (
@@ -126,7 +126,7 @@ class Nvml:
         )
 
     def _memory_mib(self, device: Device) -> float:
-        # The second version leaves out what the driver keeps for itself.
+        # The second version leaves out memory reserved by the driver.
         version = self._pynvml.nvmlMemory_v2
         found = self._optional(device.uuid, self._pynvml.nvmlDeviceGetMemoryInfo, device.handle, version)
         if found is None:
@@ -134,7 +134,7 @@ class Nvml:
         return float(found.used) / MIB_IN_BYTES
 
     def process_util_pct(self, device: Device) -> dict[int, float] | None:
-        """Return what each process that ran since the last call used, in per cent; None where NVML does not tell."""
+        """Return the utilisation by each process that ran since the last call, in per cent; None if NVML has none."""
         since_us = self._seen_until_us.get(device.uuid, 0)
         found = self._optional(device.uuid, self._process_samples, device.handle, since_us)
         if found is None:
@@ -162,7 +162,7 @@ class Nvml:
             raise self._fault(error) from None
 
     def _optional(self, uuid: str, function: Callable[..., Value], *arguments: Any) -> Value | None:  # noqa: ANN401
-        """Call what not every GPU or driver has, or tells everybody; None where it does not."""
+        """Call a function that some GPUs, drivers or users lack; None if it is not available."""
         name = getattr(function, "__name__", "")
         if uuid and (uuid, name) in self._missing:
             return None

@@ -1,4 +1,4 @@
-"""The one module that reads /proc and Slurm's cgroups: which job a process is of, and which jobs run on this host."""
+"""The only module that reads /proc and Slurm's cgroups: the job of each process, and the jobs that run on this host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from accounting.gpu_collector.attribution import (
     top_of,
 )
 
-# Where slurmstepd makes a job's cgroup: in v2 below where Slurm begins, in v1 below the mount point of one controller.
+# Where slurmstepd makes a job's cgroup: in v2 below the top of Slurm's, in v1 below one controller's mount point.
 V2_PLACES = ("*.slice/*slurmstepd.scope/[js]*", "*slurmstepd.scope/[js]*")
 V1_PLACES = (  # the first that has a job counts
     "freezer/slurm*/uid_*/job_*",
@@ -27,17 +27,17 @@ V1_PLACES = (  # the first that has a job counts
     "cpuset/slurm*/uid_*/job_*",
     "devices/slurm*/uid_*/job_*",
 )
-# Where a step's slurmstepd is in v2: nothing of the user's can get there.
+# Where a step's slurmstepd is in v2; users cannot place a process there.
 STEPD = "step_*/slurm/cgroup.procs"
-# A job's first processes are slurmstepd's own and carry no variables of the job's; past these it has none, until it
-# has another step: an allocation may wait for its first one for hours.
+# A job's first processes are slurmstepd's own and lack the job's variables. If this many have none, the job has
+# none until it starts another step: an allocation may wait hours for its first one.
 MOST_READ = 16
 MOST_TRIES = 5
 
 
 @dataclass
 class RunningJob:
-    """A job with a cgroup on this host. `uid` is its user's, None until a process of his was seen."""
+    """A job with a cgroup on this host. `uid` is its user's, None until one of the user's processes was seen."""
 
     folder: Path
     uid: int | None = None
@@ -47,16 +47,16 @@ class RunningJob:
 
 
 class JobProcesses:
-    """What the kernel tells of jobs here. `node` is this host's name to Slurm; the two folders are for tests."""
+    """What the kernel knows of jobs here. `node` is this host's name in Slurm; the two folders are for tests."""
 
     def __init__(self, node: str, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> None:
         self._node = node
         self._proc = proc
         self._cgroup = cgroup
         self._top = ""
-        # A job that a process on a GPU names while Slurm has made no cgroup here at all.
+        # A job that a process on a GPU names although Slurm has made no cgroup here at all.
         self.outside: int | None = None
-        # Whether the kernel refused to tell of a process of a job: this collector lacks capabilities then.
+        # Whether the kernel refused access to a job's process: this collector then lacks capabilities.
         self.kept_out = False
         self._job_of: dict[int, JobHere | None] = {}
         # By the path of a cgroup that does not name its job.
@@ -66,11 +66,11 @@ class JobProcesses:
         self._trusted_uid: dict[JobHere, int] = {}
 
     def trust(self, job_id: int, uid: int) -> None:
-        """Believe the processes of a user that say they are of a job here, though Slurm made no cgroup for it."""
+        """Accept a user's processes that say they belong to a job here, although Slurm made no cgroup for it."""
         self._trusted_uid[JobHere(job_id, self._node)] = uid
 
     def look_again(self) -> None:
-        """Find the jobs that run now, and forget whose processes were: ids come again."""
+        """Find the jobs that run now, and forget the jobs of all processes: process ids are reused."""
         self._job_of.clear()
         self._top = top_of(self._read(1, "cgroup").decode(errors="replace"))
         self._numbers = {path: job_id for path, job_id in self._numbers.items() if self._below(path).is_dir()}
@@ -79,11 +79,11 @@ class JobProcesses:
             found.setdefault(job, folder)
         self._running = {job: self._known(job, folder) or RunningJob(folder) for job, folder in found.items()}
         for job, running in self._running.items():
-            # Slurm's cgroup says more than the processes do: whoever is left outside it is not the job any more.
+            # Slurm's cgroup is more reliable than what processes say: a process outside it is no longer the job's.
             running.uid = self._trusted_uid.pop(job, running.uid)
             if running.claim == Claim():
                 self._look_for_claim(running)
-        # A slurmstepd that was killed leaves its cgroups behind: without a process they hold no GPU.
+        # A slurmstepd that was killed leaves its cgroups behind: without processes, they hold no GPU.
         self._claims = [
             (job, one.claim)
             for job, one in self._running.items()
@@ -91,7 +91,7 @@ class JobProcesses:
         ]
 
     def _known(self, job: JobHere, folder: Path) -> RunningJob | None:
-        """Return what is known of a job already: nothing of one that was queued again and has another folder."""
+        """Return what is already known of a job, but nothing of a requeued one, which has another folder."""
         running = self._running.get(job)
         return running if running and running.folder == folder else None
 
@@ -119,7 +119,7 @@ class JobProcesses:
         return self._cgroup / path.lstrip("/")
 
     def _number_of(self, path: str) -> int | None:
-        """Return the number of the job that has a cgroup: any of its slurmstepd tells it."""
+        """Return the number of the job with this cgroup, from the title of any of its slurmstepd."""
         if path not in self._numbers:
             folder = self._below(path)
             pids = (pid for file in _those_there(STEPD, folder) for pid in self._pids(folder / file))
@@ -153,7 +153,7 @@ class JobProcesses:
         return {pid: self._remembered(pid) for pid in pids}
 
     def keep(self, pids: Iterable[int]) -> None:
-        """Forget all processes but these: an id that was away may come again as another process."""
+        """Forget all processes but these: an id may return as another process."""
         self._job_of = {pid: self._job_of[pid] for pid in pids if pid in self._job_of}
 
     def _remembered(self, pid: int) -> JobHere | None:
@@ -165,7 +165,7 @@ class JobProcesses:
         return self._job_in(self._read(pid, "cgroup").decode(errors="replace")) or self._job_by_variables(pid)
 
     def _job_by_variables(self, pid: int) -> JobHere | None:
-        """Return the job that a process names, where it belongs to the user whose job runs here."""
+        """Return the job that a process names, if the process belongs to that job's user."""
         named = slurm_variables(self._read(pid, "environ")).get("SLURM_JOB_ID", "")
         if not (named.isascii() and named.isdigit() and len(named) <= 18):
             return None
@@ -180,12 +180,12 @@ class JobProcesses:
         return None
 
     def claimants(self, index: int | None, uuid: str) -> list[JobHere]:
-        """Return the running jobs that were allocated a GPU or instance, as far as their variables tell (`covers`)."""
+        """Return the running jobs allocated a GPU or instance, as far as their variables show (`covers`)."""
         return [job for job, claim in self._claims if claim.covers(index, uuid)]
 
     def lives(self, job_id: int) -> bool:
-        """Whether a job still has a process on this node beside this one."""
-        # Where several slurmd share a host, another cluster's may have a job of the same number.
+        """Whether a job still has a process on this node other than this one."""
+        # If several slurmd share a host, another cluster may have a job of the same number.
         job = JobHere(job_id, self._node)
         running = self._running.get(job)
         if running and any(pid != os.getpid() for pid in self._members(running.folder)):
@@ -193,12 +193,12 @@ class JobProcesses:
         return job in self._trusted_uid and self._is_named(job)
 
     def _is_named(self, job: JobHere) -> bool:
-        """Whether a process names a job without a cgroup; whoever started this one may name it too."""
+        """Whether a process names a job without a cgroup; this process's parent may name it too and does not count."""
         pids = (int(entry.name) for entry in self._proc.iterdir() if entry.name.isdigit())
         return any(self._find(pid) == job for pid in pids if pid not in (os.getpid(), os.getppid()))
 
     def _members(self, folder: Path) -> Iterator[int]:
-        # The deepest hold the tasks, the first of them slurmstepd itself. A step that ends meanwhile is passed over.
+        # The deepest cgroups hold the tasks, the first slurmstepd itself. A step that ends meanwhile is skipped.
         for place, _, files in os.walk(folder):
             if "cgroup.procs" in files:
                 yield from self._pids(Path(place, "cgroup.procs"))
@@ -207,7 +207,7 @@ class JobProcesses:
         try:
             return [int(line) for line in file.read_text(encoding="ascii").split()]
         except (OSError, ValueError):
-            return []  # the step ended while we looked
+            return []  # the step ended meanwhile
 
     def _owner(self, pid: int) -> int | None:
         try:
@@ -220,9 +220,9 @@ class JobProcesses:
             return (self._proc / str(pid) / name).read_bytes()
         except OSError as error:
             self.kept_out |= isinstance(error, PermissionError)
-            return b""  # it has ended, or is not ours to read
+            return b""  # it has ended, or we may not read it
 
 
 def _those_there(pattern: str, folder: Path) -> Iterator[str]:
-    """Yield the paths below a folder that match. What goes meanwhile with a job that ends is passed over."""
+    """Yield the matching paths below a folder. What disappears meanwhile, with a job that ends, is skipped."""
     return glob.iglob(pattern, root_dir=folder)  # noqa: PTH207  Path.glob raises there before Python 3.13

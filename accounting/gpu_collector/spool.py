@@ -1,4 +1,4 @@
-"""The spool files that a collector writes: one a day, append only, bounded in size; `rightsizer ingest` reads them on.
+"""The spool files that a collector writes: one a day, append only, bounded in size; `rightsizer ingest` reads them.
 
 It never waits for the disk (no fsync) and never for the store.
 """
@@ -22,9 +22,9 @@ from accounting.plain_files import open_plain
 from accounting.records import GpuUse
 from accounting.units import MIB_IN_BYTES
 
-# A disk that is full gets better or does not: more lines than this are not kept waiting for it.
+# A full disk may recover or not: no more lines than this are kept in memory for it.
 MOST_WAITING_BYTES = MIB_IN_BYTES
-# A day's file is parted, so that the oldest part can go and the newest stays.
+# A day's file is split into parts, so that the oldest part can be removed and the newest stays.
 PARTS = 8
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -32,7 +32,7 @@ _PLAIN = re.compile(r"[^A-Za-z0-9._-]")
 class SpoolWriter:
     """Writes `NAME-DAY-PART.jsonl` in a folder; all files of this name together stay below `most_bytes`.
 
-    What does not fit drops the oldest file. `say` hears of lines that were lost, once for each time it begins.
+    To make room, the oldest file is removed. `say` is called once each time that lines begin to be lost.
     """
 
     def __init__(self, folder: Path, name: str, most_bytes: int, say: Callable[[str], None]) -> None:
@@ -46,7 +46,7 @@ class SpoolWriter:
         self._torn: bool | None = None  # not known before the first write
 
     def write(self, uses: Sequence[GpuUse], now_s: float) -> None:
-        """Append lines, by one write; what the disk refuses waits for the next time, as much as may wait."""
+        """Append lines in one write; lines that the disk refuses wait for the next call, up to the limit."""
         self._waiting += [msgspec.json.encode(use) + b"\n" for use in uses]
         if not self._waiting:
             return
@@ -58,7 +58,7 @@ class SpoolWriter:
         if self._failing:
             self._say(f"the spool {self._folder} takes lines again; {self._lost} were lost")
             self._failing, self._lost = False, 0
-        # An ingester may remove a file while it is looked at, a shared folder be away: the next time does as well.
+        # An ingester may remove a file meanwhile, or a shared folder be away: the next call will do.
         with contextlib.suppress(OSError):
             self._drop_oldest()
 
@@ -67,16 +67,16 @@ class SpoolWriter:
         file = self._file(now_s)
         if self._torn is None:
             self._torn = _ends_torn(file)
-        # What a full disk, or the end of an earlier collector, cut off must not swallow the next line too.
+        # A line cut off by a full disk, or at the end of an earlier collector, must not swallow the next line too.
         data = (b"\n" if self._torn else b"") + b"".join(self._waiting)
-        # Not waiting, should somebody put a FIFO in its place.
+        # Non-blocking, in case somebody puts a FIFO in its place.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         handle = open_owned(file, flags, 0o640)
         try:
             written = os.write(handle, data)
         finally:
             os.close(handle)
-        # One that lacks only its newline is whole too: the next write begins with that.
+        # A line that lacks only its newline is complete too: the next write begins with the newline.
         whole = data[: written + 1].count(b"\n") - int(self._torn) if written else 0
         self._torn = not data[:written].endswith(b"\n") if written else self._torn
         del self._waiting[:whole]
@@ -90,11 +90,11 @@ class SpoolWriter:
             return parts[-1]
         number = int(parts[-1].stem.rpartition("-")[2]) + 1 if parts else 0
         names = (self._folder / f"{self._name}-{day}-{number:04}.jsonl" for number in itertools.count(number))
-        # Others may have put something under our name; the latest of our own is gone on with all the same.
+        # Others may have put a file under our name; the latest of our own continues all the same.
         return next(file for file in names if not os.path.lexists(file))
 
     def _files(self) -> list[Path]:
-        """List this writer's files, the oldest first; `n1` has nothing to do with those of `n1-a`, or of others."""
+        """List this writer's files, oldest first; those of `n1` do not include `n1-a`'s, or other owners'."""
         ours = re.compile(re.escape(self._name) + r"-[0-9]{8}-[0-9]{4}\.jsonl")
         owners = {os.geteuid()}
         if os.geteuid() == 0:

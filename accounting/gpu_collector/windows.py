@@ -1,4 +1,4 @@
-"""Samples into spool lines: one a job, GPU and window. Pure: the caller tells the time."""
+"""Turns samples into spool lines: one per job, GPU and window. Pure: the caller supplies the time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SOURCE = "nvml"
 
 @dataclass
 class _Mean:
-    """A mean and a maximum of what was known."""
+    """The mean and the maximum of the known values."""
 
     count: int = 0
     total: float = 0.0
@@ -32,7 +32,7 @@ class _Mean:
 
 @dataclass
 class _Open:
-    """What one GPU did for one job since the last line of it."""
+    """What one GPU did for one job since its last line."""
 
     first_s: int
     last_s: int
@@ -43,23 +43,23 @@ class _Open:
 
 
 class Windows:
-    """Open windows of all jobs on all GPUs; `flush` closes them. As large as one pass is, however long it runs."""
+    """Open windows of all jobs on all GPUs, closed by `flush`; however long they are, as large as one pass."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, int, int, int], _Open] = {}
 
     def add(self, sample: Sample, now_s: int) -> None:
-        """Count one sample at a time in unix seconds."""
+        """Add one sample, with its time in unix seconds."""
         key = (sample.job.node, sample.job.job_id, sample.gpu, sample.instance)
         window = self._open.get(key)
         if window is None:
             window = self._open[key] = _Open(now_s, now_s, _Mean(), _Mean())
-        # A clock that is set back moves the beginning, never turns a window round.
+        # A clock that is set back moves the beginning, but never puts a window's end before it.
         window.first_s, window.last_s = min(window.first_s, now_s), max(window.last_s, now_s)
         window.samples += 1
         window.mem_max_mib = max(window.mem_max_mib, sample.mem_mib)
         window.util.add(sample.util_pct)
-        # The power of a GPU that was shared for part of a window is not one job's.
+        # If a GPU was shared for part of a window, its power is not one job's.
         window.power.add(sample.power_w)
 
     def flush(self) -> list[GpuUse]:

@@ -1,1 +1,1 @@
-"""What the collectors on the nodes wrote of GPUs, read on from where it was read to."""
+"""Reads what the collectors on the nodes wrote about GPUs, from where the last read ended."""

@@ -1,8 +1,8 @@
-"""The files of the GPU spool (`*.jsonl` of one folder), each read on from where it was read to, in bounded parts.
+"""Reads the files of the GPU spool (`*.jsonl` of one folder) from where the last read ended, in bounded parts.
 
-Jobs' users may write there too. A file counts by who owns it: of those whom the site trusts every line, of a user those
-of his own jobs (accounting/gpu_spool/owners.py). What is no regular file of one name is passed over and said; no file
-keeps the others waiting.
+Jobs' users may write there too, so a file's owner decides what counts: every line of those whom the site trusts,
+and of a user the lines of the user's own jobs (accounting/gpu_spool/owners.py). Anything but a regular file with a
+single name is skipped and reported; no file delays the others.
 """
 
 from __future__ import annotations
@@ -25,28 +25,27 @@ from accounting.units import MIB_IN_BYTES
 
 PATTERN = "*.jsonl"
 KEY_PREFIX = "gpu-spool/"
-# As much of a file is read at once, in bytes: some 100,000 lines.
+# How much of a file is read at once, in bytes: some 100,000 lines.
 PART_BYTES = 16 * 1024**2
 DAY_S = 86400
-# A file that was written to no longer than this ago may still grow.
+# A file written to more recently than this may still grow.
 FINISHED_AFTER_S = 2 * DAY_S
-# Lines of a user wait so long for sacct to tell of their jobs: longer than jobs run.
+# How long a user's lines wait until sacct knows their jobs: longer than jobs run.
 WAITS_S = 31 * DAY_S
-# As much is read of one user's files in a run; each counts as a block at least.
+# How much of one user's files is read in a run; each file counts as at least one block.
 USER_BYTES = 64 * MIB_IN_BYTES
 BLOCK_BYTES = 4096
-# Kinds of what was not taken that one run tells of.
+# How many kinds of rejected input one run reports.
 MOST_TOLD = 100
 
-# Whether each use is of a job of the file's owner (uid); None where the job is not known yet.
+# For each use, whether it is of a job of the file's owner (uid); None if the job is not known yet.
 Verdicts = Callable[[int, Sequence[GpuUse]], Sequence[bool | None]]
 
 
 class SpoolPart(msgspec.Struct):
-    """What one spool file held beyond where it was read to before: at most PART_BYTES of it.
+    """New contents of one spool file, at most PART_BYTES of it.
 
-    `file` is what it goes by among all journals, `read_bytes` how far it is read now; '' and 0 of what is told of
-    several files.
+    `file` is its key among all journals, `read_bytes` how far it is read now; '' and 0 in a report about several files.
     """
 
     file: str
@@ -57,14 +56,14 @@ class SpoolPart(msgspec.Struct):
 
 
 class Owners(msgspec.Struct, frozen=True):
-    """Whose files count: of `trusted` uids every line, of others what `verdicts` says is of their own jobs."""
+    """Whose files count: every line of `trusted` uids; of others, what `verdicts` says is of their own jobs."""
 
     trusted: frozenset[int]
     verdicts: Verdicts
 
 
 class Line(NamedTuple):
-    """One line: its text, what it says, or why it makes no sense."""
+    """One line: its text, and the use that it records or why it is invalid."""
 
     text: bytes
     use: GpuUse | None
@@ -74,12 +73,12 @@ class Line(NamedTuple):
 def read_spool_on(
     folder: Path, offsets: Mapping[str, int], now_s: int, cluster: str, owners: Owners
 ) -> Iterator[SpoolPart]:
-    """Yield what is new in the spool, in parts of bounded size, given how far each file was read (`SpoolPart.file`).
+    """Yield what is new in the spool, in parts of bounded size; `offsets` by `SpoolPart.file` says what was read.
 
-    A last line without its newline is still being written and waits for the next time; in a finished file it is
-    quarantined. What is written meanwhile waits too. `now_s` says what lies in the future. `cluster` is whose nodes
-    write here: it stands in uses that name none. Files that cannot be read, and lines of users that are not of their
-    jobs, are told at the end, each kind once for each owner.
+    A last line without a newline is still being written and waits for the next run, as does everything written
+    meanwhile; in a finished file such a line is quarantined. `now_s` decides what lies in the future. `cluster` is
+    that of the nodes that write here; it is used for uses that name none. Unreadable files, and users' lines about
+    jobs that are not theirs, are reported at the end, each kind once per owner.
     """
     reading = _Reading(now_s, cluster, owners, others_may_write(folder))
     for file in sorted(folder.glob(PATTERN)):
@@ -89,7 +88,7 @@ def read_spool_on(
 
 
 def others_may_write(folder: Path) -> bool:
-    """Whether others than its owner may put files into a folder."""
+    """Whether anybody but its owner may put files into a folder."""
     try:
         return bool(folder.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH))
     except OSError:
@@ -97,7 +96,7 @@ def others_may_write(folder: Path) -> bool:
 
 
 def spool_key(file_name: str) -> str:
-    """Return what a file goes by among all journals."""
+    """Return a file's key among all journals."""
     key = KEY_PREFIX + file_name
     if len(key) <= NAME_CHARS:
         return key
@@ -105,13 +104,13 @@ def spool_key(file_name: str) -> str:
 
 
 def spool_offsets(folder: Path, marks: Mapping[str, Mark], known: Known | None = None) -> dict[str, int]:
-    """Return how far the spool's files were read, in bytes, by what they go by (`known`: journal_marks.read_to)."""
+    """Return how far the spool's files were read, in bytes, by key (`known`: journal_marks.read_to)."""
     named = ((spool_key(file.name), file) for file in folder.glob(PATTERN))
     return {name: read_to(name, file, marks, known) for name, file in named}
 
 
 def finished_files(folder: Path, offsets: Mapping[str, int], now_s: int) -> list[Path]:
-    """Return the files that are read to their end and written to no more: they can be removed."""
+    """Return the files that are read to their end and no longer written to: they can be removed."""
     found = []
     for file in sorted(folder.glob(PATTERN)):
         try:
@@ -125,7 +124,7 @@ def finished_files(folder: Path, offsets: Mapping[str, int], now_s: int) -> list
 
 
 class _Reading:
-    """One pass over the spool: what users may still have read of their files, and what was refused."""
+    """One pass over the spool: how much of each user's files may still be read, and what was rejected."""
 
     def __init__(self, now_s: int, cluster: str, owners: Owners, is_open: bool) -> None:
         self._now_s, self._cluster, self._owners, self._is_open = now_s, cluster, owners, is_open
@@ -133,17 +132,17 @@ class _Reading:
         self.refused: dict[tuple[int, str], Quarantined] = {}
 
     def read_on(self, file: Path, offset: int) -> Iterator[SpoolPart]:
-        """Yield what one file holds beyond an offset, as far as it reached when it was opened."""
+        """Yield what one file holds beyond an offset, up to its size when it was opened."""
         try:
             with open_plain(file) as spool:
                 known = os.fstat(spool.fileno())
                 if self._is_open and known.st_nlink > 1:
                     self._refuse(known.st_uid, "it has several names (hard links); leave one", file)
                     return
-                # Shorter than it was: another file under the same name.
+                # Shorter than before: another file under the same name.
                 yield from self._parts(file, spool, known, offset if offset <= known.st_size else 0)
         except FileNotFoundError:
-            return  # its collector dropped it, or another ingester removed it
+            return  # its collector removed it, or another ingester did
         except OSError as error:
             self._refuse(_owner_of(file), f"it cannot be read: {error.strerror}", file)
 
@@ -156,7 +155,7 @@ class _Reading:
             ends = old and offset + len(block) >= known.st_size
             complete, newline, rest = block.rpartition(b"\n")
             if ends or (len(block) == PART_BYTES and not newline):
-                # Cut off for good, or no line at all: it would be read again and again.
+                # Cut off for good, or not a line at all: it would be read again and again.
                 complete, newline, rest = block, b"", b""
             if not complete and not newline:
                 return
@@ -176,7 +175,7 @@ class _Reading:
             spool.seek(offset)
 
     def _share(self, uid: int) -> int:
-        """Return how many bytes may be read of one more file of a user; 0 where he has had his share."""
+        """Return how many bytes of a user's next file may be read; 0 if the user's share is used up."""
         left = self._left_bytes.setdefault(uid, USER_BYTES)
         self._left_bytes[uid] = max(0, left - BLOCK_BYTES)
         return left
@@ -190,7 +189,7 @@ class _Reading:
         part.uses = merge_uses(of_cluster(line.use, self._cluster) for line in lines if line.use is not None)
 
     def _take_own(self, part: SpoolPart, lines: Sequence[Line], known: os.stat_result, offset: int) -> None:
-        """Take a user's lines of his own jobs, up to the first of a job that is not known yet."""
+        """Take a user's lines about the user's own jobs, up to the first about a job that is not known yet."""
         uid = known.st_uid
         uses = [of_cluster(line.use, self._cluster) for line in lines if line.use is not None]
         verdicts = self._owners.verdicts(uid, uses)
@@ -207,7 +206,7 @@ class _Reading:
             part.read_bytes = offset + sum(len(line.text) + 1 for line in lines[:passed])
 
     def _refuse(self, uid: int, reason: str, file: Path) -> None:
-        """Tell of what was not taken, by owner and reason: the first file is named, however many there are."""
+        """Report rejected input by owner and reason: only the first file is named, however many there are."""
         if len(self.refused) < MOST_TOLD:
             told = f"{file.name!a} of uid {uid}: {reason}"
             kind = Quarantined(line=f"GPU spool, uid {uid}: {reason}", reason=told, source=SOURCE)
@@ -215,7 +214,7 @@ class _Reading:
 
 
 def _until_use(lines: Sequence[Line], count: int) -> int:
-    """Return how many lines come before the use after so many uses; all where there is none."""
+    """Return how many lines precede the use after the first `count` uses; all lines if there is none."""
     places = [place for place, line in enumerate(lines) if line.use is not None]
     return places[count] if count < len(places) else len(lines)
 

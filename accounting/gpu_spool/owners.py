@@ -1,7 +1,7 @@
-"""Who may tell of which job's GPUs: whom the site trusts of all, a job's own user of his.
+"""Who may report on which job's GPUs: those whom the site trusts on all, a user on the user's own jobs.
 
-A user's lines wait until sacct has told whose the job is: an attempt of the store, of that number, at that time. Names
-in the store may be pseudonyms; a uid's name is hidden the same way.
+A user's lines wait until sacct shows whose the job is: by a stored attempt with that number at that time. Names in
+the store may be pseudonyms; a uid's name is then hidden in the same way.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from accounting.records import GpuUse
 from accounting.store.records import Ran, read_runs
 from accounting.unnamed import nobody
 
-# A node's clock may be off by as much as that when a job starts and ends.
+# By how much a node's clock may be off when a job starts and ends.
 SLACK_S = 300
 
 
 def owners_of(engine: Engine, ours: Iterable[Path], hide: Callable[[str], str]) -> Owners:
-    """Return who is trusted and whose jobs are whose. `ours`: folders that the site gave to whom it trusts."""
+    """Return who is trusted, and whose jobs are whose. `ours` are folders that the site gave to those it trusts."""
     trusted = {0, os.geteuid(), *filter(None, map(_owner, ours))} - {nobody()}
 
     def verdicts(uid: int, uses: Sequence[GpuUse]) -> list[bool | None]:
@@ -38,9 +38,9 @@ def owners_of(engine: Engine, ours: Iterable[Path], hide: Callable[[str], str]) 
 
 
 def is_his(use: GpuUse, runs: Sequence[Ran], user: str) -> bool | None:
-    """Whether a use is of a user's job, given what is known to have run under its number; None where nothing did then.
+    """Whether a use is of a user's job, given the runs known under its number; None if none was at that time.
 
-    Numbers come again: after a requeue, in another cluster, and once slurmctld begins anew.
+    Numbers recur: after a requeue, in another cluster, and when slurmctld starts numbering anew.
     """
     then = [run for run in runs if use.may_be_of(run.cluster) and _is_during(use, run)]
     return all(run.user == user for run in then) if then else None

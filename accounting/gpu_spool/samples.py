@@ -1,4 +1,4 @@
-"""The lines of the GPU spool: what meters beside the jobs wrote, one JSON object a line (gpu_spool/files.py).
+"""Lines of the GPU spool: what meters next to the jobs wrote, one JSON object per line (gpu_spool/files.py).
 
 A line is a window of one GPU for one job (`rightsizer collect` writes it: the fields of GpuUse), or one sample:
 
@@ -6,7 +6,7 @@ A line is a window of one GPU for one job (`rightsizer collect` writes it: the f
      "util_max_pct":97.0,"util_mean_pct":55.1,"mem_max_mib":2000.0,"power_mean_w":350.2}
     {"job_id":"123","node":"n1","time_s":1700000000,"gpu":0,"util_pct":90,"mem_mib":2000,"source":"nvml"}
 
-`source` travels into every report. A sandbox's posing GPUs write `simulated`.
+`source` appears in every report. A sandbox's simulated GPUs write `simulated`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ import msgspec
 from accounting.damage import UNREADABLE, Count
 from accounting.records import GpuUse
 
-# Two attempts of one job id lie further apart: what is queued again waits two minutes. (Told to start at once, what one
-# GPU did for both counts for each: more than either used, never less.) No meter pauses for so long: a minute lies
-# between two looks of `rightsizer collect` at most (--every), and the time that one takes.
+# Two attempts of one job id are further apart: a requeued job waits two minutes. (If it is told to start at once, a
+# GPU's use in both attempts counts for each: more than either used, never less.) No meter pauses for that long:
+# between two looks of `rightsizer collect` there is a minute at most (--every), plus the time that one look takes.
 ATTEMPT_GAP_S = 90
-# How far a node's clock may be ahead of ours.
+# By how much a node's clock may be ahead of ours.
 CLOCK_AHEAD_S = 300
 LONGEST_WINDOW_S = 86400
 MOST_SAMPLES_A_S = 20
-EARLIEST_S = 946_684_800  # 2000: an earlier clock was never set
+EARLIEST_S = 946_684_800  # the year 2000: an earlier clock was never set
 MOST_MEM_MIB = 2**24
 MOST_POWER_W = 10_000.0
-# What a name may have as part of a key in every store.
+# The longest name that fits into a key in every store.
 NAME_CHARS = 191
 SOURCE = "gpu-spool"
 
@@ -50,7 +50,7 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_line(line: bytes, now_s: int | None = None) -> tuple[GpuUse | None, str]:
-    """Return what a line says, or None and why it makes no sense."""
+    """Return the use in a line, or None and why the line is invalid."""
     try:
         if b'"time_s"' in line:
             use = as_use(msgspec.json.decode(line, type=GpuSample, strict=False))
@@ -63,12 +63,12 @@ def parse_line(line: bytes, now_s: int | None = None) -> tuple[GpuUse | None, st
 
 
 def of_cluster(use: GpuUse, cluster: str) -> GpuUse:
-    """Return a use with its cluster, where it names none."""
+    """Return a use with its cluster filled in if it names none."""
     return use if use.cluster or not cluster else msgspec.structs.replace(use, cluster=cluster)
 
 
 def as_use(sample: GpuSample) -> GpuUse:
-    """Return one sample as the use that it shows."""
+    """Return one sample as a use."""
     return GpuUse(
         job_id=sample.job_id,
         node=sample.node,
@@ -84,7 +84,7 @@ def as_use(sample: GpuSample) -> GpuUse:
 
 
 def nonsense_in(use: GpuUse, now_s: int | None = None) -> str:
-    """Return why a line cannot be true, '' where it can."""
+    """Return why a use cannot be true, '' if it can."""
     checks = (
         ("job id", 1 <= use.job_id < 2**63),
         ("node", 0 < len(use.node) <= NAME_CHARS),
@@ -107,7 +107,7 @@ def _within(value: float | None, most: float) -> bool:
 
 
 def merge_uses(uses: Iterable[GpuUse]) -> list[GpuUse]:
-    """Merge uses that follow one another without a gap, for each cluster, job, node, GPU, instance and source."""
+    """Merge uses that follow one another without a gap, per cluster, job, node, GPU, instance and source."""
     stretches: list[list[GpuUse]] = []
     whose, until_s = None, 0
     for use in sorted(uses, key=lambda use: (_whose(use), use.first_s, use.last_s)):
@@ -124,9 +124,9 @@ def _whose(use: GpuUse) -> tuple[str, int, str, int, int, str]:
 
 
 def is_use_known(highest_pct: float, told: int, of: int) -> bool:
-    """Whether so many looks that told it, with this as the highest of their utilisations, say what all of them would.
+    """Whether utilisations known from `told` of `of` looks, with this maximum, say what all looks would.
 
-    What is known of a part is a lower bound: no use at all says nothing of the rest.
+    Utilisation known from a part is a lower bound; if it is zero, it says nothing about the rest.
     """
     return highest_pct > 0.0 or told == of
 
@@ -147,7 +147,7 @@ def _merged(stretch: Sequence[GpuUse]) -> GpuUse:
 
 
 def _mean(weighted: Iterable[tuple[float | None, int]]) -> float | None:
-    """Return the mean of what is known, by its samples; None where nothing is."""
+    """Return the mean of the known values, weighted by samples; None if none is known."""
     known = [(value, samples) for value, samples in weighted if value is not None]
     if not known:
         return None
