@@ -1,1 +1,1 @@
-"""From what was read into the store: windows, files, spools, and what has to be tried again."""
+"""Writes what was read into the store: windows, files, spools, and what has to be tried again."""

@@ -1,12 +1,12 @@
-"""What is told of attempts that are stored: it completes them, and takes nothing away. Pure.
+"""Completes stored attempts with what a file adds, and takes nothing away. Pure.
 
-An attempt that is stored as live sacct had it, with the digest of its record, stays as it is when a file tells of it,
-but for steps that it lacks: no file knows it better. Of any other, what the file tells replaces what is stored; columns
-that it does not tell, and steps that it lacks, stay as they are stored. So dumps may come in any order, the poor before
-or after the rich.
+An attempt stored from live sacct, with the digest of its record, stays as it is when a file has it too, except for
+steps that it lacks: no file is a better source. For any other attempt, the file's values replace the stored ones;
+columns that the file does not state, and steps that it lacks, stay as stored. So dumps may come in any order, poor
+ones before or after rich ones.
 
-Slurm forgets, too: slurmdbd purges steps long before their jobs (PurgeStepAfter), and then tells jobs without any. So
-steps that are stored stay as well when live sacct tells of their job again.
+Slurm forgets, too: slurmdbd purges steps long before their jobs (PurgeStepAfter), and then returns jobs without
+steps. So stored steps also stay when live sacct returns their job again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from accounting.frames import Records, flagged, table_of
 from accounting.labels.usage import Flags
 from accounting.records import Key
 
-# What stands in a column whose number is not told, where that is not null: nothing meters energy where Slurm writes 0.
+# The value other than null that means "not stated" in a column: Slurm writes 0 if nothing meters energy.
 _JOBS_UNTOLD = {"nodes": 0, "energy_j": 0}
 _STEPS_UNTOLD = {"start_s": 0, "end_s": 0, "tasks": 1, "nodes": 1, "energy_j": 0}
 
 
 def completed(told: Records, stored: Records) -> Records:
-    """Return what a file told, with what is stored of the same attempts where it tells nothing.
+    """Return a file's records, filled in from the stored attempts with the same keys where the file states nothing.
 
-    No attempt comes twice in `told`. Those that live sacct told of before, with all steps that the file tells, are left
-    out, and counted as known.
+    No attempt may come twice in `told`. Attempts stored from live sacct that already have all of the file's steps
+    are left out, and counted as known.
     """
     place = _places(told, stored)
     if place.null_count == len(place):
@@ -45,7 +45,7 @@ def completed(told: Records, stored: Records) -> Records:
 
 
 def remembered(told: Records, stored: Records) -> Records:
-    """Return what Slurm told, with those stored steps of the same attempts that it has forgotten since."""
+    """Return Slurm's records, with stored steps of the same attempts that Slurm has forgotten since."""
     return _united(told, stored, _places(told, stored), np.zeros(len(told.jobs), bool))
 
 
@@ -62,12 +62,12 @@ def each_once(records: Records) -> Iterator[Records]:
         return
     for turn in range(last + 1):
         jobs, steps = flagged(records.jobs, records.steps, turns == turn)
-        # What is not of jobs is told once.
+        # What does not belong to a job is passed on once.
         yield Records(jobs, steps) if turn else replace(records, jobs=jobs, steps=steps)
 
 
 def _places(told: Records, stored: Records) -> pa.Array:
-    """Return the row of each told attempt among the stored ones; null where it is new."""
+    """Return the row of each told attempt among the stored ones; null for a new attempt."""
     rows = {key: row for row, key in enumerate(_keys(stored.jobs))}
     return pa.array([rows.get(key) for key in _keys(told.jobs)], pa.int64())
 
@@ -79,14 +79,14 @@ def _keys(jobs: pa.Table) -> Iterator[Key]:
 
 
 def _with_own_names(jobs: pa.Table) -> pa.Table:
-    """Return jobs without shown ids that are no more than their numbers: another dump knows of which array they are."""
+    """Return jobs without display ids that only repeat the job number: another dump knows the array of such a task."""
     is_number = pc.equal(jobs["display_id"], jobs["job_id"].cast(pa.string()))
     own = pc.if_else(is_number, pa.scalar(None, pa.string()), jobs["display_id"])
     return jobs.set_column(jobs.schema.get_field_index("display_id"), jobs.schema.field("display_id"), own)
 
 
 def _filled(known: pa.Table, told: pa.Table, stored: pa.Table, untold: Mapping[str, int]) -> pa.Table:
-    """Return what is known of each row, else what is stored of it, else what was told."""
+    """Return for each row what is known, else what is stored, else what was told."""
     columns = {
         name: pc.coalesce(_known(known[name], untold.get(name)), stored[name], told[name])
         for name in told.column_names
@@ -95,7 +95,7 @@ def _filled(known: pa.Table, told: pa.Table, stored: pa.Table, untold: Mapping[s
 
 
 def _known(values: pa.ChunkedArray, untold: int | None) -> pa.ChunkedArray:
-    """Return values with null where they tell nothing."""
+    """Return values, with null for those that state nothing."""
     nothing = "" if values.type == pa.string() else untold
     if nothing is None:
         return values
@@ -103,7 +103,7 @@ def _known(values: pa.ChunkedArray, untold: int | None) -> pa.ChunkedArray:
 
 
 def _united(told: Records, stored: Records, place: pa.Array, stored_first: Flags) -> Records:
-    """Return both: what is told where that is known, else what is stored; columns of those flagged are the stored."""
+    """Return both merged: told values if known, else stored ones; for flagged rows, the stored columns."""
     old = stored.jobs.take(place)
     filled = _filled(_with_own_names(told.jobs), told.jobs, old, _JOBS_UNTOLD)
     chosen = {
@@ -116,20 +116,20 @@ def _united(told: Records, stored: Records, place: pa.Array, stored_first: Flags
 
 
 def _parted(steps: pa.Table, flags: Flags) -> tuple[pa.Table, pa.Table]:
-    """Return the steps of jobs that are not flagged, and of those that are."""
+    """Return the steps of jobs that are not flagged, and those of jobs that are."""
     flagged_steps = flags[steps["job"].to_numpy()]
     return steps.filter(pa.array(~flagged_steps)), steps.filter(pa.array(flagged_steps))
 
 
 def _moved(stored: pa.Table, place: pa.Array) -> pa.Table:
-    """Return stored steps of told jobs, by the rows of the latter; `place` is each one's row among the stored."""
+    """Return the stored steps of told jobs, numbered by the latter's rows; `place` is each told job's stored row."""
     jobs = {row: job for job, row in enumerate(place.to_pylist()) if row is not None}
     moved = pa.array([jobs.get(row) for row in stored["job"].to_pylist()], pa.int64())
     return stored.set_column(0, stored.schema.field("job"), moved).filter(moved.is_valid())
 
 
 def _joined(first: pa.Table, second: pa.Table) -> pa.Table:
-    """Return the steps of `first`, with what `second` has of them where they tell nothing, and those of it alone."""
+    """Return the steps of `first`, filled in from `second` where they state nothing, and those only in `second`."""
     rows = {key: row for row, key in enumerate(_step_keys(second))}
     same = pa.array([rows.get(key) for key in _step_keys(first)], pa.int64())
     is_missing = np.ones(len(second), bool)
@@ -141,7 +141,7 @@ def _joined(first: pa.Table, second: pa.Table) -> pa.Table:
 
 
 def _tells_new_steps(told: pa.Table, stored: pa.Table, jobs: int) -> Flags:
-    """Flag those jobs of which a step is told that is not stored."""
+    """Flag the jobs with a told step that is not stored."""
     known = set(_step_keys(stored))
     flags = np.zeros(jobs, bool)
     flags[[job for job, step in _step_keys(told) if (job, step) not in known]] = True

@@ -1,4 +1,4 @@
-"""Dumps into the store: what a file lacks, what of it was not taken, and jobs that seem to be there at another hour."""
+"""Reads dumps into the store, and reports what a file lacks, what was rejected, and jobs stored at shifted times."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from accounting.store.database import writing
 from accounting.store.quarantine import digest_of, digests_of_file, forget_quarantined
 from accounting.store.records import known_attempts
 
-# Zones are quarters of an hour apart, and no two of them more than this.
+# Time zones are multiples of a quarter of an hour apart, and at most this far.
 ZONE_STEP_S = 900
 MOST_SHIFT_S = 26 * 3600
 
 
 @dataclass
 class DumpReport:
-    """What one file brought. `missing` and `cut_off` go on after its name; `kept_aside` counts what was not understood.
+    """What one file brought. `missing` and `cut_off` continue a sentence after its name; `kept_aside` counts rejects.
 
-    `shifted` counts jobs that the store has with other times only, by how much later those are (s), 0 where it is no
-    zone that makes the difference.
+    `shifted` counts the jobs that the store has only at other times, by how much later those are (seconds); 0 if no
+    difference between time zones explains it.
     """
 
     ingested: IngestReport = field(default_factory=IngestReport)
@@ -43,7 +43,7 @@ class DumpReport:
 
     @property
     def zones_differ(self) -> bool:
-        """Whether most of those jobs are there a zone's difference away: a few may be by chance."""
+        """Whether most of these jobs are stored a time-zone difference away: a few may be so by chance."""
         return self.shifted.total() > 2 * self.shifted[0]
 
 
@@ -54,9 +54,10 @@ def ingest_dump(
     dumps: DumpSettings,
     progress: Callable[[float, int], None] = lambda _done, _jobs: None,
 ) -> DumpReport:
-    """Write the jobs of a file; what an earlier reading of it did not understand, and this one does, is forgotten.
+    """Write the jobs of a file, and forget what an earlier reading of it rejected if this one understands it.
 
-    It is the same file by its path: another of its name keeps its entries. Raises DumpError where the file is no dump.
+    A file is identified by its path: entries of another file with the same name stay. Raises DumpError if it is no
+    dump.
     """
     report, seen, path = DumpReport(), set[str](), str(file.resolve())
     with engine.connect() as connection:
@@ -74,14 +75,14 @@ def ingest_dump(
             yield replace(records, quarantined=kept)
 
     report.ingested = ingest_records(engine, settings, dumps.now_s, parts(), progress)
-    if not report.cut_off:  # what lies beyond the cut may still be as it was
+    if not report.cut_off:  # what lies beyond the cut may be unchanged
         with writing(engine) as connection:
             forget_quarantined(connection, before - seen)
     return report
 
 
 def _as_far_as_it_goes(parts: Iterable[Records], report: DumpReport) -> Iterator[Records]:
-    """Yield the parts of a dump; where one cannot be read, and others were, it ends there."""
+    """Yield the parts of a dump; if one cannot be read, and earlier ones could, end there."""
     any_read = False
     try:
         for records in parts:
@@ -94,13 +95,13 @@ def _as_far_as_it_goes(parts: Iterable[Records], report: DumpReport) -> Iterator
 
 
 def _digests(settings: IngestSettings, items: Iterable[Quarantined]) -> Iterator[str]:
-    """Yield what the store knows these entries by."""
+    """Yield the digests by which the store knows these entries."""
     shown = items if settings.pseudonyms is None else map(settings.pseudonyms.quarantined, items)
     return map(digest_of, shown)
 
 
 def shifted_jobs(connection: Connection, jobs: pa.Table) -> Counter[int]:
-    """Count jobs that the store has with other times only, by DumpReport.shifted's keys."""
+    """Count jobs that the store has only at other times, by the keys of DumpReport.shifted."""
     stored = defaultdict[tuple[str, int], set[tuple[int, int]]](set)
     for cluster, job_id, submit_s, start_s in known_attempts(connection, jobs["job_id"].to_pylist()):
         stored[cluster, job_id].add((submit_s, start_s))
@@ -119,7 +120,7 @@ def shifted_jobs(connection: Connection, jobs: pa.Table) -> Counter[int]:
 
 
 def _shift_s(submit_s: int, start_s: int, times: Iterable[tuple[int, int]]) -> int:
-    """Return by how much times that look like these in another zone are later (s); 0 where none do."""
+    """Return how much later (s) the times are that look like these in another time zone; 0 if none do."""
     shifts_s = (
         other_s - submit_s for other_s, begun_s in times if _waits_alike(submit_s, start_s, other_s, begun_s)
     )
@@ -128,7 +129,7 @@ def _shift_s(submit_s: int, start_s: int, times: Iterable[tuple[int, int]]) -> i
 
 
 def _waits_alike(submit_s: int, start_s: int, other_submit_s: int, other_start_s: int) -> bool:
-    """Whether two jobs waited as long, or neither started (0)."""
+    """Whether two jobs waited equally long, or neither started (0)."""
     if not start_s or not other_start_s:
         return start_s == other_start_s
     return start_s - submit_s == other_start_s - other_submit_s

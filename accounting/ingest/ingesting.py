@@ -1,7 +1,8 @@
-"""From sacct, the GPU spool and the decision journal into the store: incremental, idempotent, one window at a time.
+"""Reads sacct, the GPU spool and the decision journal into the store: incremental, idempotent, window by window.
 
-Whatever is asked of Slurm is asked outside any transaction: each part of a window is one, and the mark that the window
-was read comes last. Cut off anywhere, the next run reads that window again and writes the same rows onto the same keys.
+Slurm is always asked outside a transaction. Each part of a window is one transaction, and the mark that the window
+was read comes last. If a run is cut off anywhere, the next one reads that window again and writes the same rows
+onto the same keys.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ def ingest(
     stopped: Callable[[], bool] = lambda: False,
     pace: Pace | None = None,
 ) -> IngestReport:
-    """Bring the store up to `now_s`; `since_s` overrides where to start. `progress` hears the share done (0..1).
+    """Bring the store up to `now_s`; `since_s` overrides where to start. `progress` gets the share done (0..1).
 
-    `source` answers for a window: as the settings say, where none is given. Before each window `stopped` is asked
-    whether to leave what is left to the next run. Who ingests again and again keeps one `pace`.
+    `source` answers for a window; by default it is what the settings name. Before each window, `stopped` is asked
+    whether to leave the rest to the next run. A caller that ingests repeatedly keeps one `pace`.
     """
     run = Run(settings, now_s)
     fetch = source or source_of(settings, now_s)
@@ -54,7 +55,7 @@ def ingest(
     with engine.connect() as connection:
         marks = windows_read(connection, SACCT)
         until_s = read_before_s(marks, settings.cluster, now_s - settings.first_days * DAY_S)
-        # Where the clock was ahead, the mark says nothing: what was recorded since the last known end is unread.
+        # A mark from a clock that was ahead says nothing: everything recorded since the last known end is unread.
         is_ahead = until_s is not None and until_s > now_s
         read_s = latest_end_s(connection, now_s, settings.cluster) if is_ahead else until_s
         labelled_s, outdated_s, late_s = (
@@ -65,7 +66,7 @@ def ingest(
     again_s = late_since_s(settings.late_days, now_s, late_s) if since_s is None else None
     if again_s is not None and read_s is not None:
         begin_s = min(begin_s, again_s)
-    # Whoever reads from later on than the last run stopped leaves a gap, which the next plain run must still read.
+    # Starting later than where the last run stopped leaves a gap, which the next plain run must still read.
     leaves_gap = until_s is not None and since_s is not None and since_s > until_s
     marked_s = marks.get(settings.cluster, 0)
 
@@ -93,11 +94,11 @@ def ingest(
 
 
 def ingest_window(engine: Engine, run: Run, fetched: Fetched, begin_s: int, end_s: int) -> None:
-    """Write a window's records; a part is complete before its transaction begins."""
-    # Another writer may come between this and the parts: it only writes what it read of Slurm, as this run does.
+    """Write a window's records; each part is complete before its transaction begins."""
+    # Another writer may come between this and the parts: it only writes what it read from Slurm, as this run does.
     with engine.connect() as connection:
         known = known_digests(connection, begin_s, end_s)
-    run.report.unfinished = 0  # what has not ended by the last window is what is still to come
+    run.report.unfinished = 0  # only what has not ended by the last window is still to come
     for records in fetched.records(known):
         with writing(engine) as connection:
             run.write(connection, records)
@@ -110,10 +111,9 @@ def ingest_records(
     parts: Iterable[Records],
     progress: Callable[[float, int], None] = lambda _done, _jobs: None,
 ) -> IngestReport:
-    """Write records that come from elsewhere, each part by itself; what is stored is completed and never made poorer.
+    """Write records from other sources, one transaction per part; stored attempts are completed, never made poorer.
 
-    The rule is that of completing.py. `progress` hears of the jobs that were read; how many there are nobody knows
-    before the end.
+    The rule is that of completing.py. `progress` gets the number of jobs read; the total is unknown until the end.
     """
     run, jobs = Run(settings, now_s), 0
     for records in parts:
@@ -125,7 +125,7 @@ def ingest_records(
 
 
 def source_of(settings: IngestSettings, now_s: int) -> Source:
-    """Return what the settings name: slurmdbd's database, else sacct."""
+    """Return the source that the settings name: slurmdbd's database, else sacct."""
     if not settings.slurmdbd_url:
         return sacct_source(settings, now_s)
     where = (settings.slurmdbd_url, settings.cluster)
@@ -136,7 +136,7 @@ def source_of(settings: IngestSettings, now_s: int) -> Source:
 
 
 def sacct_source(settings: IngestSettings, now_s: int) -> Source:
-    """Return what asks sacct from now on; it is asked first which columns it knows."""
+    """Return a source that asks sacct, after asking it once which columns it knows."""
     fields = known_fields(settings.sacct)
     return lambda begin_s, end_s: fetched_answer(
         query_sacct(settings.sacct, begin_s, end_s, fields), end_s, settings.metering, now_s
@@ -144,7 +144,7 @@ def sacct_source(settings: IngestSettings, now_s: int) -> Source:
 
 
 def fetched_answer(answer: Answer, until_s: int, metering: Metering, asked_s: int = 0) -> Fetched:
-    """Return what sacct answered about a window that ends at `until_s`; `asked_s` is when, if that was later."""
+    """Return sacct's answer about a window that ends at `until_s`; `asked_s` is when it was asked, if later."""
     return Fetched(
         size_bytes=ended_bytes(answer.figures, until_s),
         records=lambda known: read_answer(answer, until_s, metering, known, asked_s=asked_s),
@@ -152,7 +152,7 @@ def fetched_answer(answer: Answer, until_s: int, metering: Metering, asked_s: in
 
 
 def starts_at(until_s: int | None, now_s: int, settings: IngestSettings, since_s: int | None) -> int:
-    """Return from which unix second on to read."""
+    """Return the unix second from which to read."""
     if since_s is not None:
         return since_s
     if until_s is None:

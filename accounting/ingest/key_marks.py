@@ -1,4 +1,4 @@
-"""Whose pseudonyms a store holds: no name comes back among them, and no other key's stand beside them."""
+"""Marks whose pseudonyms a store holds, so that neither names nor another key's pseudonyms are mixed in with them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from accounting.store import schema
 from accounting.store.database import writing
 from accounting.store.records import windows_read, write_rows
 
-# How a user's pseudonym looks to SQL.
+# The form of a user's pseudonym, as an SQL pattern.
 _USER = "user-" + CHARS * "_"
-# The name of these marks beside those of what was read: a key's stands where others have a cluster.
+# The name of these marks among those of what was read: the key's mark is in the column for the cluster.
 PSEUDONYMS = "pseudonyms"
 
 
 def hold_to_key(engine: Engine, pseudonyms: Pseudonyms | None, now_s: int) -> None:
-    """Remember whose pseudonyms a store without names holds from now on (unix seconds).
+    """Remember, from `now_s` on (unix seconds), which key's pseudonyms a store without names holds.
 
-    StoreError where it holds those of another key, or any where names are to be written. One that had names before its
-    first pseudonym takes both.
+    Raises StoreError if the store holds another key's pseudonyms, or any if names are to be written. A store that
+    had names before its first pseudonym accepts both.
     """
     mark = "" if pseudonyms is None else pseudonyms.mark
     with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""Quarantined input, tried once more: a newer program may understand it now, or slurmdbd tell it rightly."""
+"""Tries quarantined input again: a newer release may understand it, or slurmdbd may now record it correctly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from accounting.store.quarantine import digests_of, forget_quarantined, take_qua
 from accounting.store.records import write_gpu_use
 
 Entry = tuple[str, Quarantined]
-# The sources that retry() tries again; and all that are not the names of files.
+# The sources that retry() tries again; then all sources that are not file names.
 TRIED = frozenset((JOURNAL, gpu_samples.SOURCE, SACCT))
 NOT_FROM_FILES = TRIED | {ADVISOR, RECOVERY, DATABASE}
 
@@ -33,11 +33,11 @@ NOT_FROM_FILES = TRIED | {ADVISOR, RECOVERY, DATABASE}
 def retry(engine: Engine, run: Run, source: Source) -> int:
     """Try all quarantined input again and return how many entries were understood this time.
 
-    Jobs are asked for anew; lines of the journal and of the GPU spool are read again. What came from a file is
-    understood when that file is ingested again.
+    Jobs are asked for again; lines of the journal and of the GPU spool are parsed again. Input from a file is tried
+    only when that file is ingested again.
     """
     with engine.connect() as connection:
-        # Not those of files: a large one that is no dump at all may have left millions of lines.
+        # Not entries from files: a large file that is no dump at all may have left millions of lines.
         entries = {name: list(take_quarantined(connection, name)) for name in TRIED}
     _retry_decisions(engine, run, entries[JOURNAL])
     for entry in entries[gpu_samples.SOURCE]:
@@ -49,7 +49,7 @@ def retry(engine: Engine, run: Run, source: Source) -> int:
 
 
 def _retry_decisions(engine: Engine, run: Run, entries: list[Entry]) -> None:
-    """Take lines of the journal as if they were read now, in their order: a link is of the chain of the one before."""
+    """Take journal lines as if read now, in their order: a link belongs to the chain of the one before it."""
     read = [(read_quarantined(item), digest) for digest, item in entries]
     for part, digest in sorted(read, key=lambda one: _place(one[0])):
         if part.taken:
@@ -73,19 +73,20 @@ def _retry_samples(engine: Engine, run: Run, entry: Entry) -> None:
 
 
 def _retry_jobs(engine: Engine, run: Run, source: Source, entries: list[Entry]) -> None:
-    """Ask for the moments anew in which these jobs ended; what is not understood again is quarantined again.
+    """Ask again for the moments at which these jobs ended; what is still not understood is quarantined again.
 
-    A job of which Slurm tells no more, since it was purged there, stays as it is: there is no other record of it. So
-    does what came after a job's size was changed: it may show that only beside the record before it, which ended then.
+    A job that Slurm no longer returns, because it was purged, stays as it is: there is no other record of it. So does
+    the record of a job after a resize: only next to the record before it, which ended then, can it be recognised.
     """
     ends: dict[int, list[Entry]] = {}
     for digest, item in entries:
         end_s = end_of(item.line)
-        # Those of another cluster are for who can ask for them.
+        # Those of another cluster are left to a host that can ask for them.
         if end_s and item.reason != WENT_ON and run.settings.cluster in ("", cluster_of(item.line)):
             ends.setdefault(end_s, []).append((digest, item))
     for end_s, ended in ends.items():
-        # All parts: Slurm may be asked for each, outside the transaction, and a second's jobs are few.
+        # All parts at once: Slurm may be asked for each, which must not happen in the transaction, and a second's
+        # jobs are few.
         parts = list(source(end_s - 1, end_s).records(None))
         told = {name for records in parts for name in _told(records)}
         with writing(engine) as connection:
@@ -95,6 +96,6 @@ def _retry_jobs(engine: Engine, run: Run, source: Source, entries: list[Entry]) 
 
 
 def _told(records: Records) -> Iterator[str]:
-    """Yield the ids of the jobs that records tell of, whether they are understood or not."""
+    """Yield the ids of the jobs in records, whether understood or not."""
     yield from map(str, records.jobs["job_id"].to_pylist())
     yield from (job_of(item.line) for item in records.quarantined)

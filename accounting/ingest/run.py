@@ -1,4 +1,4 @@
-"""One run of ingest: what it is told, what it writes, and what that came to."""
+"""One run of ingest: its settings, what it writes, and its counts."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from accounting.store.records import (
     write_refusals,
 )
 
-# Attempts that ended longer ago are told to nobody.
+# Attempts that ended earlier than this are not handed on.
 LATELY_S = DAY_S
-# Told of attempts that ended lately: those that the store did not have, and those that it had otherwise.
+# Called with attempts that ended lately: those new to the store, and those that the store had with other values.
 HandOn = Callable[[Sequence[Attempt], Sequence[Attempt]], None]
 
 
 class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where to read. `overlap_s`: how much of the last window is read again, for records that arrived late.
 
-    Once a day `late_days` are read again, 0 for never (window_marks.py).
-    `slurmdbd_url` names slurmdbd's own database, to be read instead of asking sacct; '' is none. `cluster` is whose
-    jobs these are, '' where that is not known, and `host` where this runs: other hosts may fill the same store.
-    `pseudonyms` stand for names before anything is written. `hand_on` hears of attempts that ended within LATELY_S and
-    are new, or of which more is known, just before they are committed: where that fails it hears of them again.
-    `advisor` and `recovery` are the folders of their journals.
+    Once a day `late_days` are read again, 0 for never (window_marks.py). `slurmdbd_url` names slurmdbd's own
+    database, to be read instead of sacct; '' for none. `cluster` is the cluster of these jobs, '' if not known, and
+    `host` is where this runs: other hosts may fill the same store. `pseudonyms` replace names before anything is
+    written. `hand_on` is called with attempts that ended within LATELY_S and are new or better known, just before
+    they are committed; if the commit fails, it is called with them again. `advisor` and `recovery` are the folders
+    of their journals.
     """
 
     sacct: str
@@ -71,7 +71,7 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reader(self) -> str:
-        """Who reads: a host of a cluster."""
+        """The reader's name: a host of a cluster."""
         return f"{self.cluster}/{self.host}"
 
 
@@ -93,7 +93,7 @@ class IngestReport(msgspec.Struct):
 
 
 class Run:
-    """One run: what is written, and what it came to."""
+    """One run: what it writes, and its counts."""
 
     def __init__(self, settings: IngestSettings, now_s: int) -> None:
         self.settings = settings
@@ -101,13 +101,13 @@ class Run:
         self.report = IngestReport()
 
     def write(self, connection: Connection, records: Records) -> None:
-        """Label Slurm's records and write them in place of what is stored of the same attempts, but for lost steps."""
+        """Label Slurm's records and write them over the stored attempts, but keep stored steps that Slurm lost."""
         told = self._hidden(records)
         forgotten = jobs_with_other_steps(connection, told)
         self._write(connection, remembered(told, read_records(connection, forgotten)) if forgotten else told)
 
     def complete(self, connection: Connection, records: Records) -> None:
-        """Label records with what is stored of the same attempts, and write them: nothing that is known goes."""
+        """Label records, completed by what is stored of the same attempts, and write them: nothing known is lost."""
         for part in each_once(self._hidden(records)):
             stored = read_records(connection, part.jobs["job_id"].to_pylist())
             self._write(connection, completed(part, stored))
@@ -127,7 +127,7 @@ class Run:
         self.quarantine(connection, records.quarantined)
 
     def label_again(self, connection: Connection, job_ids: Sequence[int]) -> None:
-        """Label the stored attempts of jobs once more, since more is known of them."""
+        """Label the stored attempts of jobs again, because more is known about them."""
         records = read_records(connection, job_ids)
         if len(records.jobs):
             self._label_and_write(connection, records)
@@ -149,18 +149,18 @@ class Run:
         return upsert_attempts(connection, attempts, steps_of(attempts, records.steps))
 
     def quarantine(self, connection: Connection, items: Iterable[Quarantined]) -> None:
-        """Keep input that was not taken."""
+        """Store rejected input."""
         pseudonyms = self.settings.pseudonyms
         shown = items if pseudonyms is None else map(pseudonyms.quarantined, items)
         self.report.quarantined += write_quarantine(connection, shown, self.now_s).new
 
     def hidden_user(self, name: str) -> str:
-        """Return a user's name as it is stored."""
+        """Return a user's name in the form in which it is stored."""
         pseudonyms = self.settings.pseudonyms
         return name if pseudonyms is None else pseudonyms.user(name)
 
     def hidden_recovery(self, recovery: Recovered) -> Recovered:
-        """Return what became of a run as it is to be stored."""
+        """Return the outcome of a recovery in the form in which it is stored."""
         pseudonyms = self.settings.pseudonyms
         if pseudonyms is None:
             return recovery
@@ -168,13 +168,13 @@ class Run:
         return msgspec.structs.replace(recovery, user=user, account=account)
 
     def hidden_decision(self, decision: Decision) -> Decision:
-        """Return a decision as it is to be stored."""
+        """Return a decision in the form in which it is stored."""
         pseudonyms = self.settings.pseudonyms
         return decision if pseudonyms is None else pseudonyms.decision(decision)
 
 
 def told_of(connection: Connection, attempts: pa.Table, since_s: int) -> tuple[list[Attempt], list[Attempt]]:
-    """Return those that ended since: attempts that the store does not have yet, and those that it has otherwise."""
+    """Return attempts that ended since `since_s`: those new to the store, and those stored with other values."""
     lately = attempts_in(attempts.filter(pc.greater_equal(attempts["end_s"], since_s)))
     stored = stored_attempts(connection, [attempt.row.job_id for attempt in lately])
     new = [attempt for attempt in lately if attempt.row.key not in stored]
@@ -182,13 +182,13 @@ def told_of(connection: Connection, attempts: pa.Table, since_s: int) -> tuple[l
 
 
 def with_input(attempts: pa.Table, known: Mapping[str, float | None]) -> pa.Table:
-    """Return attempts with the size of the input that their decisions saw: no token tells it, which others can read."""
+    """Return attempts with the input size that their decisions saw: not in the token, which others can read."""
     column = pa.array([known.get(name) for name in attempts["decision_id"].to_pylist()], pa.float64())
     return attempts.set_column(attempts.schema.get_field_index("input_mib"), "input_mib", column)
 
 
 def steps_of(attempts: pa.Table, steps: pa.Table) -> pa.Table:
-    """Return the steps with the keys of their attempts, as the store's table has them."""
+    """Return steps with the keys of their attempts, as in the store's table."""
     of = {"cluster": "cluster", "job_id": "job_id", "submit_s": "submit_s", "attempt_start_s": "start_s"}
     columns = {name: pc.take(attempts[source], steps["job"]) for name, source in of.items()}
     return pa.table({**columns, **{name: steps[name] for name in steps.column_names if name != "job"}})

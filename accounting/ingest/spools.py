@@ -1,4 +1,4 @@
-"""Journals and the GPU spool into the store: each file on from where it was read to, one transaction a part."""
+"""Reads journals and the GPU spool into the store: each file from where it was last read to, one transaction a part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from accounting.store.records import read_gpu_use, read_marks, write_gpu_use, wr
 
 
 def ingest_spools(engine: Engine, run: Run) -> None:
-    """Read on in the journals and the GPU spool; attempts that are stored already get the use of their GPUs."""
+    """Read new lines of the journals and the GPU spool; attempts already stored get the use of their GPUs."""
     with engine.connect() as connection:
         marks = read_marks(connection)
     ingest_decisions(engine, run, run.settings.journal, marks)
@@ -38,7 +38,7 @@ def ingest_spools(engine: Engine, run: Run) -> None:
 
 
 def ingest_decisions(engine: Engine, run: Run, folder: Path, marks: Mapping[str, Mark]) -> None:
-    """Read on in the journal of decisions."""
+    """Read new lines of the decision journal."""
     offsets = offsets_of(folder.glob(journal.PATTERN), marks)
     for part in journal.read_journal(folder, offsets):
         with writing(engine) as connection:
@@ -48,9 +48,9 @@ def ingest_decisions(engine: Engine, run: Run, folder: Path, marks: Mapping[str,
 
 
 def take_decisions(connection: Connection, run: Run, lines: Sequence[JournalLine]) -> None:
-    """Write decisions of the journal, and the links of their lines; attempts that came before them are labelled anew.
+    """Write the journal's decisions and the links of their lines; label attempts that were stored earlier again.
 
-    A login node's journal may lie in a shared folder, another controller's is read by an ingest of its own.
+    A login node's journal may lie in a shared folder; another controller's is read by its own ingest.
     """
     hidden = [run.hidden_decision(line.decision) for line in lines]
     written = write_journalled(connection, hidden)
@@ -64,7 +64,7 @@ def take_decisions(connection: Connection, run: Run, lines: Sequence[JournalLine
 def of_their_chain(
     connection: Connection, links: Sequence[JournalLink], reader: str
 ) -> Sequence[JournalLink]:
-    """Return links of a file, in their order, with the chain that they go on with, and who read them."""
+    """Return the links of a file, in their order, with the chain that they continue and the reader's name."""
     if not links:
         return links
     origin = origin_of(connection, links[0])
@@ -72,7 +72,7 @@ def of_their_chain(
 
 
 def ingest_cycles(engine: Engine, run: Run, folder: Path, marks: Mapping[str, Mark]) -> None:
-    """Read on in the advisor's journal."""
+    """Read new lines of the advisor's journal."""
     for part in read_cycles(folder, offsets_of(folder.glob(CYCLES), marks)):
         with writing(engine) as connection:
             run.report.cycles += write_cycles(connection, part.taken)
@@ -81,7 +81,7 @@ def ingest_cycles(engine: Engine, run: Run, folder: Path, marks: Mapping[str, Ma
 
 
 def ingest_recoveries(engine: Engine, run: Run, folder: Path, marks: Mapping[str, Mark]) -> None:
-    """Read on in recovery's journal."""
+    """Read new lines of recovery's journal."""
     offsets = offsets_of(folder.glob(recoveries.FILES), marks)
     for part in recoveries.read_recoveries(folder, offsets):
         with writing(engine) as connection:
@@ -91,7 +91,7 @@ def ingest_recoveries(engine: Engine, run: Run, folder: Path, marks: Mapping[str
 
 
 def ingest_gpu_use(engine: Engine, run: Run, folder: Path, marks: Mapping[str, Mark]) -> None:
-    """Read on in the GPU spool."""
+    """Read new lines of the GPU spool."""
     with engine.connect() as connection:
         offsets = spool_offsets(folder, marks, lambda line: is_known_use(connection, line))
     owners = owners_of(engine, (folder, run.settings.journal), run.hidden_user)
@@ -104,7 +104,7 @@ def ingest_gpu_use(engine: Engine, run: Run, folder: Path, marks: Mapping[str, M
 
 
 def ingest_users_gpu_use(engine: Engine, run: Run) -> None:
-    """Read on in a GPU spool that users write: their lines waited until sacct told of their jobs."""
+    """Read new lines of a GPU spool that users can write to: their lines waited until sacct knew their jobs."""
     folder = run.settings.gpu_spool
     if others_may_write(folder):
         with engine.connect() as connection:
@@ -113,7 +113,7 @@ def ingest_users_gpu_use(engine: Engine, run: Run) -> None:
 
 
 def is_known_use(connection: Connection, line: bytes) -> bool:
-    """Whether the store has what a line of the GPU spool tells."""
+    """Whether the store has the use in a line of the GPU spool."""
     use, _ = parse_line(line)
     return use is not None and any(
         _holds(one, use) for one in read_gpu_use(connection, [use.job_id]).get(use.job_id, ())
@@ -121,7 +121,7 @@ def is_known_use(connection: Connection, line: bytes) -> bool:
 
 
 def _holds(stored: GpuUse, use: GpuUse) -> bool:
-    """Whether a stored use has another one in it."""
+    """Whether a stored use includes another one."""
     same = ("node", "gpu", "instance", "source")
     return (
         stored.first_s <= use.first_s <= use.last_s <= stored.last_s
