@@ -1,1 +1,1 @@
-"""The journals: lines that are linked, read on from where they were read to, checked, and gone when they are old."""
+"""The journals: linked lines, read from where the last read ended, checked, and removed when they are old."""

@@ -1,6 +1,6 @@
-"""What the advisor proposed in a cycle and what it did: its journal, which ingest reads on from where it stopped.
+"""The advisor's journal, which ingest reads incrementally: what a cycle proposed, and what it did.
 
-Times are unix seconds; one that is not known, or lies beyond the horizon, is None.
+Times are unix seconds; a time that is unknown, or beyond the horizon, is None.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import msgspec
 from accounting.damage import UNREADABLE, Count, Factor, JobNumber, Moment
 from accounting.journal.files import PART_BYTES, Part, new_lines, take_lines
 
-# Its journal's files, one a day.
+# The journal's files, one a day.
 CYCLES = "cycles-*.jsonl"
 SOURCE = "advisor"
 
 
 class AdvisedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A waiting job in a cycle: its SiteFactor before and after, its expected start without us and with the plan.
+    """A pending job in a cycle: its SiteFactor before and after, its expected start without us and with the plan.
 
-    `low_s` and `high_s` hold the start with a chance of 80 %. `problem` says why a change did not reach Slurm.
+    `low_s` and `high_s` contain the start with a probability of 80 %. `problem` says why a change did not reach Slurm.
     """
 
     job_id: JobNumber
@@ -38,10 +38,10 @@ class AdvisedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Cycle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One cycle: what it saw, what it chose and why. `control`: it only watched, by lot; `applied`: it was carried out.
+    """One cycle: what it saw, what it chose and why. `control`: drawn to watch only; `applied`: it was carried out.
 
-    `gain` is by how much of the objective the chosen order was expected to be better than none; `tried` has the value
-    of each order that was tried.
+    `gain` is how much better the objective was expected to be with the chosen order than with none; `tried` has the
+    value of each order that was tried.
     """
 
     id: str
@@ -65,7 +65,7 @@ def encode_cycle(cycle: Cycle) -> bytes:
 
 
 def decode_cycle(line: bytes) -> Cycle | None:
-    """Return the cycle of a journal line; None where the line is damaged."""
+    """Return the cycle in a journal line; None if the line is damaged."""
     try:
         return msgspec.json.decode(line, type=Cycle)
     except UNREADABLE:
@@ -75,6 +75,6 @@ def decode_cycle(line: bytes) -> Cycle | None:
 def read_cycles(
     folder: Path, offsets: Mapping[str, int], part_bytes: int = PART_BYTES
 ) -> Iterator[Part[Cycle]]:
-    """Yield what is new in a folder's files, part by part, given how far each was read before."""
+    """Yield what is new in a folder's files, part by part; `offsets` says how far each was read before."""
     found = new_lines(folder, CYCLES, offsets, part_bytes)
     return take_lines(found, lambda _, line: decode_cycle(line), "a cycle of the advisor", SOURCE)

@@ -1,7 +1,7 @@
-"""What became of a chain's lines since they were written: which were changed, removed, inserted or moved. Pure.
+"""Finds which lines of a chain were changed, removed, inserted or moved since they were written. Pure.
 
-A write that a crash or a full disk cut off is told apart from all that: it never was in the chain, which goes on as if
-it were not there. A line that somebody cut short was in it, and its number is missing.
+A write cut off by a crash or a full disk is recognised as such: it was never in the chain, which continues as if it
+were not there. A line that somebody shortened was in the chain, and its number is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BEGINNING = b'{"id":'
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
-    """A line of a file, counted from 1; 0 is the whole file."""
+    """A line of a file, counted from 1; 0 means the whole file."""
 
     file: str
     line: int
@@ -36,7 +36,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Numbers of a chain that were not there where they should have been, and where that was seen."""
+    """Numbers of a chain that are missing, and the place where that was noticed."""
 
     first: int
     last: int
@@ -44,41 +44,41 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Owns:
-    """The links of a chain by number, sixteen bytes each; those of a gap are empty."""
+    """The links of a chain by number, sixteen bytes each; empty for missing lines."""
 
     def __init__(self, first: int) -> None:
-        """Begin with a number; those before it are not kept."""
+        """Start at a number; links before it are not kept."""
         self._first = first
         self._held = bytearray()
 
     def keep(self, number: int, own: bytes) -> None:
-        """Keep a link; numbers come in growing order, and what is missing between two is no more than memory takes."""
+        """Keep a link; numbers must rise, and a gap before one costs no more than its memory."""
         self._held += bytes((number - self._first) * LINK_BYTES - len(self._held)) + bytes.fromhex(
             own.decode()
         )
 
     def put(self, number: int, own: bytes) -> None:
-        """Keep the link of a number that was missing."""
+        """Keep the link of a line that was missing."""
         at = (number - self._first) * LINK_BYTES
         if at >= 0:
             self._held[at : at + LINK_BYTES] = bytes.fromhex(own.decode())
 
     def has(self, number: int, own: bytes) -> bool:
-        """Whether the line of this number has this link."""
+        """Whether the line with this number has this link."""
         at = (number - self._first) * LINK_BYTES
         return at >= 0 and self._held[at : at + LINK_BYTES] == bytes.fromhex(own.decode())
 
 
-# A number that far beyond the last is a forged one: nobody removes so many lines of one chain.
+# A number this far beyond the last one is forged: nobody removes so many lines of one chain.
 _MOST_GAP = 1_000_000
 
 
 class ChainCheck:
-    """Takes a chain's lines in the order in which they stand in its files, and tells what is wrong with them.
+    """Takes a chain's lines in file order and finds what is wrong with them.
 
-    `start` is what the first line should follow (its anchor, or the chain's beginning); None takes its word for it.
-    Lines without a key count until the first one that has it. Lines of earlier releases, without links, count as such
-    before the first one with a link.
+    `start` is what the first line should follow (the anchor, or the chain's beginning); if None, the first line's
+    own statement is accepted. Lines without a key are valid until the first line with it. Lines without links, of
+    earlier releases, are counted as such before the first line with a link.
     """
 
     def __init__(self, name: str, key: bytes, start: Head | None) -> None:
@@ -97,7 +97,7 @@ class ChainCheck:
         self._last_unlinked: Place | None = None
 
     def take(self, place: Place, line: bytes, *, is_whole: bool = True) -> None:
-        """Take the next line, without its newline; one that is not whole has none."""
+        """Take the next line, without its newline; `is_whole` is false if it had none."""
         if not line:
             return
         parts = split_line(line)
@@ -119,11 +119,11 @@ class ChainCheck:
 
     @property
     def newest_is_keyed(self) -> bool:
-        """Whether the last linked line is of the key; true where there is no line."""
+        """Whether the last linked line was made with the key; true if there is no line."""
         return self._is_newest_keyed or not self.lines
 
     def finish(self) -> list[Found]:
-        """Return all that is wrong, in the order of its places."""
+        """Return everything that is wrong, ordered by place."""
         if self.first is None and self._doubted is not None:
             self._begin(*self._doubted)
         for gap in self._gaps:
@@ -132,7 +132,7 @@ class ChainCheck:
         return sorted(self.found, key=lambda one: one.place)
 
     def _seek_beginning(self, place: Place, link: Link, *, is_intact: bool) -> None:
-        """Begin with a line, or the changed one before it: that one's number may be what was changed, if none fits."""
+        """Begin with this line, or with the changed line before it; its number may be the change if neither fits."""
         doubted, self._doubted = self._doubted, None
         if doubted is not None and link.number == doubted[1].number + 1:
             self._begin(*doubted)
@@ -145,7 +145,7 @@ class ChainCheck:
 
     def _begin(self, place: Place, link: Link) -> None:
         self.first = link
-        # Also where somebody was cut off between writing the anchor and removing the files before it.
+        # Also after a crash between writing the anchor and removing the files before it.
         if self._trusting or link.number <= self.head.number:
             self.head = Head(link.number - 1, link.previous)
         elif self.head.number == 0 and self._plain.begin(self.name).own == link.previous:
@@ -184,7 +184,7 @@ class ChainCheck:
             self._take_earlier(place, link)
 
     def _take_earlier(self, place: Place, link: Link) -> None:
-        """Take an intact line whose number is behind us."""
+        """Take an intact line whose number was passed already."""
         if self.owns.has(link.number, link.own):
             self._say(place, "inserted", f"a copy of line {link.number} of the chain")
         elif self._fills(link):
@@ -197,7 +197,7 @@ class ChainCheck:
             )
 
     def _fills(self, link: Link) -> bool:
-        """Whether a line is missing; it is not any more then."""
+        """Whether a line was missing; from then on it no longer is."""
         for at, gap in enumerate(self._gaps):
             if gap.first <= link.number <= gap.last:
                 rest = (Gap(gap.first, link.number - 1, gap.place), Gap(link.number + 1, gap.last, gap.place))
@@ -238,5 +238,5 @@ def is_cut_off(line: bytes) -> bool:
 
 
 def numbered(first: int, last: int) -> str:
-    """Return one or several numbers of lines in words, with what is said of them to follow."""
+    """Return one or several line numbers in words, to be followed by what is wrong with them."""
     return f"line {first} is" if first == last else f"lines {first} to {last} are"

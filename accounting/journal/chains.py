@@ -1,4 +1,4 @@
-"""The files of the decision journal, chain by chain, and their lines put to the check (chain_check.py)."""
+"""Finds the files of the decision journal, chain by chain, and runs their lines through the check (chain_check.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accounting.journal.links import Anchor, Linker, chain_name, read_anchor
 
 
 def chains_in(folder: Path) -> dict[str, list[Path]]:
-    """Return the files of each chain of a folder, in the order of their days."""
+    """Return the files of each chain in a folder, in the order of their days."""
     chains: dict[str, list[Path]] = {}
     for file in sorted(folder.glob(PATTERN)):
         name = chain_name(file.name)
@@ -21,14 +21,14 @@ def chains_in(folder: Path) -> dict[str, list[Path]]:
 
 
 def anchor_file(folder: Path, name: str) -> Path:
-    """Return where a chain's anchor stands."""
+    """Return the path of a chain's anchor."""
     return folder / f"{name}.anchor"
 
 
 def check_chain(name: str, files: Sequence[Path], key: bytes, *, latest: int = 0) -> ChainCheck:
-    """Check the lines of a chain, or of its `latest` files alone, and return what came of it.
+    """Check the lines of a chain, or of only its `latest` files, and return the check.
 
-    StoreError where a file cannot be read.
+    Raises StoreError if a file cannot be read.
     """
     linker = Linker(key)
     anchor = _anchor_of(files[0].parent, name, linker)

@@ -1,4 +1,4 @@
-"""Journals: files that we append to and ingest reads on from where it stopped; and that of decisions."""
+"""Reads journals, the files that this project appends to, from where the last read ended; and the decision journal."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ SOURCE = "journal"
 _WHAT = "a decision"
 _DAY = re.compile(r"-(\d{8})\.jsonl\Z")
 _ID = re.compile(rb'"id":"([^"]*)"')
-# As much of a file is held in memory at a time, and a longer line alone: some thousand decisions, which take several
-# times their text, and of which a process that runs for months never gives all back to the machine.
+# How much of a file is in memory at a time, and a longer line only by itself: some thousand decisions. Decoded,
+# they take several times their text, and a process that runs for months never returns all of that to the machine.
 PART_BYTES = 1024**2
 
 
 class JournalLink(msgspec.Struct, frozen=True, kw_only=True):
-    """The link of a decision's line as it stands there: the line's number in its chain, its own and the one before.
+    """The link of a decision's line as written: the line's number in its chain, its own link and the previous one.
 
-    `origin` tells its chain from those of other hosts of the same name, `reader` is the host that read it: ingest says.
+    `origin` distinguishes its chain from other hosts' chains of the same name, `reader` is the host that read it;
+    ingest fills in both.
     """
 
     own: str
@@ -44,7 +45,7 @@ class JournalLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalLine(NamedTuple):
-    """A line of the journal: its decision, and its link, None where it has none."""
+    """A line of the journal: its decision, and its link, None if it has none."""
 
     decision: Decision
     link: JournalLink | None
@@ -55,7 +56,7 @@ NewLines = Iterable[tuple[str, Iterable[bytes], int]]
 
 
 class Part(msgspec.Struct, Generic[Taken]):
-    """What a part of a file held: what its lines say, those that say nothing, and how far it is read, in bytes."""
+    """Contents of a part of a file: parsed lines, lines that could not be parsed, and how far it is read, in bytes."""
 
     file: str
     read_bytes: int
@@ -66,7 +67,7 @@ class Part(msgspec.Struct, Generic[Taken]):
 def take_lines(
     found: NewLines, take: Callable[[str, bytes], Taken | None], what: str, source: str
 ) -> Iterator[Part[Taken]]:
-    """Yield lines as parts; `take` says of a file's name and a line what it says, None where it is not `what`."""
+    """Yield lines as parts; `take` parses a line, given its file's name, and returns None if it is not `what`."""
     for name, lines, read_bytes in found:
         part = Part[Taken](name, read_bytes, [], [])
         for line in lines:
@@ -80,17 +81,17 @@ def take_lines(
 
 
 def read_journal(folder: Path, offsets: Mapping[str, int]) -> Iterator[Part[JournalLine]]:
-    """Yield what is new in the journal files of a folder, part by part, given how far each was read before."""
+    """Yield what is new in a folder's journal files, part by part; `offsets` says how far each was read before."""
     return take_lines(new_lines(folder, PATTERN, offsets), _taken, _WHAT, SOURCE)
 
 
 def new_lines(
     folder: Path, pattern: str, offsets: Mapping[str, int], part_bytes: int = PART_BYTES
 ) -> Iterator[tuple[str, list[bytes], int]]:
-    """Yield the name of a file, its next lines, and how far it is read with them, in bytes: each file part by part.
+    """Yield a file's name, its next lines, and how far it is read with them, in bytes: part by part, file by file.
 
-    `offsets` says how far each was read before. A last line without its newline is still being written and waits for
-    the next time. StoreError where a file cannot be read.
+    `offsets` says how far each was read before. A last line without a newline is still being written and waits for
+    the next time. Raises StoreError if a file cannot be read.
     """
     for file in sorted(folder.glob(pattern)):
         offset = offsets.get(file.name, 0)
@@ -103,9 +104,9 @@ def new_lines(
 
 
 def read_lines(file: Path, offset: int, most_bytes: int = -1) -> tuple[list[bytes], int]:
-    """Return the complete lines of a file beyond an offset, and how far that is, in bytes.
+    """Return the complete lines of a file after an offset, and where they end, in bytes.
 
-    `most_bytes` bounds what is read at a time, but for a line that is longer. StoreError where the file cannot be read.
+    `most_bytes` bounds what is read at a time, except for a longer line. Raises StoreError if the file cannot be read.
     """
     with opened(file) as journal:
         journal.seek(offset)
@@ -118,7 +119,7 @@ def read_lines(file: Path, offset: int, most_bytes: int = -1) -> tuple[list[byte
 
 @contextmanager
 def opened(file: Path) -> Iterator[BinaryIO]:
-    """Open a journal file to read in the `with`; StoreError where that fails."""
+    """Open a journal file for reading; StoreError if that fails."""
     try:
         with file.open("rb") as journal:
             yield journal
@@ -127,7 +128,7 @@ def opened(file: Path) -> Iterator[BinaryIO]:
 
 
 def cannot_read(file: Path, error: OSError) -> StoreError:
-    """Return what to say of a file of the journal that cannot be read."""
+    """Return the error for a journal file that cannot be read."""
     return StoreError(f"cannot read the journal file {file}: {error.strerror}; mend its permissions")
 
 
@@ -138,10 +139,10 @@ def is_older(file: Path, since_s: float) -> bool:
 
 
 def find_decisions(folder: Path, wanted: Collection[str], since_s: float) -> dict[str, Decision]:
-    """Return decisions by id out of the files of a day (UTC) and later, which are read once; others are left out.
+    """Return the decisions with these ids from the files of a day (UTC) and later; others are left out.
 
-    The newest file is read first, and none once all are found. Lines are looked through as bytes, so that a day of a
-    large site takes a second. StoreError where a file cannot be read.
+    The newest file is read first, and no more once all are found. Lines are searched as bytes, so that a day of a
+    large site takes a second. Raises StoreError if a file cannot be read.
     """
     missing = {decision_id.encode() for decision_id in wanted}
     found: dict[str, Decision] = {}
@@ -149,7 +150,7 @@ def find_decisions(folder: Path, wanted: Collection[str], since_s: float) -> dic
         if missing and not is_older(file, since_s):
             with opened(file) as journal:
                 for line in journal:
-                    # Only what names one of them is decoded: users' words may look like an id, too.
+                    # Only lines that contain one of the ids are decoded; users' words may look like an id, too.
                     named = line.endswith(b"\n") and not missing.isdisjoint(_ID.findall(line))
                     decision = decode_decision(line) if named else None
                     if decision is not None and decision.id.encode() in missing:
@@ -159,7 +160,7 @@ def find_decisions(folder: Path, wanted: Collection[str], since_s: float) -> dic
 
 
 def read_quarantined(item: Quarantined) -> Part[JournalLine]:
-    """Return what a line that was not understood says now; its file is not read any further with it."""
+    """Parse a rejected line again; this does not change how far its file is read."""
     found = [(item.reason.removesuffix(f": not {_WHAT}"), [item.line.encode()], 0)]
     return next(take_lines(found, _taken, _WHAT, SOURCE))
 
@@ -170,7 +171,7 @@ def _taken(file_name: str, line: bytes) -> JournalLine | None:
 
 
 def link_of(file_name: str, line: bytes, decision: Decision) -> JournalLink | None:
-    """Return the link of a decision's line, None where it has none."""
+    """Return the link of a decision's line, None if it has none."""
     parts = split_line(line)
     if parts is None:
         return None

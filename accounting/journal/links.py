@@ -1,12 +1,13 @@
-"""Lines of the decision journal, each linked to the one before it, so that no line goes, comes or changes unseen. Pure.
+"""Links each line of the decision journal to the one before, so that no line is removed, added or changed unseen. Pure.
 
     {"id":"9f2c4d",…,"link":[17,"<the link of line 16>","<its own>"]}
 
-Its own link is BLAKE2b of its number, of the link before it, and of the line as it is without one. With a key of the
-site's nobody else can make one. Without a key whoever may write the file may write all of it anew: then only what the
-store has read of it tells (accounting/audit/journal.py).
+A line's own link is the BLAKE2b of its number, of the previous line's link, and of the line without a link. With a
+site's key, nobody else can make one. Without a key, anybody who may write the file can rewrite all of it: then only
+what the store has read of it shows that (accounting/audit/journal.py).
 
-A chain is what one writer writes: it is named as his files are without their days, and goes on over days and restarts.
+A chain is what one writer writes. It is named like the writer's files without their days, and continues over days
+and restarts.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Head(NamedTuple):
 
 
 class Link(NamedTuple):
-    """What a line says of its place: its number, the link of the line before it, and its own, in hex."""
+    """A line's place in its chain: its number, the link of the line before it, and its own link, in hex."""
 
     number: int
     previous: bytes
@@ -41,10 +42,10 @@ class Link(NamedTuple):
 
 
 class Linker:
-    """Makes the links of a site's key; b"" is no key."""
+    """Makes links with a site's key; b"" for no key."""
 
     def __init__(self, key: bytes = b"") -> None:
-        # A key may be of any length, BLAKE2b's has at most 64 bytes.
+        # A key may have any length; BLAKE2b's has at most 64 bytes.
         long_key = hashlib.blake2b(key).digest() if key else b""
         self._begun = hashlib.blake2b(digest_size=LINK_BYTES, key=long_key, person=b"rightsizer-chain")
 
@@ -59,15 +60,15 @@ class Linker:
         return self.digest(b"%d %b " % (number, previous) + body)
 
     def begin(self, name: str) -> Head:
-        """Return what the first line of a chain of this name follows."""
+        """Return the head that the first line of a chain with this name follows."""
         return Head(0, self.digest(b"begin " + os.fsencode(name)))
 
     def is_intact(self, body: bytes, link: Link) -> bool:
-        """Whether a line is as it was written, by this key."""
+        """Whether a line is as it was written with this key."""
         return self.own(link.number, link.previous, body) == link.own
 
     def linked(self, body: bytes, head: Head) -> tuple[bytes, Head]:
-        """Return the line that follows a head, with its newline, and the head that it is then.
+        """Return the line that follows a head, with its newline, and the new head.
 
         `body` is a JSON object without its newline, and not an empty one.
         """
@@ -77,7 +78,7 @@ class Linker:
 
 
 def split_line(line: bytes) -> tuple[bytes, Link] | None:
-    """Return a line without its newline as it was before it was linked, and its link; None where it has none."""
+    """Split a line (without its newline) into the line before linking and its link; None if it has no link."""
     at = line.rfind(b',"link":[')
     found = _LINK.match(line, at) if at >= 0 else None
     if found is None:
@@ -86,9 +87,9 @@ def split_line(line: bytes) -> tuple[bytes, Link] | None:
 
 
 def newest_head(text: bytes) -> Head | None:
-    """Return the head that the end of a file tells of, as it is said there; None where no line has a link.
+    """Return the head recorded in the end of a file, unchecked; None if no line has a link.
 
-    The last line counts also where its newline was cut off.
+    The last line counts even if its newline was cut off.
     """
     for line in reversed(text.split(b"\n")):
         parts = split_line(line)
@@ -98,19 +99,19 @@ def newest_head(text: bytes) -> Head | None:
 
 
 def chain_name(file_name: str) -> str:
-    """Return the chain that a file is of: `decisions-20261122.jsonl` is of `decisions`; '' where it is of none."""
+    """Return the chain of a file: `decisions-20261122.jsonl` is of `decisions`; '' if it is of none."""
     found = _FILE.match(file_name)
     return found[1] if found else ""
 
 
 def day_of(file_name: str) -> str:
-    """Return the day of a chain's file, as YYYYMMDD in UTC; '' where it is none."""
+    """Return the day of a chain's file, as YYYYMMDD in UTC; '' if it has none."""
     found = _FILE.match(file_name)
     return found[2] if found else ""
 
 
 class Anchor(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands for the files of a chain that we have removed: its last line, and our word for it (`seal`)."""
+    """What replaces the removed files of a chain: their last line, and proof that we removed them (`seal`)."""
 
     number: int
     own: str
@@ -118,7 +119,7 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def head(self) -> Head:
-        """What the first line that is left follows."""
+        """What the first remaining line follows."""
         return Head(self.number, self.own.encode())
 
 
@@ -129,7 +130,7 @@ def anchor_of(name: str, head: Head, linker: Linker) -> Anchor:
 
 
 def read_anchor(text: bytes, name: str, linker: Linker) -> Anchor | None:
-    """Return the anchor in a file; None where it is damaged, or not by this key."""
+    """Return the anchor in a file; None if it is damaged, or not made with this key."""
     try:
         anchor = msgspec.json.decode(text, type=Anchor)
     except UNREADABLE:

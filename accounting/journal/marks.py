@@ -1,9 +1,9 @@
-"""How far each file of a journal was read: a file is known by what stands in it, whichever host it lies on.
+"""Marks how far each file of a journal was read; a file is identified by its contents, on whichever host it lies.
 
-Several hosts write files of the same names (`decisions-20261122.jsonl`) that one store reads. A file's mark is kept
-under its name and the digest of its first line, which no other writer's file has; with it goes a digest of the bytes
-before the mark, so that a copy that went on elsewhere, or came back from a backup and went on, is seen not to be what
-was read. It is then read from its beginning: every row is written onto its own key.
+Several hosts write files with the same names (`decisions-20261122.jsonl`) that one store reads. A file's mark is
+kept under its name and the digest of its first line, which no other writer's file has. The mark also has a digest
+of the bytes before it, which shows that a copy that continued elsewhere, or was restored from a backup and
+continued, is not what was read. Such a file is read from its beginning: every row is written onto its own key.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import NamedTuple
 
 from accounting.plain_files import open_plain
 
-# Of a first line, and before a mark, as much is looked at: lines that share so much are of one writer.
+# How much of a first line, and before a mark, is looked at: lines that share this much are of one writer.
 HEAD_BYTES = 64 * 1024
 TAIL_BYTES = 4096
-KEY_CHARS = 191  # as long a key as every store has
+KEY_CHARS = 191  # the longest key that fits into every store
 _DIGEST_BYTES = 16
 
-# Whether the store knows what a line tells: of marks of earlier releases, which are of a name alone.
+# Whether the store knows what a line records; for marks of earlier releases, which are by name only.
 Known = Callable[[bytes], bool]
 
 
 class Mark(NamedTuple):
-    """How far a file was read, in bytes, and the digest of what stood before; '' in marks of earlier releases."""
+    """How far a file was read, in bytes, and the digest of what precedes; '' in marks of earlier releases."""
 
     read_bytes: int
     tail: str
 
 
 def mark_of(name: str, file: Path, read_bytes: int) -> tuple[str, Mark] | None:
-    """Return the key and the mark of a file that was read so far; None where nothing was, or it has gone.
+    """Return the key and the mark of a file read so far; None if nothing was read, or the file is gone.
 
-    `name` is what it goes by among all journals.
+    `name` is the file's name among all journals.
     """
     if read_bytes == 0:
         return None
@@ -46,9 +46,9 @@ def mark_of(name: str, file: Path, read_bytes: int) -> tuple[str, Mark] | None:
 
 
 def read_to(name: str, file: Path, marks: Mapping[str, Mark], known: Known | None = None) -> int:
-    """Return how far this very file was read, in bytes; 0 where it was not, or cannot be looked at.
+    """Return how far this very file was read, in bytes; 0 if it was not, or is not accessible.
 
-    A mark of an earlier release, by the name alone, counts where `known` says that this file's first line was read.
+    A mark of an earlier release, by name only, counts if `known` says that this file's first line was read.
     """
     try:
         head = head_of(file)
@@ -64,25 +64,25 @@ def read_to(name: str, file: Path, marks: Mapping[str, Mark], known: Known | Non
 
 
 def offsets_of(files: Iterable[Path], marks: Mapping[str, Mark]) -> dict[str, int]:
-    """Return how far files were read, in bytes, by name; those that were not are left out."""
+    """Return how far files were read, in bytes, by name; unread files are left out."""
     found = {file.name: read_to(file.name, file, marks) for file in files}
     return {name: read_bytes for name, read_bytes in found.items() if read_bytes}
 
 
 def key_of(name: str, head: bytes) -> str:
-    """Return under which key the store keeps the mark of a file of this name and first line."""
+    """Return the store's key for the mark of a file with this name and first line."""
     key = f"{name}#{_digest(head)}"
     return key if len(key) <= KEY_CHARS else _digest(key.encode(errors="replace"))
 
 
 def head_of(file: Path) -> bytes:
-    """Return the first line of a file, as far as it is there, of HEAD_BYTES at most."""
+    """Return the first line of a file, as far as it is written, at most HEAD_BYTES of it."""
     with open_plain(file) as opened:
         return opened.read(HEAD_BYTES).lstrip(b"\n").partition(b"\n")[0]
 
 
 def tail_of(file: Path, read_bytes: int) -> str:
-    """Return the digest of what stands before a place in a file; '' where the file does not reach it."""
+    """Return the digest of what precedes a place in a file; '' if the file ends before it."""
     begin = max(0, read_bytes - TAIL_BYTES)
     with open_plain(file) as opened:
         opened.seek(begin)

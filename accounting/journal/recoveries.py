@@ -1,6 +1,6 @@
-"""What became of runs that failed because we had cut them, as recovery journals it and the store keeps it.
+"""Recovery's journal and its form in the store: what became of runs that failed because we had cut them.
 
-Ingest reads that journal on from where it stopped. Of one run the last line counts.
+Ingest reads that journal incrementally. The last line about a run counts.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from accounting.damage import UNREADABLE, Count, JobNumber
 from accounting.journal.files import Part, new_lines, take_lines
 from accounting.wants import Cause
 
-# Its journal's files, one a day.
+# The journal's files, one a day.
 FILES = "recoveries-*.jsonl"
 SOURCE = "recovery"
 
 What = Literal["begun", "requeued", "lost"]
-# A job's number may come again; with its decision it does not.
+# A job's number may recur; together with its decision it does not.
 Run = tuple[int, int, str]
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of one failed run (a job and how often it had been restarted), at a time in unix seconds.
 
-    `hours` are what it held in vain: of CPUs, and of GiB of memory. `why` says why it is lost, or came back with less
-    than was asked. `account` is '' in lines of earlier releases.
+    `hours` are what the run held in vain: of CPUs, and of GiB of memory. `why` says why it is lost, or came back
+    with less than was asked. `account` is '' in lines of earlier releases.
     """
 
     job_id: JobNumber
@@ -46,12 +46,12 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def run(self) -> Run:
-        """Which run of which job."""
+        """Identifies the run and its job."""
         return self.job_id, self.restarts, self.decision_id
 
 
 def read_recoveries(folder: Path, offsets: Mapping[str, int]) -> Iterator[Part[Recovered]]:
-    """Yield what is new in a folder's files, part by part, given how far each was read before."""
+    """Yield what is new in a folder's files, part by part; `offsets` says how far each was read before."""
     return take_lines(new_lines(folder, FILES, offsets), _taken, "a recovery", SOURCE)
 
 

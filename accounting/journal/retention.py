@@ -1,4 +1,4 @@
-"""Old files of the decision journal go once they are read; an anchor stands for them, so that the chain still begins.
+"""Removes old files of the decision journal that are ingested; an anchor replaces them, so that the chain has a start.
 
 The newest file of a chain that has a line always stays: the next line follows its last one.
 """
@@ -17,10 +17,10 @@ from accounting.owned_files import replace_whole
 
 
 def remove_read(folder: Path, key: bytes, offsets: Mapping[str, int], first_day: str) -> list[Path]:
-    """Remove the journal's files of days before `first_day` (YYYYMMDD) that are ingested to their end; return them.
+    """Remove journal files of days before `first_day` (YYYYMMDD) that are ingested to their end; return them.
 
-    A file whose chain is broken stays, and so do those after it: they are evidence. StoreError where one cannot be
-    removed.
+    If the chain is broken in any of these files, all of them stay: they are evidence. Raises StoreError if a file
+    cannot be removed.
     """
     gone: list[Path] = []
     for name, files in chains_in(folder).items():
@@ -37,7 +37,7 @@ def remove_read(folder: Path, key: bytes, offsets: Mapping[str, int], first_day:
 
 
 def _until(files: Sequence[Path], offsets: Mapping[str, int]) -> list[Path]:
-    """Return the files up to the first that is not read to its end."""
+    """Return the files before the first that is not read to its end."""
     read: list[Path] = []
     for file in files:
         if offsets.get(file.name, 0) < file.stat().st_size:
@@ -47,7 +47,7 @@ def _until(files: Sequence[Path], offsets: Mapping[str, int]) -> list[Path]:
 
 
 def _remove(folder: Path, name: str, files: Sequence[Path], key: bytes) -> list[Path]:
-    """Write the anchor, then remove the files: cut off between, the anchor only stands for more than has gone."""
+    """Write the anchor, then remove the files; after a crash in between, the anchor stands for more than is gone."""
     if not files:
         return []
     check = check_chain(name, files, key)
