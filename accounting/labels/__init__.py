@@ -1,1 +1,1 @@
-"""What is concluded from records: what was used, how far that can be trusted, and what it cost. Pure."""
+"""Labels computed from records: what was used, how far that can be trusted, and what it cost. Pure."""

@@ -1,8 +1,8 @@
-"""What attempts really used and were asked for, concluded from their records, many at once. Pure: no clock.
+"""Labels attempts, many at once: what they really used and what was requested, from their records. Pure: no clock.
 
 records     → what Slurm recorded of each attempt and its steps (accounting/frames.py)
-the request → as its user made it: from our token or a client's decision; else Slurm's own, which is after any rewrite
-the use     → what steps come to (accounting/labels/usage.py), and GPUs by whoever metered them
+the request → as the user made it: from our token or a client's decision; else Slurm's own, which is after any rewrite
+the use     → summed up from the steps (accounting/labels/usage.py), and GPUs from whatever metered them
 quality     → how far each figure can be trusted (accounting/labels/quality.py)
 """
 
@@ -45,13 +45,12 @@ def label(
     sampled_every_s: int = quality.SAMPLED_EVERY_S,
     out_of_time: Flags | None = None,
 ) -> pa.Table:
-    """Return attempts (schema ATTEMPTS), one a row of the records' jobs.
+    """Return attempts (schema ATTEMPTS), one per row of the records' jobs.
 
-    `gpu_use` is by job id, which comes again after a requeue and in other clusters: each attempt gets what falls into
-    its time, of its cluster.
-    `by_client` is by row: what its client asked for at first, and was given less before it submitted: slurmctld and the
-    token saw only what was left. `sampled_every_s` is Slurm's JobAcctGatherFrequency. `out_of_time` flags
-    those that ran out of time though their state does not say so.
+    `gpu_use` is by job id, which recurs after a requeue and in other clusters: each attempt gets the use that falls
+    into its time, on its cluster. `by_client` is by row: what the client first requested before it lowered the request
+    itself, so that slurmctld and the token saw only the rest. `sampled_every_s` is Slurm's JobAcctGatherFrequency.
+    `out_of_time` flags the attempts that ran out of time although their state does not say so.
     """
     jobs, elapsed_s, count = records.jobs, ints(records.jobs["elapsed_s"]), len(records.jobs)
     steps = _steps(records.steps, elapsed_s)
@@ -60,7 +59,7 @@ def label(
         outcome[out_of_time & (outcome == "cut_short")] = "timeout"
     asked = asked_first(jobs, _tasks(jobs, steps), by_client or {})
     killed = _with_step(steps, steps["outcome"] == "out_of_memory", count)
-    # MaxRSS is one task's peak, the sum over tasks at least that.
+    # MaxRSS is one task's peak; the sum over tasks is at least that.
     memory_mib = np.fmax(steps["mem_total_mib"], steps["mem_max_task_mib"])
     peak_mib = usage.peak_at_once(steps["job"], steps["start_s"], steps["end_s"], memory_mib, count)
     over = _killed_over(jobs, peak_mib)
@@ -81,16 +80,16 @@ def label(
     for name in ("memory_quality", "cores_quality", "io_quality"):
         use[name][~started] = "absent"  # nothing ran that could have been too short
     kept = {name: jobs[name] for name in ATTEMPTS.names if name in JOBS.names}
-    # What the job's decision saw of its input is in the store, which ingest asks.
+    # The store, which ingest asks, has the input size that the job's decision saw.
     later = {"record_digest": jobs["digest"], "input_mib": pa.nulls(len(jobs), pa.float64())}
     return table_of({**kept, **asked, **use, **later}, ATTEMPTS)
 
 
 def _started(jobs: pa.Table, steps: Columns) -> Flags:
-    """Return which attempts ever ran: Slurm shows a job that was cancelled while it waited as begun then.
+    """Return which attempts ever ran: Slurm shows a job cancelled while pending as started at that moment.
 
-    Of one whose node failed while it ran a step is left. Without one it had waited for a node that was powered up for
-    it, and did not come up; Slurm counts that time as if it had run (seen on 22.05 and 24.11).
+    If the node failed during the run, a step is left. Without a step, the job had waited for a node that was
+    powered up for it and did not come up; Slurm counts that time as elapsed (seen on 22.05 and 24.11).
     """
     with_steps = np.zeros(len(jobs), dtype=bool)
     with_steps[steps["job"]] = True
@@ -105,14 +104,14 @@ def _failed_node(jobs: pa.Table) -> Flags:
 
 
 def _tasks(jobs: pa.Table, steps: Columns) -> Ints:
-    """Return how many tasks attempts had: those of their largest step, else what they asked for, else one."""
+    """Return the number of tasks: that of the largest step, else the number requested, else one."""
     started = usage.maxima(steps["job"], np.where(steps["by_srun"], steps["tasks"], np.nan), len(jobs))
     told = np.nan_to_num(np.fmax(floats(jobs["tasks"]), 1), nan=1)
     return np.where(np.isnan(started), told, started).astype(np.int64)
 
 
 def _outcomes(jobs: pa.Table, steps: Columns, count: int) -> Texts:
-    """Return how attempts ended. One that failed with a step that was killed for memory was killed for memory."""
+    """Return how attempts ended. A failed attempt with a step killed for memory counts as killed for memory."""
     outcome = by_value(jobs["state"], outcome_of)
     outcome[_with_step(steps, steps["outcome"] == "out_of_memory", count) & (outcome == "cut_short")] = (
         "out_of_memory"
@@ -121,10 +120,10 @@ def _outcomes(jobs: pa.Table, steps: Columns, count: int) -> Texts:
 
 
 def _cut(jobs: pa.Table, asked: Columns) -> Flags:
-    """Return which attempts had less memory than a decision of ours tells that their user asked for.
+    """Return which attempts had less memory than their user requested, according to a decision of ours.
 
-    A script that goes on after its srun was killed ends well, to Slurm (`srun work; echo done`); but it was our limit
-    that killed. Where a job had all that it asked for, the step that was killed may have been given less by its script.
+    A script that continues after its srun was killed counts as COMPLETED in Slurm (`srun work; echo done`), but it was
+    our limit that killed the step. If a job had all that it requested, its script may have given the killed step less.
     """
     had_mib = floats(jobs["alloc_mem_mib"])
     flags: Flags = (asked["decision_id"] != "") & (had_mib > 0) & (had_mib < asked["asked_mem_mib"])
@@ -139,7 +138,7 @@ def _with_step(steps: Columns, flagged: Flags, count: int) -> Flags:
 
 
 def _killed_over(jobs: pa.Table, peak_mib: Floats) -> Flags:
-    """Flag attempts of which slurmd killed a step for what it saw it use: the state is then FAILED, or well."""
+    """Flag attempts with a step that slurmd killed for its measured memory: their state is then FAILED or COMPLETED."""
     kills = by_value(jobs["gather"], quality.kills_over_memory).astype(bool)
     limit_mib = floats(jobs["alloc_mem_mib"])
     flags: Flags = kills & (limit_mib > 0) & (peak_mib > limit_mib)
@@ -155,11 +154,10 @@ def _memory(
     with_kill: Flags,
     sampled_every_s: int,
 ) -> Columns:
-    """Return peaks of memory. A job that was killed for it needed at least what it had.
+    """Return memory peaks. A job that was killed for memory needed at least what it had.
 
-    `with_kill` flags those of which a step was killed for memory: one may survive that, and what that step had was not
-    enough for it, but nobody knows its limit.
-    Slurm may show 0 for one that was killed, because the kill came between two samples.
+    `with_kill` flags attempts with a step that was killed for memory: the attempt may survive, and the step needed more
+    than its limit, which is unknown. Slurm may record 0 for a killed job, because the kill came between two samples.
     """
     count, nodes = len(jobs), np.maximum(ints(jobs["nodes"]), 1)
     node_mib = usage.step_node_mib(memory_mib, steps["mem_max_task_mib"], steps["tasks"], steps["nodes"])
@@ -184,7 +182,7 @@ def _memory(
 
 
 def _loses_tasks(jobs: pa.Table, steps: Columns, meters: pa.ChunkedArray) -> Flags:
-    """Flag attempts whose memory Slurm did not count whole: of tasks on several nodes, or of a later component."""
+    """Flag attempts whose memory Slurm counted only in part: of tasks on several nodes, or of a later component."""
     loses = by_value(meters, lambda meter: quality.loses_tasks(*meter.split("\n"))).astype(bool)
     later = pc.match_substring_regex(jobs["display_id"], r"\+[1-9]").to_numpy().astype(bool)
     parted = _with_step(steps, steps["nodes"] > 1, len(jobs)) | later
@@ -193,7 +191,7 @@ def _loses_tasks(jobs: pa.Table, steps: Columns, meters: pa.ChunkedArray) -> Fla
 
 
 def _at_least(peak_mib: Floats, limit_mib: Floats, killed: Flags) -> Floats:
-    """Raise the peaks of killed jobs to their limits; None is known where there is no limit either."""
+    """Raise the peaks of killed jobs to their limits; without a limit, the peak stays as it is."""
     return np.where(killed & (limit_mib > 0), np.fmax(peak_mib, limit_mib), peak_mib)
 
 
@@ -202,9 +200,9 @@ def _meters(jobs: pa.Table) -> pa.ChunkedArray:
 
 
 def _cores(jobs: pa.Table, steps: Columns, memory_mib: Floats, num_tasks: Ints) -> Columns:
-    """Return busy cores. Where nobody gathered anything, sacct shows a CPU time of 0: that is not known.
+    """Return busy cores. If nothing was gathered, sacct shows a CPU time of 0: that means not known.
 
-    A job that only slept shows its memory, and a millisecond or two. Seen on 22.05, with jobacct_gather/none.
+    A job that only slept still shows its memory, and a millisecond or two. Seen on 22.05, with jobacct_gather/none.
     """
     count, elapsed_s = len(jobs), ints(jobs["elapsed_s"])
     gathered = _with_step(steps, (steps["cpu_s"] > 0) | ~np.isnan(memory_mib), count)
@@ -223,7 +221,7 @@ def _cores(jobs: pa.Table, steps: Columns, memory_mib: Floats, num_tasks: Ints) 
 
 
 def _gpus(jobs: pa.Table, steps: Columns, gpu_use: Mapping[int, Sequence[GpuUse]]) -> Columns:
-    """Return the GPUs that were busy, by whoever saw them (accounting/labels/gpus.py)."""
+    """Return the GPUs that were busy, from whatever metered them (accounting/labels/gpus.py)."""
     count = len(jobs)
     recorded = recorded_gpus(
         floats(jobs["alloc_gpus"]),
@@ -275,10 +273,10 @@ def _input_output(steps: Columns, elapsed_s: Ints, count: int, sampled_every_s: 
 
 
 def _energy(jobs: pa.Table, steps: Columns, elapsed_s: Ints, count: int) -> Columns:
-    """Return joules: of the job where Slurm tells it, else of its steps. Slurm writes 0 where nothing meters it.
+    """Return joules: Slurm's figure for the job, else that of its steps. Slurm writes 0 if nothing meters energy.
 
-    Every step's figure is that of its whole nodes while it ran. Where there is an extern step, which lasts as long as
-    the job, Slurm counts that one alone (_internal_step_complete in slurmctld's step_mgr.c): so it is done here.
+    Each step's figure is that of its whole nodes during the step. If there is an extern step, which lasts as long as
+    the job, Slurm counts only that one (_internal_step_complete in slurmctld's step_mgr.c), and so does this function.
     """
     extern = steps["extern"]
     told = (
@@ -287,7 +285,7 @@ def _energy(jobs: pa.Table, steps: Columns, elapsed_s: Ints, count: int) -> Colu
         usage.sums(steps["job"], steps["energy_j"], count),
     )
     energy_j = np.select([one > 0 for one in told], told, np.nan)
-    # Counters are those of whole nodes, read now and then.
+    # The counters are those of whole nodes, read from time to time.
     return {
         "energy_j": energy_j,
         "energy_quality": quality.sampled_quality(~np.isnan(energy_j), elapsed_s),
@@ -295,11 +293,12 @@ def _energy(jobs: pa.Table, steps: Columns, elapsed_s: Ints, count: int) -> Colu
 
 
 def _shared_out(jobs: pa.Table, steps: Columns, num_tasks: Ints) -> Columns:
-    """Return the CPUs and the memory that steps which asked for a part of their job held at one time; NaN for none.
+    """Return the most CPUs and memory held at one time by steps that asked for a part of their job; NaN for none.
 
-    An srun that says nothing gets all that its job has on the step's nodes (seen on 22.05 and 26.05). One that asked
-    has fewer CPUs a node, or more tasks than the job; or less memory a node, and not just what comes with its CPUs. A
-    step that lasted less than a second is left out: of such nobody can tell which ran at the same time.
+    An srun without such options gets everything that its job has on the step's nodes (seen on 22.05 and 26.05). A
+    step that asked for a part has fewer CPUs per node, or more tasks than the job; or less memory per node, and not
+    just the share that comes with its CPUs. Steps shorter than a second are left out: it is unknown which of them
+    ran at the same time.
     """
     of, nodes = steps["job"], np.maximum(steps["nodes"], 1)
     job_nodes = np.maximum(ints(jobs["nodes"]), 1)
@@ -313,7 +312,7 @@ def _shared_out(jobs: pa.Table, steps: Columns, num_tasks: Ints) -> Columns:
 
     def at_once(amount: Floats, asked: Flags, most: Floats) -> Floats:
         told = np.where(lasted & asked, amount, np.nan)
-        # Steps that overlap may hold more than there is.
+        # Overlapping steps may hold more than there is.
         return np.minimum(usage.peak_at_once(of, steps["start_s"], steps["end_s"], told, len(jobs)), most)
 
     return {
@@ -323,11 +322,11 @@ def _shared_out(jobs: pa.Table, steps: Columns, num_tasks: Ints) -> Columns:
 
 
 def _steps(steps: pa.Table, elapsed_s: Ints) -> Columns:
-    """Return the steps' columns as arrays, and what is read off their names and states.
+    """Return the steps' columns as arrays, with what follows from their names and states.
 
-    Between the begin and the end of a step lies also what its job was suspended, which Slurm leaves out of the job's
-    elapsed time: no step ran for longer than that. They come in an order of their own, whoever told them: the last bit
-    of a sum depends on it.
+    The time from a step's start to its end includes suspensions of its job, which Slurm leaves out of the job's
+    elapsed time: no step ran for longer than that. Steps are sorted, whatever their source's order, because the
+    last bit of a sum depends on it.
     """
     steps = steps.sort_by([("job", "ascending"), ("step_id", "ascending")])
     whole = {name: ints(steps[name]) for name in ("job", "start_s", "end_s", "tasks", "nodes")}

@@ -1,4 +1,4 @@
-"""How much carbon a kilowatt hour costs, hour by hour. Pure: text and moments in, grams out."""
+"""Carbon intensity of electricity, hour by hour. Pure: text and moments in, grams out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from itertools import pairwise
 from accounting.errors import ConfigError
 
 HOUR_S = 3600
-# Beyond a year the days have averaged out, and an attempt that long is a damaged record.
+# Beyond a year daily differences average out, and an attempt that long is a damaged record.
 LONGEST_WALK_S = 366 * 86400
 HEADING = ("time", "gCO2_per_kWh")
 MOST_G_PER_KWH = 10_000.0
@@ -21,7 +21,7 @@ MOST_G_PER_KWH = 10_000.0
 
 @dataclass(frozen=True)
 class CarbonSeries:
-    """Carbon of given moments on: `from_s` are unix seconds, rising; each holds for an hour at most."""
+    """Carbon intensity from given moments on: `from_s` are rising unix seconds; a value holds for an hour at most."""
 
     from_s: tuple[int, ...]
     g_per_kwh: tuple[float, ...]
@@ -29,9 +29,9 @@ class CarbonSeries:
 
 @dataclass(frozen=True)
 class CarbonIntensity:
-    """gCO2 per kWh: of each hour of the local day (24 values, or one for all), or of a series where it has one.
+    """gCO2 per kWh: by hour of the local day (24 values, or one for all), and from a series where it has a value.
 
-    `zone` is whose day it is; None is this machine's own.
+    `zone` is the time zone of that day; None means this machine's own.
     """
 
     g_per_kwh: tuple[float, ...]
@@ -49,7 +49,7 @@ class CarbonIntensity:
         return self.g_per_kwh[self._local(moment_s).hour]
 
     def mean(self, begin_s: float, end_s: float) -> float:
-        """Return the mean gCO2 per kWh from one moment to another, as an even load meets it."""
+        """Return the mean gCO2 per kWh between two moments, for a constant load."""
         if end_s <= begin_s:
             return self.at(begin_s)
         if self.series is None and len(self.g_per_kwh) == 1:
@@ -60,12 +60,12 @@ class CarbonIntensity:
         return sum((later - earlier) * self.at(earlier) for earlier, later in pieces) / (end_s - begin_s)
 
     def _changes(self, begin_s: float, end_s: float) -> Iterator[float]:
-        """Yield the moments at which the figure may change: full local hours, and where a series goes on or lapses."""
+        """Yield the moments at which the figure may change: full local hours, and where a series begins or lapses."""
         moment_s = begin_s
         while moment_s < end_s:
             yield moment_s
             local = self._local(moment_s)
-            # Clocks are put forward and back at a full local hour: none of them is stepped over.
+            # Clocks change at full local hours, so that no change is skipped.
             next_s = moment_s + HOUR_S - (local.minute * 60 + local.second + local.microsecond / 1e6)
             moment_s = min(next_s, self._next_of_series(moment_s))
 
@@ -82,9 +82,9 @@ class CarbonIntensity:
 
 
 def parse_carbon_series(text: str, source: str) -> CarbonSeries:
-    """Read CSV with the heading `time,gCO2_per_kWh`; a time is unix seconds, or ISO 8601 with its offset.
+    """Parse CSV with the heading `time,gCO2_per_kWh`; a time is unix seconds, or ISO 8601 with its offset.
 
-    Times rise. A row holds until the next one, for an hour at most. ConfigError names `source` and the line.
+    Times must rise. A row holds until the next one, for an hour at most. ConfigError names `source` and the line.
     """
     try:
         rows = list(csv.reader(text.splitlines()))
@@ -127,7 +127,7 @@ def _moment(text: str) -> int | None:
     if text.isascii() and text.isdigit() and len(text) <= 11:
         return int(text)
     try:
-        # Python reads the `Z` of UTC from 3.11 on.
+        # Python parses the `Z` of UTC only from 3.11 on.
         moment = datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
     except ValueError:
         return None

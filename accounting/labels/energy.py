@@ -1,19 +1,19 @@
 """What an attempt cost in energy and carbon, and how much of that was wasted. Pure: no clock, no file.
 
-Where the figures come from, the best first:
+Sources of the figures, best first:
 
     cores, memory   Slurm's ConsumedEnergy; else the site's table: watts per core (idle and busy) and per GiB
-    GPUs            Slurm's ConsumedEnergy where its plugin counts GPUs (ipmi, xcc and pm_counters do, rapl does not);
+    GPUs            Slurm's ConsumedEnergy if its plugin counts GPUs (ipmi, xcc and pm_counters do, rapl does not);
                     else the collector's power readings while it saw the GPU; else the site's table
 
-Every job, useful + wasted = total:
+For every job, useful + wasted = total. Wasted is:
 
-    lost    all of an attempt that was not completed: cut short, timed out, killed for memory
-    unused  of a completed one, what the resources drew that it held and did not use: its idle cores (the mean number),
+    lost    everything of an attempt that was not completed: cut short, timed out, killed for memory
+    unused  of a completed attempt, what resources drew that it held and did not use: its idle cores (the mean number),
             the memory beyond its peak, and its GPUs while they were idle
 
-What is not known (no memory peak, no utilisation) is not called unused. Energy is that of the job's hardware; the
-site's PUE, for cooling and the like, comes on top in carbon.
+Use that is not known (no memory peak, no utilisation) does not count as unused. Energy is that of the job's
+hardware; the site's PUE, for cooling and the like, is added in carbon.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from accounting.records import Attempt, GpuUse
 
 J_PER_KWH = 3.6e6
 MIB_PER_GIB = 1024
-# More than the largest nodes of 2026 draw. A mean beyond it is a counter that ran over, not energy.
+# More than the largest nodes of 2026 draw. A mean beyond it is a counter overflow, not energy.
 MOST_NODE_W = 50_000.0
-# No meter tells the power of a MIG instance: it is taken as the smallest, one of seven.
+# No meter reads the power of a MIG instance: it is taken as that of the smallest, one of seven.
 MIG_SLICES = 7
-# Whatever else became of an attempt, its energy is lost. One that still runs is not judged yet.
+# With any other outcome, the energy is lost. An attempt that still runs is not judged yet.
 KEPT = ("completed", "unfinished")
 
 EnergyQuality = Literal["measured", "partly", "estimated"]
-# A figure, or a column of them.
+# A figure, or a column of figures.
 Amount = TypeVar("Amount", float, NDArray[float64])
 
 
 class EnergySite(msgspec.Struct, frozen=True, kw_only=True):
-    """What a site knows of its machines; the defaults are averages, with their sources in etc/rightsizer.toml.
+    """What a site knows about its machines; the defaults are averages, with their sources in etc/rightsizer.toml.
 
-    `watts_per_core` and `watts_per_gpu` are what a busy one draws, the idle shares (0..1) how much of that it draws
-    when idle; a core is a CPU as Slurm allocates it. `slurm_counts_gpus`: whether ConsumedEnergy holds the GPUs' too.
+    `watts_per_core` and `watts_per_gpu` are the draw of a busy one, the idle shares (0..1) the part of that drawn
+    when idle; a core is a CPU as Slurm allocates it. `slurm_counts_gpus`: whether ConsumedEnergy includes the GPUs.
     """
 
     carbon: CarbonIntensity
@@ -63,8 +63,8 @@ class EnergySite(msgspec.Struct, frozen=True, kw_only=True):
 class Energy(msgspec.Struct, frozen=True, kw_only=True):
     """What one attempt cost, in joules and kilograms of CO2.
 
-    `unused_j` and `lost_j` are the wasted parts of `energy_j`, `estimated_j` the part that nobody measured. `source`
-    names who measured: `slurm`, a meter such as `nvml`, `site` for the site's table, joined by `+`.
+    `unused_j` and `lost_j` are the wasted parts of `energy_j`, `estimated_j` the part that was not measured.
+    `source` names what measured: `slurm`, a meter such as `nvml`, `site` for the site's table, joined by `+`.
     """
 
     energy_j: float
@@ -76,19 +76,19 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wasted_j(self) -> float:
-        """What was drawn in vain."""
+        """The energy that was wasted."""
         return self.unused_j + self.lost_j
 
     @property
     def quality(self) -> EnergyQuality:
-        """Whether all of it was measured, part of it, or nothing."""
+        """Whether all of the energy was measured, part of it, or none."""
         if self.estimated_j <= 0.0:
             return "measured"
         return "partly" if self.estimated_j < self.energy_j else "estimated"
 
 
 class _Part(msgspec.Struct, frozen=True):
-    """What one kind of resource drew, the part of that which was drawn by unused ones, and what of it is estimated."""
+    """What one kind of resource drew, how much of that by unused resources, and how much of it is estimated."""
 
     drawn_j: float = 0.0
     unused_j: float = 0.0
@@ -104,32 +104,32 @@ class _Part(msgspec.Struct, frozen=True):
         )
 
     def measured(self, energy_j: float, source: str) -> _Part:
-        """Replace the estimate by what was measured; the unused share stays."""
+        """Replace the estimate by a measured figure; the unused share stays."""
         share = self.unused_j / self.drawn_j if self.drawn_j else 0.0
         return _Part(energy_j, energy_j * share, 0.0, frozenset({source}))
 
 
 def cores_w(busy: Amount, idle: Amount, site: EnergySite) -> Amount:
-    """Return what so many busy and so many idle cores draw, in watts."""
+    """Return the draw of busy and idle cores, in watts."""
     return (busy + idle * site.core_idle_share) * site.watts_per_core
 
 
 def memory_w(held_mib: Amount, site: EnergySite) -> Amount:
-    """Return what so much memory draws, in watts: the same whether it is used or not."""
+    """Return the draw of memory, in watts: the same whether it is used or not."""
     return held_mib * (site.watts_per_gib / MIB_PER_GIB)
 
 
 def gpus_w(busy: Amount, idle: Amount, site: EnergySite) -> Amount:
-    """Return what so many busy and so many idle GPUs draw, in watts."""
+    """Return the draw of busy and idle GPUs, in watts."""
     return (busy + idle * site.gpu_idle_share) * site.watts_per_gpu
 
 
 def energy_of(attempt: Attempt, gpu_use: Sequence[GpuUse], site: EnergySite) -> Energy:
-    """Return what an attempt cost; `gpu_use` is what meters saw of its job, of other attempts too."""
+    """Return what an attempt cost; `gpu_use` is what meters saw of its job, including other attempts."""
     row = attempt.row
     wall_s = float(max(0, attempt.use.wall_s))
     host = _cores(attempt, wall_s, site) + _memory(attempt, wall_s, site)
-    # The GPU of another attempt, or of a job that had this number before, is none that idled in this one.
+    # A GPU of another attempt, or of an earlier job with the same number, did not idle in this one.
     during = [use for use in gpu_use if use.first_s <= row.end_s and use.last_s >= row.start_s]
     gpus = _gpus(attempt, during, wall_s, site)
     slurm_j = _slurm_energy_j(attempt, wall_s)
@@ -138,7 +138,7 @@ def energy_of(attempt: Attempt, gpu_use: Sequence[GpuUse], site: EnergySite) -> 
     elif site.slurm_counts_gpus and slurm_j >= gpus.drawn_j - gpus.estimated_j:
         total = (host + gpus).measured(slurm_j, "slurm")
     else:
-        # A figure below what the GPUs alone were seen to draw cannot hold them.
+        # A figure below the measured draw of the GPUs alone cannot include them.
         total = host.measured(slurm_j, "slurm") + gpus
     outcome = attempt.use.outcome
     grams = site.carbon.mean(row.start_s, row.end_s)
@@ -153,7 +153,7 @@ def energy_of(attempt: Attempt, gpu_use: Sequence[GpuUse], site: EnergySite) -> 
 
 
 def _slurm_energy_j(attempt: Attempt, wall_s: float) -> float | None:
-    """Return ConsumedEnergy where it can be: 0 is Slurm's word for «not measured»."""
+    """Return ConsumedEnergy if it is plausible; in Slurm, 0 means not measured."""
     energy_j, most_j = attempt.use.energy_j, MOST_NODE_W * max(1, attempt.row.nodes) * wall_s
     return energy_j if energy_j is not None and 0.0 < energy_j <= most_j else None
 
@@ -164,7 +164,7 @@ def _estimate(drawn_j: float, unused_j: float) -> _Part:
 
 def _cores(attempt: Attempt, wall_s: float, site: EnergySite) -> _Part:
     held = attempt.row.alloc_cpus or 0
-    # Unknown use counts as busy: so Green Algorithms does, and nothing is called unused that was not seen idle.
+    # Unknown use counts as busy, as in Green Algorithms: only what was seen idle is called unused.
     busy = held if attempt.use.cores is None else min(float(held), attempt.use.cores)
     idle = held - busy
     return _estimate(cores_w(busy, idle, site) * wall_s, cores_w(0.0, idle, site) * wall_s)
@@ -184,7 +184,7 @@ def _gpus(attempt: Attempt, gpu_use: Sequence[GpuUse], wall_s: float, site: Ener
     parts = [_one_gpu(attempt, uses, wall_s, site) for uses in metered.values()]
     unmetered = max(0, (attempt.row.alloc_gpus or 0) - len(metered))
     if len({node for node, _, _ in metered}) < max(1, attempt.row.nodes):
-        # Nobody watched them: as many as Slurm saw busy, else all.
+        # Not watched on every node: as many count as busy as Slurm saw busy, else all.
         busy = unmetered if metered or attempt.use.gpus is None else min(unmetered, attempt.use.gpus)
         parts.append(_estimate(gpus_w(busy, 0.0, site) * wall_s, 0.0))
         unmetered -= busy
@@ -193,9 +193,9 @@ def _gpus(attempt: Attempt, gpu_use: Sequence[GpuUse], wall_s: float, site: Ener
 
 
 def _one_gpu(attempt: Attempt, uses: Sequence[GpuUse], wall_s: float, site: EnergySite) -> _Part:
-    """Return what one GPU drew: as its meter says while it was seen, as an idle one for the rest of the time."""
+    """Return what one GPU drew: by its meter while it was seen, as an idle GPU for the rest of the time."""
     busy_w = site.watts_per_gpu / (1 if uses[0].instance < 0 else MIG_SLICES)
-    # Two meters that watch one GPU count once: one with power readings before one without.
+    # Two meters that watch one GPU count once; one with power readings is preferred.
     source = min(uses, key=lambda use: (use.power_mean_w is None, use.source)).source
     total, seen_s = _Part(), 0.0
     for use in uses:

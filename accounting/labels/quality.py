@@ -1,10 +1,10 @@
 """How far each figure of an attempt can be trusted. Pure: arrays in, arrays out.
 
-The words are those of `Quality` in accounting/records.py. What Slurm's figures mean differs by release and plugin:
+The words are those of `Quality` in accounting/records.py. The meaning of Slurm's figures depends on release and plugin:
 
     jobacct_gather/linux             anonymous and mapped memory of the processes, sampled
     jobacct_gather/cgroup cgroup/v1  before 24.11: anonymous memory of the cgroup, sampled
-    jobacct_gather/cgroup cgroup/v2  22.05: anonymous memory, of which huge pages count twice, sampled
+    jobacct_gather/cgroup cgroup/v2  22.05: anonymous memory, in which huge pages count twice, sampled
                                      23.02: anonymous memory, sampled
                                      23.11, 24.05: all memory with the page cache, sampled
     jobacct_gather/cgroup, either    24.11 and later: the kernel's own peak, with the page cache
@@ -20,17 +20,17 @@ import numpy as np
 from accounting.frames import Floats, Ints, Texts
 from accounting.labels.usage import Flags
 
-# Where nobody told how often Slurm samples: its own default.
+# Slurm's default sampling interval, used if none is known.
 SAMPLED_EVERY_S = 30
-# Steps with more than this share of a job's CPU time did its work; a short `srun hostname` before it did not.
+# Steps with more than this share of a job's CPU time did its work; a short `srun hostname` before them did not.
 MOST = 0.5
-# The cache fills what a job was given: a peak this near to the limit may be cache.
+# The cache fills whatever a job was given: a peak this near to the limit may be cache.
 NEAR_THE_LIMIT = 0.9
 CACHE_SINCE = {"cgroup/v1": (24, 11), "cgroup/v2": (23, 11)}
 KERNEL_PEAK_SINCE = (24, 11)
-# Before, jobacct_gather/cgroup looks for a task under its number in the step, task/cgroup puts it under its number on
-# the node (seen on 22.05, fixed in 23.11.1): on all nodes but the first, and in all components of a heterogeneous job
-# but the first, memory is counted of few tasks or none. CPU time is right.
+# Before this release, jobacct_gather/cgroup looks for a task under its number in the step, while task/cgroup puts
+# it under its number on the node (seen on 22.05, fixed in 23.11.1): on all nodes but the first, and in all
+# components of a heterogeneous job but the first, memory is counted for few tasks or none. CPU time is right.
 COUNTS_ALL_TASKS_SINCE = (23, 11)
 Release = tuple[int, int]
 _RELEASE = re.compile(r"(\d+)\.(\d+)", re.ASCII)
@@ -53,7 +53,7 @@ def loses_tasks(release: str, gather: str) -> bool:
 
 
 def kills_over_memory(gather: str) -> bool:
-    """Whether slurmd ends a step once it has seen it use more than it may (JobAcctGatherParams=OverMemoryKill)."""
+    """Whether slurmd ends a step after sampling it above its limit (JobAcctGatherParams=OverMemoryKill)."""
     return "overmemorykill" in gather.lower()
 
 
@@ -62,7 +62,7 @@ def _reads_cgroups(gather: str) -> bool:
 
 
 def release_of(text: str) -> Release | None:
-    """Return `24.11.5` as (24, 11); None where it is not known."""
+    """Parse `24.11.5` into (24, 11); None if it is not a release."""
     match = _RELEASE.match(text)
     return (int(match[1]), int(match[2])) if match else None
 
@@ -72,13 +72,13 @@ def _release(text: str) -> Release:
 
 
 def seen_once(elapsed_s: Ints, brief_share: Floats, sampled_every_s: int) -> Flags:
-    """Flag attempts that Slurm looked at once at most: they, or steps with most of their CPU time, were too short.
+    """Flag attempts sampled at most once: they, or the steps with most of their CPU time, were too short.
 
-    Each step is sampled by a clock of its own, first as it starts: the many steps of a long job, or the one after its
-    input was copied, may all end before their second sample. `brief_share` is the share of CPU time in steps no longer
-    than one interval, NaN where none is known. sacct's seconds are whole: one may have been a tenth of it.
-    An interval of 0 samples nothing, however long they ran: jobacct_gather/linux then tells what a process had as
-    it was started, 1 MiB of 300.
+    Each step is sampled on its own schedule, first at its start: the many steps of a long job, or the one after its
+    input was copied, may all end before their second sample. `brief_share` is the share of CPU time in steps no
+    longer than one interval, NaN if not known. sacct's seconds are whole: one second may have been a tenth of that.
+    An interval of 0 samples nothing, however long they ran: jobacct_gather/linux then reports what a process had
+    when it was started, 1 MiB of 300.
     """
     flags: Flags = (elapsed_s <= sampled_every_s) | (brief_share > MOST) | (sampled_every_s == 0)
     return flags
@@ -92,9 +92,9 @@ def memory_quality(
     by_kernel: Flags,
     seen_once: Flags,
 ) -> Texts:
-    """Return the quality of peaks of memory; those flagged `at_least` are known to be lower bounds.
+    """Return the quality of memory peaks; those flagged `at_least` are known to be lower bounds.
 
-    What was `seen_once` at most may have been seen before it had grown.
+    What was sampled at most once (`seen_once`) may have been sampled before it had grown.
     """
     known = ~np.isnan(peak_mib)
     near = with_cache & (peak_mib >= NEAR_THE_LIMIT * limit_mib)
@@ -108,24 +108,24 @@ def memory_quality(
 
 
 def cores_quality(cores: Floats, elapsed_s: Ints, node_failed: Flags, least_s: int) -> Texts:
-    """Return the quality of busy cores: CPU time is counted by the kernel, unless its node was lost with it."""
+    """Return the quality of busy cores: the kernel counts CPU time, which is lost only with the node."""
     known = ~np.isnan(cores)
     return _first((known & node_failed, "sampled"), (known, "exact"), (elapsed_s < least_s, "short"))
 
 
 def wall_quality(outcome: Texts, started: Flags) -> Texts:
-    """Return the quality of elapsed times: of what was cut short it is only known that it would have taken longer."""
+    """Return the quality of elapsed times: of an attempt that was cut short, they are lower bounds."""
     completed = outcome == "completed"
     return _first((~started, "absent"), (completed, "exact"), (~completed, "censored"))
 
 
 def sampled_quality(known: Flags, elapsed_s: Ints, least_s: int = 0) -> Texts:
-    """Return `sampled` where a figure is known, else `short` below `least_s` seconds, else `absent`."""
+    """Return `sampled` if a figure is known, else `short` below `least_s` seconds, else `absent`."""
     return _first((known, "sampled"), (elapsed_s < least_s, "short"))
 
 
 def _first(*cases: tuple[Flags, str]) -> Texts:
-    """Return the word of the first case that holds, `absent` where none does."""
+    """Return the word of the first case that holds, `absent` if none does."""
     words = np.full(len(cases[0][0]), "absent", dtype=object)
     for holds, word in reversed(cases):
         words[holds] = word

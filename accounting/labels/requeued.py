@@ -1,7 +1,7 @@
-"""What an attempt that was queued again had failed for, where its state does not tell that any more. Pure.
+"""Finds why a requeued attempt had failed if its state no longer says so. Pure.
 
-22.05 shows each as REQUEUED. A kill for memory is still seen by its step; a run out of time is not, and only the
-journal of recovery tells of it, which queues again none but what had failed by us.
+22.05 shows each such attempt as REQUEUED. A kill for memory is still visible in its step; running out of time is
+not, and only recovery's journal records it. Recovery requeues only jobs that failed because of us.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from accounting.journal.recoveries import Recovered
 from accounting.labels.usage import Flags
 
 REQUEUED = "REQUEUED"
-# The end that Slurm shows of such an attempt is the moment when it was queued again, which is journaled right after.
+# The end time that Slurm shows for such an attempt is that of the requeue, which is journalled right after it.
 APART_S = 600.0
-# Slurm's limits are whole minutes: one that `scontrol update EndTime=` brought down is rounded up.
+# Slurm's limits are whole minutes: a limit lowered by `scontrol update EndTime=` is rounded up.
 LIMIT_UNIT_S = 60
 _COLUMNS = ("job_id", "end_s", "elapsed_s", "limit_s", "admin_comment")
 
 
 def out_of_time(jobs: pa.Table, recoveries: Mapping[int, Sequence[Recovered]]) -> Flags:
-    """Flag the attempts that ran out of time and were queued again by us; `recoveries` are by job id."""
+    """Flag the attempts that ran out of time and that we requeued; `recoveries` are by job id."""
     flags = np.zeros(len(jobs), dtype=bool)
     for row in queued_again(jobs):
         job = {name: jobs[name][row].as_py() for name in _COLUMNS}
@@ -33,7 +33,7 @@ def out_of_time(jobs: pa.Table, recoveries: Mapping[int, Sequence[Recovered]]) -
         flags[row] = (
             token is not None
             and token.recovered_at is None
-            # Its user, or a preemption, may have queued it again a moment before.
+            # Its user, or a preemption, may have requeued it a moment before.
             and job["elapsed_s"] > (job["limit_s"] or 0) - LIMIT_UNIT_S
             and any(
                 one.cause == "timeout"
@@ -46,5 +46,5 @@ def out_of_time(jobs: pa.Table, recoveries: Mapping[int, Sequence[Recovered]]) -
 
 
 def queued_again(jobs: pa.Table) -> list[int]:
-    """Return the rows of attempts that were queued again, by whomever; none of most sites' jobs."""
+    """Return the rows of requeued attempts, whoever requeued them; at most sites there are none."""
     return np.flatnonzero(pc.equal(jobs["state"], REQUEUED).to_numpy()).tolist()
