@@ -1,1 +1,1 @@
-"""What the store tells an analyst: who asks for what and uses how much, what is wasted, and how far labels reach."""
+"""Reports for analysts: who requests what and uses how much, what is wasted, and how far labels can be trusted."""

@@ -1,8 +1,8 @@
 """What to change in Slurm's configuration to get better labels. Pure: counts in, lines with their reasons out.
 
-The spelling of every line is that of Slurm's own manual pages; which release knows what was read off its change logs:
-gres/gpumem and gres/gpuutil came with 23.02, memory.current (with the page cache in it) with 23.11, no_file_cache with
-25.11.1, AccountingStoreFlags with 21.08.
+Every line is spelled as in Slurm's own manual pages. Which release has what was read from its change logs:
+gres/gpumem and gres/gpuutil came with 23.02, memory.current (which includes the page cache) with 23.11,
+no_file_cache with 25.11.1, AccountingStoreFlags with 21.08.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import msgspec
 from accounting.labels.quality import release_of
 from accounting.report.quality import Labelled, Segment
 
-# From this share of attempts on a quality is worth a change; a few jobs of a second are found everywhere.
+# From this share of attempts on, a quality is worth a change; every site has a few jobs that run for a second.
 MANY = 0.05
-# Memory above what was allocated cannot happen at all where it is enforced.
+# Memory use above the allocation is impossible wherever memory is enforced.
 SOME = 0.01
 # Fewer attempts than this say nothing about a habit.
 ENOUGH = 100
@@ -29,12 +29,12 @@ FREQUENCY = "JobAcctGatherFrequency=task=10"
 COMPLETE = "rightsizer ingest --from-file"
 GPU_TRES = "AccountingStorageTRES=gres/gpu,gres/gpumem,gres/gpuutil"
 
-# File, line and reason of what it has to say about a segment.
+# Yields file, line and reason of what it advises for a segment.
 Rule = Callable[[Segment], Iterator[tuple[str, str, str]]]
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """One line for one file of Slurm's (or a command of ours, where `file` is `run`), and why."""
+    """One line for one of Slurm's files (or a command of ours, if `file` is `run`), and the reason."""
 
     cluster: str
     file: str
@@ -43,15 +43,15 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def advice(segments: Sequence[Segment]) -> list[Advice]:
-    """Return what to change, cluster by cluster, judged by what measured a cluster's latest attempts.
+    """Return what to change, cluster by cluster, judging by what measured each cluster's latest attempts.
 
-    What an earlier release or plugin measured cannot be changed any more. None where the labels are good.
+    What an earlier release or plugin measured can no longer be changed. Nothing is returned for good labels.
     """
     return [line for segment in latest(segments) for line in _joined(_advice(segment))]
 
 
 def latest(segments: Iterable[Segment]) -> list[Segment]:
-    """Return of each cluster what its latest attempts were measured by, in the order of the clusters' names."""
+    """Return for each cluster the segment of its latest attempts, in the order of the clusters' names."""
     found: dict[str, Segment] = {}
     for segment in segments:
         known = found.get(segment.cluster)
@@ -68,14 +68,14 @@ def _advice(segment: Segment) -> Iterator[Advice]:
         _nothing_gathered, _too_short, _page_cache, _not_enforced, _not_shared, _no_memory_asked, _no_gpus, _no_energy,
         _no_comments,
     )  # fmt: skip
-    # Of what came without its steps it cannot be said how Slurm is set up.
+    # Attempts that came without their steps do not show how Slurm is configured.
     for rule in rules if segment.with_steps else (_no_steps,):
         for file, line, reason in rule(segment):
             yield Advice(cluster=segment.cluster, file=file, line=line, reason=reason)
 
 
 def _joined(lines: Iterable[Advice]) -> list[Advice]:
-    """Put the reasons for the same line together."""
+    """Join the reasons for the same line."""
     found: dict[tuple[str, str], Advice] = {}
     for one in lines:
         key = (one.file, one.line)

@@ -1,8 +1,9 @@
-"""What the advisor foresaw against what came of it, and what it brought against the time in which it only watched.
+"""Compares the advisor's forecasts with what happened, and times when it acted with times when it only watched.
 
-Pure. The effect is a switchback's: jobs submitted in blocks of time in which it acted against those of control blocks,
-drawn by lot. Blocks, not jobs, are what was drawn, so that the bootstrap draws blocks again. Neighbouring blocks share
-a queue: what is told comes of switching it on and off, which may be less than what it brings when it stays on.
+Pure. The effect is that of a switchback experiment: jobs submitted in blocks of time in which the advisor acted are
+compared with those of control blocks drawn at random. Because blocks were drawn, not jobs, the bootstrap resamples
+blocks. Neighbouring blocks share a queue: the result is the effect of switching the advisor on and off, which may
+be smaller than its effect when it stays on.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from accounting.frames import Floats, Ints
 
-# Fewer blocks than this of either kind tell nothing.
+# Fewer blocks than this of either kind are not enough for a conclusion.
 LEAST_BLOCKS = 8
 RESAMPLES = 2000
 SEED = 1
@@ -24,10 +25,10 @@ Measure = Callable[[Floats, Floats], Floats]
 
 
 class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
-    """Of jobs that have started since: in which order they were planned, what was foreseen and what came (unix s).
+    """Of jobs that have started since: the order that was planned, what was foreseen and what happened (unix s).
 
-    Where the plan was not carried out, what was foreseen is the start without it, and there is no interval (NaN).
-    Of a job that was moved again there is more than one row; `job` tells whose each is.
+    If the plan was not carried out, the foreseen start is the one without it, and there is no interval (NaN). A job
+    that was advised on again has several rows; `job` identifies it.
     """
 
     job: Sequence[str]
@@ -41,7 +42,7 @@ class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_rows(foreseen: Foreseen) -> list[dict[str, object]]:
-    """Return how right starts were foreseen, in all and by the order chosen; minutes, and shares in per cent."""
+    """Return how accurately starts were foreseen, in total and by the order chosen; minutes, and shares in per cent."""
     orders, acted = np.array(foreseen.order, dtype=object), np.array(foreseen.acted, dtype=bool)
     if not len(orders):
         return []
@@ -62,7 +63,7 @@ def _start_row(order: str, said: str, foreseen: Foreseen, which: np.ndarray) -> 
     off_s = foreseen.started_s[which] - foreseen.foreseen_s[which]
     bounded = which & np.isfinite(foreseen.low_s)
     started_s = foreseen.started_s[bounded]
-    # Slurm tells whole seconds. An interval that ends beyond the horizon has no end.
+    # Slurm records whole seconds. An interval that ends beyond the horizon has no end.
     held = (started_s >= np.floor(foreseen.low_s[bounded])) & (
         ~np.isfinite(foreseen.high_s[bounded]) | (started_s <= foreseen.high_s[bounded])
     )
@@ -79,7 +80,7 @@ def _start_row(order: str, said: str, foreseen: Foreseen, which: np.ndarray) -> 
 
 
 class Blocks(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs by the block of time in which they were submitted: which one, whether the advisor acted in it.
+    """Jobs by the block of time in which they were submitted, and whether the advisor acted in it.
 
     `begun_in` says whether a job also started in its block.
     """
@@ -92,9 +93,10 @@ class Blocks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """A measure's mean where the advisor acted and where it watched; how much better the first is, in per cent.
+    """A measure's means where the advisor acted and where it watched; how much better the first is, in per cent.
 
-    `low_pct` and `high_pct` hold the truth with 95 %; they are None where there is too little, which `says` tells.
+    The true effect lies between `low_pct` and `high_pct` with 95 %; they are None if there is too little data, as
+    `says` explains.
     """
 
     measure: str
@@ -151,16 +153,16 @@ Sums = tuple[Floats, Floats]
 
 
 def _sums(block: Ints, values: Floats) -> Sums:
-    """Return the sum and the number of values of each block."""
+    """Return the sum and the number of values in each block."""
     _, place = np.unique(block, return_inverse=True)
     return np.bincount(place, weights=values).astype(np.float64), np.bincount(place).astype(np.float64)
 
 
 def _interval(acted: Sums, watched: Sums) -> tuple[float, float] | None:
-    """Return between which effects the truth lies, in per cent: percentiles over blocks drawn anew.
+    """Return a confidence interval for the effect, in per cent: percentiles over resampled blocks.
 
-    One block fewer is drawn than there are, since a bootstrap of n draws spreads too little by n / (n - 1). None where
-    too many draws have nothing to compare with, such as no job that waited.
+    One block fewer is drawn than there are, since a bootstrap with n draws spreads too little by n / (n - 1). None
+    if too many draws have nothing to compare with, for example no job that waited.
     """
     draw = np.random.default_rng(SEED)
     means = []
@@ -171,7 +173,7 @@ def _interval(acted: Sums, watched: Sums) -> tuple[float, float] | None:
         effect = 100 * (1 - means[0] / means[1])
     known = np.isfinite(effect)
     tail = 50 * (1 - CONFIDENCE)
-    # Left out, they would make it look sure: what is left are the draws in which it was the better.
+    # Leaving these draws out would feign certainty: those that remain are the draws in which the advisor was better.
     if 100 * known.mean() < 100 - tail:
         return None
     effect = effect[known]

@@ -1,4 +1,4 @@
-"""From the store to what the advisor foresaw and to the blocks in which it acted or watched, batch by batch."""
+"""Reads from the store what the advisor foresaw, and the blocks in which it acted or watched, batch by batch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from accounting.report.selection import Selection
 from accounting.store.batches import read_batches
 from accounting.store.schema import advised_jobs, advisor_cycles, attempts
 
-# What plans call the order of Slurm's own.
+# The name of Slurm's own order in plans.
 AS_IT_IS = "as it is"
 
 
 def read_foreseen(engine: Engine, selection: Selection) -> Foreseen:
-    """Return what was foreseen of the selected jobs that have started since they were told of.
+    """Return what was foreseen for selected jobs that have started since.
 
-    Tasks of arrays are left out: what was foreseen is when the first of them starts.
+    Array tasks are left out: what was foreseen is when the first of them starts.
     """
     return _foreseen_of(list(read_batches(engine, _foreseen_query().where(*selection.conditions()))))
 
@@ -31,9 +31,10 @@ def read_foreseen(engine: Engine, selection: Selection) -> Foreseen:
 def read_recent_foreseen(
     engine: Engine, cluster: str, now_s: float, *, back_s: float, part_s: float, most: int
 ) -> Foreseen:
-    """Return what was foreseen on a cluster since `back_s` ago; NaN started what no attempt is known of yet.
+    """Return what was foreseen on a cluster in the last `back_s` seconds; `started_s` is NaN without a known attempt.
 
-    Of each part of that time, `part_s` long, the `most` latest rows are read: however much a busy advisor has written.
+    Of each part of that time, `part_s` long, only the `most` latest rows are read, however much a busy advisor has
+    written.
     """
     told_s = advised_jobs.c.time_s
     query = (
@@ -75,7 +76,7 @@ def _foreseen_of(tables: Sequence[pa.Table]) -> Foreseen:
 
 
 def _foreseen_query(*, all_told: bool = False) -> Select[tuple[object, ...]]:
-    """Return the query for what came of what was foreseen; with `all_told` also where nothing did."""
+    """Return the query for what was foreseen and what came of it; with `all_told`, also if nothing did."""
     job, cycle, attempt = advised_jobs.c, advisor_cycles.c, attempts.c
     return (
         select(
@@ -100,7 +101,8 @@ def _foreseen_query(*, all_told: bool = False) -> Select[tuple[object, ...]]:
                 attempt.submit_s == job.submit_s,
                 # An array's record stands for its tasks.
                 attempt.display_id.not_like("%\\_%", escape="\\"),
-                # Slurm tells whole seconds: who started in that of the plan did so after it, as he waited then.
+                # Slurm records whole seconds: a job that started in the same second as the plan started after it,
+                # since it was pending then.
                 attempt.start_s > job.time_s - 1,
             ),
             isouter=all_told,
@@ -120,9 +122,9 @@ Spans = Mapping[tuple[str, int], Span]
 
 
 def read_blocks(engine: Engine, selection: Selection, block_s: int, slowdown: Measure) -> Blocks:
-    """Return the selected jobs that were submitted in blocks in which the advisor acted throughout, or only watched.
+    """Return the selected jobs submitted in blocks in which the advisor acted throughout, or only watched.
 
-    Where it did neither, or did both, a block tells nothing.
+    A block in which it did neither, or both, is left out.
     """
     spans = read_spans(engine, block_s)
     column = attempts.c
@@ -145,7 +147,7 @@ def read_blocks(engine: Engine, selection: Selection, block_s: int, slowdown: Me
 
 
 def read_spans(engine: Engine, block_s: int) -> Spans:
-    """Return what the advisor did in each block, by cluster and number; those in which it did neither are left out."""
+    """Return the blocks in which the advisor only acted, or only watched, by cluster and number."""
     cycle = advisor_cycles.c
     query = select(cycle.cluster, cycle.time_s, cycle.applied, cycle.control)
     seen: dict[tuple[str, int], list[tuple[float, bool | None]]] = {}
@@ -165,7 +167,7 @@ def read_spans(engine: Engine, block_s: int) -> Spans:
 def _in_blocks(
     batch: pa.Table, spans: Spans, block_s: int, slowdown: Measure
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """Return block, whether the advisor acted, wait, slowdown and whether it began in its block, of jobs in spans."""
+    """Return block, whether the advisor acted, wait, slowdown, and whether the job started in its block."""
     submit_s, start_s, end_s = (_floats(batch, name) for name in ("submit_s", "start_s", "end_s"))
     block = submit_s // block_s
     keys = zip(batch["cluster"].to_pylist(), block.astype(int).tolist(), strict=True)
@@ -184,6 +186,6 @@ def _in_blocks(
 
 
 def _floats(rows: pa.Table, name: str) -> Floats:
-    """Return a column as floats, null as NaN."""
+    """Return a column as floats, with NaN for null."""
     values: Floats = rows[name].cast(pa.float64()).to_numpy(zero_copy_only=False)
     return values

@@ -1,8 +1,8 @@
 """What cutting has saved, or would have saved, and how many jobs got less than they needed.
 
-It goes by the decision that each job carries in its admin comment: in observe mode, what it would have been given
-beside what it then used. A job that got too little, or would have, counts as lost and run again with its own request:
-all that it held in vain is taken off what was saved.
+The source is the decision that each job carries in its admin comment: in observe mode, what it would have been
+given is compared with what it then used. A job that got too little, or would have, counts as lost and run again
+with its own request: everything that it held in vain is subtracted from the savings.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ COLUMNS = (
 )  # fmt: skip
 OUT_OF_MEMORY, CUT_SHORT, ENFORCE = "out_of_memory", "cut_short", "enforce"
 MIB_A_GIB, S_AN_HOUR = 1024, 3600.0
-# How sure the highest share is.
+# The confidence of the highest share.
 CONFIDENCE = 0.95
-# What adds nothing to a sum of floats that is so many times as much.
+# A term this many times smaller than a sum of floats does not change it.
 NOTHING = 2.0**-53
 
 
 class Cut(NamedTuple):
     """One attempt with a decision. Amounts are of the job, asked and given; `short` is of memory or GPUs.
 
-    The second amount of each pair is what it was given, or would have been where that is not `enforced`; `judged` is
-    whether it is known if its memory was enough, or that its GPUs were not.
+    The second amount of each pair is what the job was given, or would have been if not `enforced`; `judged` says
+    whether it is known if its memory was enough, or known that its GPUs were not.
     """
 
     name: str
@@ -57,10 +57,10 @@ class Cut(NamedTuple):
 class CutRow(msgspec.Struct, frozen=True, kw_only=True):
     """What cutting did for one partition, user or account: `done`, or what it would have done.
 
-    Hours saved are of CPUs, of GiB and of GPUs, less what short jobs held in vain. Of the `judged` jobs, whose memory
-    was measured to their end or whose GPUs were too few, `short` needed more than was given: their share is
-    `short_at_most_pct` at most, with 95 %, if jobs fail each for itself. `busy` jobs kept more cores busy than was
-    given: they take longer, or would have.
+    Hours saved are of CPUs, of GiB and of GPUs, less what short jobs held in vain. Of the `judged` jobs, whose
+    memory was measured to their end or whose GPUs were too few, `short` needed more than was given: their share is
+    at most `short_at_most_pct`, with 95 % confidence, if jobs fail independently. `busy` jobs kept more cores busy
+    than was given: they take longer, or would have.
     """
 
     name: str
@@ -85,7 +85,7 @@ def read_cuts(engine: Engine, selection: Selection, by: By) -> Iterator[Cut]:
 
 
 def cuts_in(batch: pa.Table, by: By) -> Iterator[Cut]:
-    """Yield what the rows of a table with COLUMNS tell."""
+    """Yield the cuts in a table with COLUMNS."""
     for row in batch.to_pylist():
         found = _cut(row, "all jobs" if by == "all" else row[by])
         if found is not None:
@@ -95,11 +95,11 @@ def cuts_in(batch: pa.Table, by: By) -> Iterator[Cut]:
 def _cut(row: Mapping[str, object], name: str) -> Cut | None:
     token = find_token(str(row["admin_comment"] or ""))
     asked = None if token is None else asked_request(token, str(row["user"]))
-    # What ran again as it was asked was not cut: its attempt before, which failed, was.
+    # An attempt that ran again with the original request was not cut: the failed attempt before it was.
     if token is None or asked is None or token.recovered_at is not None:
         return None
     if asked.nodes is None and row["nodes"]:
-        # Of a job that names no number of nodes, what is per node was on as many as it ran on.
+        # For a job that names no number of nodes, amounts per node apply to each of the nodes it ran on.
         asked = msgspec.structs.replace(asked, nodes=int(str(row["nodes"])))
     enforced = token.mode == ENFORCE
     grant = granted_by(token) if enforced else would_grant(token)
@@ -109,10 +109,10 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
     if enforced:
         cores, mem = _as_started(cores, row["alloc_cpus"]), _as_started(mem, row["alloc_mem_mib"])
     killed, cut_short = row["outcome"] == OUT_OF_MEMORY, row["outcome"] == CUT_SHORT
-    # Who was cut and came to its end had enough.
+    # A job that was cut and came to its end had enough.
     needs_more = killed if enforced else _above(row["peak_mem_mib"], mem[1])
-    # What was killed with all that it had asked for fails either way. Of who was preempted, cancelled or failed nobody
-    # knows whether he would have needed more, unless he did.
+    # A job killed with everything that it had asked for fails either way. Of one that was preempted, cancelled or
+    # failed, nobody knows whether it would have needed more, unless it did.
     judged = enforced if killed else row["memory_quality"] in TRUSTED and (needs_more or not cut_short)
     gpus_judged = row["gpu_quality"] in TRUSTED
     short = _short(mem, needs_more, judged=judged) or _short(
@@ -126,7 +126,7 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
         mem_mib=mem,
         gpus=gpus,
         hours=float(str(row["wall_s"])) / S_AN_HOUR,
-        # Who had too few GPUs is judged, whatever is known of his memory: of those judged so many are short.
+        # A job with too few GPUs is judged, whatever is known of its memory: `short` is a part of `judged`.
         judged=judged or short,
         short=short,
         busy=_short(cores, _above(row["cores"], cores[1]), judged=row["cores_quality"] in TRUSTED),
@@ -136,14 +136,14 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
 def _as_started(amounts: tuple[int, int], allocated: object) -> tuple[int, int]:
     """Return what was asked and given of a job that was started.
 
-    Its user may have set it back to what he asked, and Slurm gives whole cores, with CR_Socket whole sockets.
+    Its user may have restored the original request, and Slurm allocates whole cores, with CR_Socket whole sockets.
     """
     asked, given = amounts
     return asked, min(asked, max(given, allocated if isinstance(allocated, int) else 0))
 
 
 def _short(amounts: tuple[int, int], needs_more: bool, *, judged: bool) -> bool:
-    """Whether a job needed more of something than it was given, where that was less than it had asked for."""
+    """Whether a job needed more of something than it was given, if that was less than it had asked for."""
     asked, given = amounts
     return judged and given < asked and needs_more
 
@@ -153,7 +153,7 @@ def _above(used: object, given: int) -> bool:
 
 
 def cut_rows(cuts: Iterable[Cut]) -> list[CutRow]:
-    """Return a row for each name, and for what was done and what would have been; who saved most comes first."""
+    """Return a row for each name, separately for what was done and would have been; the highest savings come first."""
     groups: dict[tuple[str, bool], _Sums] = {}
     for cut in cuts:
         groups.setdefault((cut.name, cut.enforced), _Sums()).add(cut)
@@ -169,7 +169,7 @@ class _Sums:
         self.saved = [0.0, 0.0, 0.0]
 
     def add(self, cut: Cut) -> None:
-        """Count one attempt in."""
+        """Count an attempt."""
         self.jobs += 1
         if not cut.is_cut:
             return
@@ -200,12 +200,12 @@ class _Sums:
 
 
 def _hours(amount: float) -> float:
-    # A little less than none would be rounded to -0.
+    # A tiny negative amount would be rounded to -0.
     return round(amount, 2) + 0.0
 
 
 def highest_share(found: int, of: int) -> float:
-    """Return the highest share that is not refuted, with CONFIDENCE, by `found` of `of` (Clopper and Pearson, 1934)."""
+    """Return the highest share that `found` of `of` do not refute, with CONFIDENCE (Clopper and Pearson, 1934)."""
     if found >= of:
         return 1.0
     low, high = found / of, 1.0
@@ -218,15 +218,15 @@ def highest_share(found: int, of: int) -> float:
 
 
 def _chance_of_no_more(found: int, of: int, share: float) -> float:
-    """Return how likely `found` or fewer of `of` are, each with a chance of `share`, which is above found / of."""
+    """Return the probability of `found` or fewer of `of`, each with probability `share`, which is above found / of."""
     if share >= 1.0:
         return 0.0
     ways = math.lgamma(of + 1) - math.lgamma(found + 1) - math.lgamma(of - found + 1)
-    term = math.exp(ways + found * math.log(share) + (of - found) * math.log1p(-share))  # of `found`
+    term = math.exp(ways + found * math.log(share) + (of - found) * math.log1p(-share))  # of exactly `found`
     odds, total = share / (1 - share), 0.0
     for number in range(found, -1, -1):
         total += term
-        # Below that share fewer are ever less likely: of a million all but some thousand are nothing.
+        # Smaller numbers are ever less likely: of a million terms, all but some thousand are nothing.
         if term <= total * NOTHING:
             break
         term *= number / ((of - number + 1) * odds)

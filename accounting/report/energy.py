@@ -16,7 +16,7 @@ NAMES = ("energy_kwh", "carbon_kg", "wasted_kwh", "estimated_kwh")
 def energy_columns(
     batch: pa.Table, gpu_use: Mapping[int, Sequence[GpuUse]], site: EnergySite
 ) -> dict[str, pa.Array]:
-    """Return what each attempt of a batch, which has some, cost, by the names of NAMES; `gpu_use` is by job id."""
+    """Return the cost of each attempt in a non-empty batch, by the names in NAMES; `gpu_use` is by job id."""
     costs = [_costs(row, gpu_use.get(row["job_id"], ()), site) for row in batch.to_pylist()]
     columns = zip(NAMES, zip(*costs, strict=True), strict=True)
     return {name: pa.array(column, pa.float64()) for name, column in columns}
@@ -35,7 +35,7 @@ def _costs(row: dict[str, Any], uses: Sequence[GpuUse], site: EnergySite) -> tup
 
 
 def _attempt(row: dict[str, Any]) -> Attempt:
-    """Return the attempt of a row as far as its energy is concerned."""
+    """Return the attempt of a row, with the fields that its energy depends on."""
     return Attempt(
         row=JobRow(
             cluster="", job_id=row["job_id"], display_id="", user="", account="", partition="", qos="",

@@ -1,6 +1,6 @@
-"""What jobs with GPUs were given, counted by how much that was, and what those of one GPU did with it.
+"""What jobs with GPUs were given, with counts, and what jobs with one GPU did with it.
 
-The first is what usually comes, as Slurm has to place it; the second says who would do with a part of a GPU.
+The first is the usual mix of jobs, as Slurm has to place it; the second shows who would do with a part of a GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from accounting.store.schema import attempts, gpu_use
 
 
 class Given(NamedTuple):
-    """So many attempts were given so many CPUs, so much memory (MiB) and so many GPUs, on so many nodes together."""
+    """How many attempts were given these CPUs, this memory (MiB) and these GPUs, in total over `nodes` nodes."""
 
     cpus: int
     mem_mib: int
@@ -28,7 +28,7 @@ class Given(NamedTuple):
 
 
 def read_given(engine: Engine, selection: Selection) -> list[Given]:
-    """Return what the selected attempts with GPUs were given; whoever never ran, or without known amounts, is none."""
+    """Return what the selected attempts with GPUs were given; those that never ran, or lack amounts, are left out."""
     column = attempts.c
     amounts = (column.alloc_cpus, column.alloc_mem_mib, column.alloc_gpus, column.nodes)
     query = (
@@ -43,9 +43,9 @@ def read_given(engine: Engine, selection: Selection) -> list[Given]:
 
 
 class OnOneGpu(NamedTuple):
-    """An attempt that was given one GPU, from when to when it ran (unix s), and what a meter saw of that GPU.
+    """An attempt that was given one GPU, when it ran (unix s), and what a meter saw of that GPU.
 
-    The most memory used is in MiB, `busy` the share of the time (0..1) in which it computed; None where nobody knows.
+    `mem_mib` is the most memory used, `busy` the share of time (0..1) in which the GPU computed; None if not known.
     `is_measured`: it completed, and was watched all the time.
     """
 
@@ -59,9 +59,9 @@ class OnOneGpu(NamedTuple):
 
 
 def read_on_one_gpu(engine: Engine, selection: Selection, family_of: FamilyOf) -> Iterator[OnOneGpu]:
-    """Yield the selected attempts that ran with one GPU, in no order.
+    """Yield the selected attempts that ran with one GPU, in no particular order.
 
-    Slurm's own figures (gres/gpuutil) are highest values of a step: they do not tell for how long a GPU was busy.
+    Slurm's own figures (gres/gpuutil) are maxima of a step: they do not show for how long a GPU was busy.
     """
     column = attempts.c
     names = (
@@ -87,7 +87,7 @@ def read_on_one_gpu(engine: Engine, selection: Selection, family_of: FamilyOf) -
 
 
 def _busy_pct() -> ColumnElement[float | None]:
-    """Return the mean over all samples of what was seen of an attempt's GPU; null where some samples do not tell."""
+    """Return the mean utilisation of an attempt's GPU over all samples; null if any samples lack it."""
     use, attempt = gpu_use.c, attempts.c
     mean = func.sum(use.util_mean_pct * use.samples) / func.sum(use.samples)
     seen = and_(

@@ -1,4 +1,4 @@
-"""Sums and highest values of attempts by family and user, in bounded memory. Pure: no clock, no database."""
+"""Sums and maxima of attempts by family and user, in bounded memory. Pure: no clock, no database."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pyarrow.compute as pc
 
 from accounting.report.measures import highest, measures
 
-# Between the parts of a key. No user or account of Slurm's has it; in a family it is replaced.
+# Separates the parts of a key. No user or account in Slurm contains it; in a family it is replaced.
 SEPARATOR = "\x1f"
 REST = "(all others)"
-# As many families are told apart. Those that were given the least beyond them are counted under REST of their user.
+# How many families are distinguished. Beyond that, those that were given the least are counted under REST of their
+# user.
 MOST_FAMILIES = 100_000
-# So many rows of unfinished sums at least are kept before they are added up.
+# At least this many rows of unfinished sums are kept before they are added up.
 PENDING_ROWS = 50_000
 
 FamilyOf = Callable[[str, str], str]
@@ -24,7 +25,7 @@ FamilyOf = Callable[[str, str], str]
 
 @dataclass(frozen=True)
 class Groups:
-    """One row a group: `key`, the sums of `measures` by name, the highest values of `highest`.
+    """One row per group: `key`, the sums of `measures` by name, the maxima of `highest`.
 
     `folded` counts the families that were put under REST.
     """
@@ -34,7 +35,7 @@ class Groups:
 
 
 class Gathering:
-    """Batch by batch into groups; `most_families` bounds the memory, whatever the store holds."""
+    """Adds up batches into groups; `most_families` bounds the memory, whatever the store holds."""
 
     def __init__(self, keys: Sequence[str], family_of: FamilyOf, most_families: int = MOST_FAMILIES) -> None:
         self._keys = keys
@@ -44,7 +45,7 @@ class Gathering:
         self._folded = 0
 
     def add(self, batch: pa.Table, more: Mapping[str, pa.Array] | None = None) -> None:
-        """Count a batch of attempts with the columns of `usage_query`; `more` are columns that are summed too."""
+        """Count a batch of attempts with the columns of `usage_query`; the columns in `more` are summed, too."""
         key = group_keys(batch, self._keys, self._family_of)
         sums = pa.table({"key": key, **measures(batch), **highest(batch), **(more or {})})
         self._sums.append(_added(sums))
@@ -53,7 +54,7 @@ class Gathering:
             self._settle()
 
     def groups(self) -> Groups | None:
-        """Return what was counted; None before the first batch."""
+        """Return the groups so far; None before the first batch."""
         if not self._sums:
             return None
         self._settle()
@@ -69,7 +70,7 @@ class Gathering:
 
 
 def group_keys(batch: pa.Table, keys: Sequence[str], family_of: FamilyOf | None) -> pa.Array:
-    """Return each attempt's key: the columns named, then its family where `family_of` is given."""
+    """Return each attempt's key: the named columns, then its family if `family_of` is given."""
     parts = [batch[name].combine_chunks() for name in keys]
     if family_of is not None:
         parts.append(_families(batch, family_of))
@@ -87,14 +88,14 @@ def _families(batch: pa.Table, family_of: FamilyOf) -> pa.Array:
 
 
 def rolled_up(groups: Groups) -> Groups:
-    """Return the groups of the first part of the keys alone."""
+    """Return groups by only the first part of the keys."""
     short = [key.split(SEPARATOR, 1)[0] for key in groups.sums["key"].to_pylist()]
     sums = groups.sums.set_column(0, "key", pa.array(short, pa.string()))
     return Groups(_added(sums), groups.folded)
 
 
 def sums_of(groups: Groups) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the sums, a few at a time: all of them as Python's numbers would not fit the memory."""
+    """Yield the rows of the sums, a few at a time: all of them as Python numbers would not fit into memory."""
     for part in groups.sums.to_batches(max_chunksize=5_000):
         yield from part.to_pylist()
 
@@ -105,18 +106,18 @@ def total(groups: Groups, name: str) -> float:
 
 
 def small_families(sums: pa.Table, most: int) -> pa.Array:
-    """Return the keys of all families beyond the `most` that were given most, none while there are no more."""
+    """Return the keys of the families to fold, those that were given least; none for up to `most` rows."""
     if sums.num_rows <= most:
         return pa.array([], pa.string())
     given = pc.add(pc.add(sums["core_h_granted"], sums["mem_gib_h_granted"]), sums["gpu_h_granted"])
-    # Half of the room is freed at once: what comes next must not fold again with every batch.
+    # Frees half of the room at once, so that not every further batch must fold again.
     order = pc.sort_indices(given, sort_keys=[("", "descending")])
     keys = sums["key"].take(order).slice(max(1, most // 2)).combine_chunks()
     return keys.filter(pc.invert(pc.ends_with(keys, SEPARATOR + REST)))
 
 
 def _added(table: pa.Table) -> pa.Table:
-    """Return one row a key: sums, and the maximum of the highest values."""
+    """Return one row per key: sums, and the maxima of the highest values."""
     names = [name for name in table.column_names if name != "key"]
     how = [(name, "max" if name.endswith(("_most", "_at_least", "_shared")) else "sum") for name in names]
     added = table.group_by("key").aggregate(how).select(["key", *("_".join(each) for each in how)])

@@ -1,7 +1,7 @@
 """What each attempt adds to the sums of a report. Pure, on columns: no clock, no database.
 
-A figure of use counts only where its quality allows it: `exact` and `sampled`. A censored one is a lower bound of what
-was needed, a contaminated one an upper bound; an amount wasted that is worked out from either would be made up.
+A figure of use counts only if its quality is `exact` or `sampled`. A censored figure is a lower bound of what was
+needed, a contaminated one an upper bound; waste computed from either would be made up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIB_A_GIB = 1024.0
 
 ENDS = ("completed", "out_of_memory", "timeout", "failed", "cancelled", "other_end")
 
-# Where each dimension's figures lie: asked, granted, used, quality; and how many make one of its unit.
+# The columns of each dimension: asked, granted, used, quality; and how many of them make one of its unit.
 _COLUMNS: dict[Measured, tuple[str, str, str, str, float]] = {
     "cores": ("asked_cpus", "alloc_cpus", "cores", "cores_quality", 1.0),
     "memory": ("asked_mem_mib", "alloc_mem_mib", "peak_mem_mib", "memory_quality", MIB_A_GIB),
@@ -37,10 +37,11 @@ _SHARED_OUT: dict[Measured, str] = {"cores": "step_cpus", "memory": "step_mem_mi
 def measures(batch: pa.Table) -> dict[str, pa.Array]:
     """Return the columns that are summed over attempts: counts, hours, and amounts in the units of UNITS.
 
-    `NAME_asked`, `_granted` are of all attempts, `_told_asked`, `_told_granted` count those that ran and tell it;
-    `_used` and `_wasted` are only of those whose use is trusted; so are `_known` (granted, but no more than was asked:
-    asking for less takes off no more than that of both threads of a core) and `_hours_known`, how long they ran, but
-    for the cores of those that were given whole nodes or sockets. `DIMENSION_left_QUALITY` counts those left out.
+    `NAME_asked`, `_granted` are of all attempts; `_told_asked`, `_told_granted` count the attempts that ran and
+    state it. `_used` and `_wasted` are only of attempts whose use is trusted. So are `_known` (granted, but no more
+    than was asked: asking for less saves no more than that on a core with two threads) and `_hours_known`, how long
+    they ran, except for the cores of attempts that were given whole nodes or sockets. `DIMENSION_left_QUALITY`
+    counts those left out.
     """
     hours = _float(batch["wall_s"], SECONDS_AN_HOUR)
     found = {"attempts": _ones(batch), "started": _count(started(batch)), "hours": hours, **ends(batch)}
@@ -50,10 +51,10 @@ def measures(batch: pa.Table) -> dict[str, pa.Array]:
 
 
 def highest(batch: pa.Table) -> dict[str, pa.Array]:
-    """Return the columns whose maximum counts, null where a row tells nothing.
+    """Return the columns whose maximum counts; null for rows that do not state them.
 
-    `NAME_most` is trusted use, `NAME_at_least` censored use, and `NAME_shared` what steps asked for and held at one
-    time.
+    `NAME_most` is trusted use, `NAME_at_least` censored use, and `NAME_shared` the most that steps which asked for a
+    part of the job held at one time.
     """
     found: dict[str, pa.Array] = {}
     for dimension, (_, _, used, quality, _) in _COLUMNS.items():
@@ -67,7 +68,7 @@ def highest(batch: pa.Table) -> dict[str, pa.Array]:
 
 
 def spreads(batch: pa.Table) -> dict[str, pa.Array]:
-    """Return the columns whose median and 95th percentile are asked for, in s, MiB and cores; null elsewhere."""
+    """Return the columns for medians and 95th percentiles, in s, MiB and cores; null for attempts that do not count."""
     found = {"wall_limit": _float(batch["limit_s"]), "wall_used": _float(batch["wall_s"])}
     ran = started(batch)
     found["wall_used"] = pc.if_else(ran, found["wall_used"], None)
@@ -98,7 +99,7 @@ def started(batch: pa.Table) -> pa.Array:
 
 
 def trusted(batch: pa.Table, quality: str, used: str) -> pa.Array:
-    """Return which attempts ran and have a figure of a quality that is trusted."""
+    """Return which attempts ran and have a figure of trusted quality."""
     good = pc.is_in(batch[quality], value_set=pa.array(TRUSTED))
     return pc.and_(pc.and_(good, pc.is_valid(batch[used])), started(batch))
 
@@ -107,7 +108,7 @@ def _dimension(batch: pa.Table, dimension: Measured, hours: pa.Array) -> dict[st
     asked, granted, used, quality, unit = _COLUMNS[dimension]
     name = UNITS[dimension]
     given = _amount(batch[granted], unit, hours)
-    # An attempt that was given none of it, such as one without GPUs, has nothing to waste and nothing to measure.
+    # An attempt that was given none, such as one without GPUs, has nothing to waste and nothing to measure.
     ran = started(batch)
     held = pc.and_(ran, pc.fill_null(pc.greater(batch[granted], 0), False))
     known = pc.and_(held, trusted(batch, quality, used))
@@ -130,16 +131,16 @@ def _dimension(batch: pa.Table, dimension: Measured, hours: pa.Array) -> dict[st
     unknown = pc.and_(held, pc.invert(known))
     for reason in LEFT_OUT:
         of_quality = pc.equal(batch[quality], reason)
-        if reason == "absent":  # also a figure that is missing whatever its quality says
+        if reason == "absent":  # also if the figure is missing whatever its quality says
             of_quality = pc.or_(of_quality, pc.is_in(batch[quality], value_set=pa.array(TRUSTED)))
         found[f"{dimension}_left_{reason}"] = _count(pc.and_(unknown, of_quality))
     return found
 
 
 def _whole(batch: pa.Table) -> pa.Array:
-    """Return which attempts were given whole nodes or sockets: more CPUs than asked by more than a thread a task.
+    """Return which attempts were given whole nodes or sockets: more CPUs than asked by more than a thread per task.
 
-    However little they had asked for, a whole one is what they would have been given.
+    However little they had requested, they would have been given whole ones.
     """
     least = pc.add(batch["asked_cpus"], batch["num_tasks"])
     return pc.fill_null(pc.greater(batch["alloc_cpus"], least), False)

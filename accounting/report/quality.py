@@ -1,4 +1,4 @@
-"""How far the labels reach: which share of attempts each quality holds, by what measured them. Pure: counts to rows.
+"""How far labels can be trusted: the share of attempts with each quality, by what measured them. Pure: counts to rows.
 
 Only attempts that ran are counted, and for GPUs only those that held one.
 """
@@ -16,7 +16,7 @@ Labelled = Literal["memory", "cores", "wall", "gpus", "gpu_memory", "io", "energ
 LABELLED: tuple[Labelled, ...] = get_args(Labelled)
 QUALITIES: tuple[Quality, ...] = get_args(Quality)
 
-# The column of the table attempts that says the quality of each.
+# The column of the table attempts with the quality of each.
 QUALITY_COLUMNS: dict[Labelled, str] = {
     "memory": "memory_quality",
     "cores": "cores_quality",
@@ -34,11 +34,12 @@ Row = dict[str, object]
 class Segment(msgspec.Struct, kw_only=True):
     """The attempts of a cluster that one release and one plugin measured.
 
-    `above_memory` used more memory than they held, `without_memory` neither asked for memory nor held any, `commented`
-    have a comment. `gpus_added_up` held several GPUs whose use Slurm recorded as one figure, which says nothing of how
-    many were busy; they are among the `absent` ones. `last_s` is when the last of them ended. `with_steps` says whether
-    the cluster has any steps in the store: Slurm records one for every job, and what was measured is in them. `purged`
-    had lost theirs before they were read; `since` are those that ended from `since_s` on (unix seconds), which had not.
+    `above_memory` used more memory than they held, `without_memory` neither requested memory nor held any,
+    `commented` have a comment. `gpus_added_up` held several GPUs whose use Slurm recorded as one figure, which does
+    not show how many were busy; they are among the `absent` ones. `last_s` is when the last of them ended.
+    `with_steps` says whether the store has any steps of the cluster: Slurm records one for every job, and steps
+    hold what was measured. `purged` had lost their steps before they were read; `since` is the segment of those
+    that ended from `since_s` on (unix seconds), which had not.
     """
 
     cluster: str
@@ -58,17 +59,17 @@ class Segment(msgspec.Struct, kw_only=True):
     counts: Counts = {}
 
     def of(self, dimension: Labelled) -> int:
-        """Return how many attempts a dimension is about."""
+        """Return how many attempts a dimension applies to."""
         return sum(self.counts.get(dimension, {}).values())
 
     def share(self, dimension: Labelled, quality: Quality) -> float:
-        """Return the share (0..1) of a dimension's attempts that have a quality; 0 where there are none."""
+        """Return the share (0..1) of a dimension's attempts with a quality; 0 if there are none."""
         whole = self.of(dimension)
         return self.counts[dimension].get(quality, 0) / whole if whole else 0.0
 
 
 def segments_of(rows: Iterable[Mapping[str, object]]) -> list[Segment]:
-    """Add up rows that each count attempts which are labelled alike (quality_reading.py)."""
+    """Add up rows, each of which counts attempts with the same labels (quality_reading.py)."""
     found: dict[tuple[str, str, str], Segment] = {}
     for row in rows:
         key = (str(row["cluster"]), str(row["slurm_release"]), str(row["gather"]))
@@ -109,7 +110,7 @@ QUALITY_HEADING = (
 
 
 def quality_rows(segments: Iterable[Segment]) -> list[Row]:
-    """Return the rows of `report quality`, in per cent of the attempts that a dimension is about."""
+    """Return the rows of `report quality`, in per cent of the attempts that a dimension applies to."""
     return [
         {
             "dimension": dimension,

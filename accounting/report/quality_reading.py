@@ -1,4 +1,4 @@
-"""Counts of attempts by the quality of their labels, out of the store, in bounded memory."""
+"""Counts attempts in the store by the quality of their labels, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from accounting.report.reading import Progress, counted_batches, silent
 from accounting.report.selection import RAN, Selection
 from accounting.store.schema import attempts, steps
 
-# slurmdbd purges by when steps began: of those that ended before the first that it left, a long job may have one.
+# slurmdbd purges by the start of steps: a long job that ended before the first job with steps may still have one.
 MOSTLY = 0.95
-# A figure for memory above what was allocated by more than this is no rounding, nor steps that peaked in turn.
+# A memory figure this far above the allocation is neither rounding, nor the sum of steps that peaked in turn.
 ABOVE_LIMIT = 1.05
 
 _KEYS = ("cluster", "slurm_release", "gather", *sorted(set(QUALITY_COLUMNS.values())))
@@ -24,7 +24,7 @@ _FLAGS = ("above", "without", "commented")
 
 
 def read_segments(engine: Engine, selection: Selection, progress: Progress = silent) -> list[Segment]:
-    """Return how the selected attempts are labelled, those first that were measured last."""
+    """Return how the selected attempts are labelled, the most recently measured segment first."""
     found = _counted(engine, selection, progress)
     for segment in found:
         if segment.share("memory", "absent") >= MANY:
@@ -45,10 +45,10 @@ def _counted(engine: Engine, selection: Selection, progress: Progress = silent) 
 
 
 def _tell_purged(engine: Engine, segment: Segment, selection: Selection) -> None:
-    """Write into a segment how many of its attempts had lost their steps when they were read, and what is left.
+    """Record in a segment how many of its attempts had lost their steps before they were read, and what remains.
 
-    slurmdbd purges the oldest. Of those the store has no step, up to a day from which on CPU time is known. Other
-    figures tell less: memory of who was killed is known without steps, use of GPUs by another meter.
+    slurmdbd purges the oldest: those have no step in the store, up to a day from which on CPU time is known. Other
+    figures are less reliable: the memory of killed jobs is known without steps, and GPU use from another meter.
     """
     column = attempts.c
     own = (*selection.conditions(), *_of(segment), RAN)
@@ -69,9 +69,9 @@ def _tell_purged(engine: Engine, segment: Segment, selection: Selection) -> None
 
 
 def quality_query(selection: Selection) -> Select[tuple[object, ...]]:
-    """Return the query for all that quality is judged by.
+    """Return the query for everything from which quality is judged.
 
-    It is not added up by the database: SQLite would keep all rows in memory to sort them.
+    The database does not add it up: SQLite would keep all rows in memory to sort them.
     """
     column = attempts.c
     return select(
@@ -86,7 +86,7 @@ def quality_query(selection: Selection) -> Select[tuple[object, ...]]:
 
 
 def _added(batch: pa.Table) -> Iterator[dict[str, object]]:
-    """Yield a row for all attempts of a batch that are labelled alike."""
+    """Yield one row for all attempts of a batch that have the same labels."""
     keys = [*_KEYS, "ran", "on_gpus"]
     how = [("end_s", "max"), *((name, "sum") for name in _FLAGS), ([], "count_all")]
     added = (
@@ -98,12 +98,12 @@ def _added(batch: pa.Table) -> Iterator[dict[str, object]]:
 
 
 def steps_query(cluster: str) -> Select[tuple[object, ...]]:
-    """Return the query for any one step of a cluster; the key begins with the cluster, so it costs nothing."""
+    """Return the query for any one step of a cluster; the key begins with the cluster, so it is cheap."""
     return select(steps.c.job_id).where(steps.c.cluster == cluster).limit(1)
 
 
 def added_up(segment: Segment, selection: Selection) -> tuple[ColumnElement[bool], ...]:
-    """Return what holds for the attempts of a segment whose steps have a GPU use that tells no GPU from another."""
+    """Return the conditions for a segment's attempts whose steps record one GPU figure for several GPUs."""
     column = attempts.c
     return (
         *selection.conditions(),
@@ -115,7 +115,7 @@ def added_up(segment: Segment, selection: Selection) -> tuple[ColumnElement[bool
 
 
 def _has_step(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Return whether an attempt has a step for which these hold."""
+    """Return whether an attempt has a step that meets these conditions."""
     own = attempts.c
     return exists().where(
         steps.c.cluster == own.cluster,

@@ -1,4 +1,4 @@
-"""From the store to the groups of a report, batch by batch."""
+"""Reads a report's groups from the store, batch by batch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from accounting.store.batches import count_rows, read_batches
 from accounting.store.records import read_gpu_use
 from accounting.store.schema import KEYS_A_QUERY, attempts
 
-# Hears the share done (0..1) and how many rows that is.
+# Called with the share done (0..1) and the number of rows read.
 Progress = Callable[[float, int], None]
 
 
 def silent(_done: float, _rows: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def gather(
@@ -34,7 +34,7 @@ def gather(
     site: EnergySite | None = None,
     progress: Progress = silent,
 ) -> Groups | None:
-    """Return the selected attempts in groups of `keys` and family, with energy where `site` is given; None for none."""
+    """Return the selected attempts by `keys` and family, with energy if `site` is given; None if there are none."""
     gathering = Gathering(keys, family_of)
     for batch in counted_batches(engine, usage_query(selection, energy=site is not None), progress):
         gathering.add(batch, energy_columns(batch, _gpu_use(engine, batch), site) if site else None)
@@ -50,9 +50,9 @@ def read_percentiles(
     shares: Sequence[float],
     progress: Progress = silent,
 ) -> Percentiles:
-    """Read the selected attempts again, for the percentiles of the groups `wanted`, by their keys.
+    """Read the selected attempts again, for percentiles of the groups with the keys `wanted`.
 
-    Keys are made from the columns `keys`, and the family where `family_of` is given.
+    Keys consist of the columns `keys`, and the family if `family_of` is given.
     """
     query = usage_query(selection)
     firsts = {key.split(SEPARATOR, 1)[0] for key in wanted}
@@ -67,7 +67,7 @@ def read_percentiles(
 def counted_batches(
     engine: Engine, query: Select[tuple[object, ...]], progress: Progress
 ) -> Iterator[pa.Table]:
-    """Yield a query's rows in tables of bounded size, and tell how many there were."""
+    """Yield a query's rows in tables of bounded size, and report progress after each."""
     rows, read = count_rows(engine, query), 0
     for batch in read_batches(engine, query):
         yield batch
@@ -76,7 +76,7 @@ def counted_batches(
 
 
 def _gpu_use(engine: Engine, batch: pa.Table) -> dict[int, list[GpuUse]]:
-    # Slurm names no GPUs where AccountingStorageTRES does not; that a meter saw some shows in what was used.
+    # Slurm records no GPUs if AccountingStorageTRES does not name them; a meter's record shows in what was used.
     on_gpus = pc.or_kleene(pc.greater(batch["alloc_gpus"], 0), pc.is_valid(batch["gpus"]))
     with engine.connect() as connection:
         return read_gpu_use(connection, batch.filter(on_gpus)["job_id"].to_pylist())

@@ -11,7 +11,7 @@ from accounting.store import schema
 
 
 class Credit(msgspec.Struct, frozen=True, kw_only=True):
-    """What one user, or account, lost: runs that were queued again, runs that were not, and hours of both."""
+    """What one user, or account, lost: runs that were requeued, runs that were not, and the hours of both."""
 
     name: str
     requeued: int
@@ -21,9 +21,9 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hours_owed(connection: Connection, by: Literal["user", "account"], since_s: float = 0.0) -> list[Credit]:
-    """Return what each lost in runs that were dealt with from a time on (unix seconds), who lost most first.
+    """Return what each lost in runs handled from a time on (unix seconds), the largest loss first.
 
-    A run that is still being queued again counts as requeued.
+    A run that is still being requeued counts as requeued.
     """
     of = schema.recoveries.c
     lost = func.sum(case((of.what == "lost", 1), else_=0))

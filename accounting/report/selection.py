@@ -1,4 +1,4 @@
-"""Which attempts a report is about, and the rows of them that it reads."""
+"""Selects the attempts for a report, and the columns that it reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Select, and_, select
 
 from accounting.store.schema import attempts
 
-# What the reports on use are made from. The store is read once, in the order in which it lies there.
+# The columns for reports on use. The store is read once, in the order in which it lies there.
 USAGE_COLUMNS = (
     "user", "account", "job_name", "script_signature", "outcome", "state",
     "start_s", "wall_s", "wall_quality", "limit_s",
@@ -16,14 +16,14 @@ USAGE_COLUMNS = (
     "asked_gpus", "alloc_gpus", "gpus", "gpu_quality", "step_cpus", "step_mem_mib",
 )  # fmt: skip
 
-# What energy and carbon are worked out from besides.
+# Additional columns for energy and carbon.
 ENERGY_COLUMNS = ("cluster", "job_id", "end_s", "nodes", "energy_j")
-# Those that ever ran; `started` in measures.py is the same for rows that were read.
+# Attempts that ever ran; `started` in measures.py is the same for rows already read.
 RAN = and_(attempts.c.start_s > 0, attempts.c.wall_quality != "absent")
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Attempts that ended from `since_s` on and before `until_s` (unix seconds), of the names given; None is any."""
+    """Attempts that ended from `since_s` on and before `until_s` (unix seconds), with the given names; None is any."""
 
     since_s: int | None = None
     until_s: int | None = None
@@ -33,7 +33,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     partition: str | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """Return what holds for the attempts that are meant."""
+        """Return the conditions for the selected attempts."""
         column = attempts.c
         named = {
             column.cluster: self.cluster,
@@ -50,6 +50,6 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usage_query(selection: Selection, *, energy: bool = False) -> Select[tuple[object, ...]]:
-    """Return the query for what the reports on use need of each attempt."""
+    """Return the query for what reports on use need of each attempt."""
     names = (*USAGE_COLUMNS, *(ENERGY_COLUMNS if energy else ()))
     return select(*(attempts.c[name] for name in names)).where(*selection.conditions())

@@ -1,7 +1,7 @@
-"""Whether jobs run longer since they are cut: those of a family that were, beside those that had all they asked for.
+"""Whether cut jobs run longer: compares a family's cut jobs with those that had everything they asked for.
 
-Fewer CPUs take longer than was foreseen where they were busy for a moment only, and less memory leaves less for the
-cache of files. No figure of a single job tells that.
+With fewer CPUs a job takes longer than foreseen if they were busy only for moments, and less memory leaves less for
+the cache of files. No figure of a single job shows that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COLUMNS = (
     "user", "job_name", "script_signature", "partition", "wall_s", "asked_cpus", "alloc_cpus", "asked_mem_mib",
     "alloc_mem_mib", "asked_gpus", "alloc_gpus",
 )  # fmt: skip
-# What was asked and what was allocated, by what it is.
+# The columns for what was asked and what was allocated, by resource.
 AMOUNTS = {
     "CPUs": ("asked_cpus", "alloc_cpus"),
     "memory": ("asked_mem_mib", "alloc_mem_mib"),
@@ -32,10 +32,10 @@ AMOUNTS = {
 }
 # With fewer on either side a median says little; of more, the latest are enough.
 LEAST_JOBS, MOST_JOBS = 5, 1000
-# A family is said to be slower where chance alone would say so of any at all once in twenty reports.
+# The chance that a report calls any family slower by chance alone: one report in twenty.
 CHANCE = 0.05
 S_A_MINUTE, S_AN_HOUR = 60.0, 3600.0
-# Of nothing less than was asked.
+# Had less of nothing.
 ALL = frozenset[str]()
 
 
@@ -49,7 +49,7 @@ class Alike(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """A job that ended well: how long it ran (seconds), and of what it had less than it had asked for."""
+    """A completed job: how long it ran (seconds), and of which resources it had less than it had asked for."""
 
     of: Alike
     wall_s: float
@@ -57,11 +57,11 @@ class Ran(NamedTuple):
 
 
 class SlowdownRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A family's jobs that were `cut`, in what, beside those that were `whole`: medians of their run times.
+    """A family's `cut` jobs, with the resources that were cut, and its `whole` ones: medians of their run times.
 
-    `times` is how many times as long those ran that were cut, `lost_h` what that comes to over all of them, in hours of
-    run time; `chance` is how likely it is to be so much by chance, and `slower` that it is too unlikely, with so many
-    families looked at.
+    `times` is the cut jobs' median run time divided by that of the others, `lost_h` the difference over all cut
+    jobs, in hours of run time; `chance` is the probability of such a difference by chance, and `slower` says that
+    this is too unlikely, given how many families are looked at.
     """
 
     user: str
@@ -80,7 +80,7 @@ class SlowdownRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_runs(engine: Engine, selection: Selection, family_of: FamilyOf) -> Iterator[Ran]:
-    """Yield the selected attempts that ran to a good end, from the first that ended to the last."""
+    """Yield the selected attempts that completed, in the order of their ends."""
     query = (
         select(*(attempts.c[name] for name in COLUMNS))
         .where(*selection.conditions(), RAN, attempts.c.outcome == "completed")
@@ -91,7 +91,7 @@ def read_runs(engine: Engine, selection: Selection, family_of: FamilyOf) -> Iter
 
 
 def runs_in(batch: pa.Table, family_of: FamilyOf) -> Iterator[Ran]:
-    """Yield what the rows of a table with COLUMNS tell; nothing of a job whose request is not known."""
+    """Yield the runs in a table with COLUMNS; jobs whose request is not known are left out."""
     for row in batch.to_pylist():
         if row["asked_cpus"]:
             family = family_of(row["job_name"], row["script_signature"])
@@ -108,10 +108,10 @@ def _less(row: Mapping[str, int | None]) -> frozenset[str]:
 
 
 def slowdown_rows(runs: Iterable[Ran]) -> list[SlowdownRow]:
-    """Return a row for each family with enough of both, and for what its jobs had less of; who lost most comes first.
+    """Return a row per family with enough jobs of both kinds, and per set of cut resources: slower ones first.
 
-    That one side ran longer is tested by ranks (Mann and Whitney, 1947), against all families that are looked at
-    (Holm, 1979).
+    Within that, the largest loss comes first. The longer run times are tested by ranks (Mann and Whitney, 1947),
+    against all families that are looked at (Holm, 1979).
     """
     ran_s: defaultdict[tuple[Alike, frozenset[str]], deque[float]] = defaultdict(
         lambda: deque(maxlen=MOST_JOBS)

@@ -1,7 +1,7 @@
 """Medians and percentiles of chosen groups, in bounded memory. Pure: no clock, no database.
 
 They come from counts in classes two per cent wide, each with the highest value that fell into it: a percentile is a
-value that was really seen, at most two per cent above the exact one.
+value that really occurred, at most two per cent above the exact one.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from accounting.report.groups import PENDING_ROWS
 from accounting.report.measures import spreads
 
 CLASS_WIDTH = 1.02
-# Class of what is 0: below that of the smallest positive number.
+# The class of 0: below that of the smallest positive number.
 ZERO_CLASS = -100_000
 
-# By key and name of `spreads`: the values at the shares that were asked for.
+# By key and name of `spreads`: the values at the requested shares.
 Percentiles = Mapping[tuple[str, str], Sequence[float]]
 
 
 class Spreading:
-    """Batch by batch into classes, of the groups named by `keys` alone."""
+    """Adds up batches into classes, for only the groups with these `keys`."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = pa.array(keys, pa.string())
@@ -46,7 +46,7 @@ class Spreading:
             self._classes = [_merged(pa.concat_tables(self._classes))]
 
     def percentiles(self, shares: Sequence[float]) -> Percentiles:
-        """Return the values at the shares (0..1), where any was seen."""
+        """Return the values at the shares (0..1), for everything that occurred."""
         seen: dict[tuple[str, str], list[tuple[float, int]]] = {}
         if self._classes:
             merged = _merged(pa.concat_tables(self._classes))
@@ -57,7 +57,7 @@ class Spreading:
 
 
 def classes_of(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
-    """Return the class of each value (>= 0): those of one class lie within two per cent of each other."""
+    """Return the class of each value (>= 0): values in one class lie within two per cent of each other."""
     positive = np.maximum(values, np.finfo(np.float64).tiny)
     found = np.floor(np.log(positive) / math.log(CLASS_WIDTH))
     return np.where(values > 0, found, ZERO_CLASS).astype(np.int32)
@@ -86,7 +86,7 @@ def _merged(table: pa.Table) -> pa.Table:
 
 
 def _at(values: Sequence[tuple[float, int]], share: float) -> float:
-    """Return the smallest value that at least `share` of all do not exceed."""
+    """Return the smallest value that at least `share` of all values do not exceed."""
     need = share * sum(count for _, count in values)
     passed = 0
     for value, count in values:

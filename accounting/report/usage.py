@@ -1,7 +1,8 @@
-"""Reports on use: one row a family, user or account. Pure: groups in, rows out.
+"""Reports on use, with one row per family, user or account. Pure: groups in, rows out.
 
-Core hours and GPU hours are of what was held while it ran; memory in GiB hours is the peak times the time it ran. What
-could be saved is what the attempts of a family would have held less, had all of them asked for the right size.
+Hours are an amount times the run time. Granted is what was held; used is the mean number of busy cores, the memory
+peak (in GiB hours), or the number of GPUs that were ever busy. What could be saved is what the attempts of a family
+would have held less, had all of them requested the right size.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ KILLED_BUMP = 1.2
 
 Sums = Mapping[str, float]
 Row = dict[str, object]
-# Reads the percentiles at shares of the groups that these keys name.
+# Reads the percentiles at the given shares, for the groups with these keys.
 Spreads = Callable[[Sequence[str], Sequence[float]], Percentiles]
 
 
 class Slowed(msgspec.Struct, frozen=True, kw_only=True):
-    """How much jobs need so as not to be slowed: `cores` of a job, or all the `memory` that they ask for."""
+    """How much jobs need in order not to be slowed: `cores` of a job, or all the `memory` that they request."""
 
     cores: int = 0
     memory: bool = False
 
 
 class RightSize(msgspec.Struct, frozen=True, kw_only=True):
-    """How a right-sized request follows from the most that was used; `least_jobs` is how many must have been seen.
+    """How a right-sized request follows from the highest use; `least_jobs` is how many must have been measured.
 
-    `alike` tells whether a family's jobs can be taken for the same work. `slowed` has, by user and family, those whose
-    jobs ran longer with less than they asked for: what is used are means, which do not show it.
+    `alike` says whether a family's jobs can be assumed to do the same work. `slowed` has, by user and family, those
+    whose jobs ran longer with less than they requested: use is a mean, which does not show that.
     """
 
     memory_margin: float
@@ -52,9 +53,9 @@ class RightSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
-    """What every job of a family could ask for, as totals of the job; None where too little is known.
+    """What every job of a family could request, as totals of the job; None if too little is known.
 
-    So it is of memory where less of it slows: nobody knows how much would be enough.
+    Memory is also None if less memory slows the jobs: nobody knows how much would be enough.
     """
 
     cores: int | None = None
@@ -63,7 +64,7 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grouped(msgspec.Struct, frozen=True, kw_only=True):
-    """One row's sums, the parts of its key, its right size where it is one family, and what could be saved."""
+    """One row's sums, the parts of its key, its right size if it is one family, and what could be saved."""
 
     names: tuple[str, ...]
     key: str
@@ -73,7 +74,7 @@ class Grouped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def right_size(sums: Mapping[str, float | None], user: str, family: str, rule: RightSize) -> Right:
-    """Return the request that would have held every attempt of a family that was measured, with the site's margins."""
+    """Return the request that would have held every measured attempt of a family, with the site's margins."""
     if family == REST or not rule.alike(family):
         return Right()
     cores, mem_mib, gpus = (_needed(sums, name, rule) for name in MEASURED)
@@ -101,7 +102,7 @@ def _needed(sums: Mapping[str, float | None], dimension: Measured, rule: RightSi
 
 
 def saveable(sums: Sums, right: Right) -> dict[Measured, float]:
-    """Return the hours of each dimension that a right-sized request would not have held; 0 where it is not known."""
+    """Return, by dimension, the hours that a right-sized request would not have held; 0 if that is not known."""
     mem_gib = None if right.mem_mib is None else right.mem_mib / MIB_A_GIB
     sizes: dict[Measured, float | None] = {"cores": right.cores, "memory": mem_gib, "gpus": right.gpus}
     found: dict[Measured, float] = {}
@@ -122,9 +123,9 @@ def by_family(groups: Groups, rule: RightSize) -> Iterator[Grouped]:
 
 
 def by_first(groups: Groups, whole: Groups, rule: RightSize) -> Iterator[Grouped]:
-    """Yield every first part of the keys, such as the user; `whole` are the groups rolled up to it.
+    """Yield every first part of the keys, such as the user; `whole` is `groups` rolled up to it.
 
-    What could be saved is that of its families.
+    What could be saved is the sum over its families.
     """
     saved: dict[str, dict[Measured, float]] = {}
     for family in by_family(groups, rule):
@@ -137,30 +138,30 @@ def by_first(groups: Groups, whole: Groups, rule: RightSize) -> Iterator[Grouped
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What a report is made from: groups, how to walk over them, and the titles of the parts of their names."""
+    """What a report is made from: groups, a function that yields its rows, and the titles of the parts of names."""
 
     groups: Groups
     rows: Callable[[], Iterator[Grouped]]
     titles: tuple[str, ...]
 
     def totals(self) -> dict[Measured, float]:
-        """Return what all held of each dimension, in hours."""
+        """Return what everything held of each dimension, in hours."""
         return {dimension: total(self.groups, f"{name}_granted") for dimension, name in UNITS.items()}
 
 
 def view_families(groups: Groups, rule: RightSize) -> View:
-    """Return the view of users' families; the keys are a user and a family."""
+    """Return the view by user and family, which are the parts of the keys."""
     return View(groups=groups, rows=lambda: by_family(groups, rule), titles=("user", "family"))
 
 
 def view_first(groups: Groups, rule: RightSize, title: str) -> View:
-    """Return the view of what comes first in the keys: users, or accounts."""
+    """Return the view by the first part of the keys: users, or accounts."""
     whole = rolled_up(groups)
     return View(groups=whole, rows=lambda: by_first(groups, whole, rule), titles=(title,))
 
 
 def shares_of(sums: Sums, totals: Mapping[Measured, float], kind: str) -> dict[Measured, float]:
-    """Return the share of what all held (0..1) that a row's `kind` (granted, wasted) is, by dimension."""
+    """Return a row's `kind` (granted, wasted) as a share (0..1) of what everything held, by dimension."""
     return {
         dimension: sums[f"{name}_{kind}"] / totals[dimension] if totals[dimension] else 0.0
         for dimension, name in UNITS.items()
@@ -168,7 +169,7 @@ def shares_of(sums: Sums, totals: Mapping[Measured, float], kind: str) -> dict[M
 
 
 def use_rows(view: View, top: int, spreads: Spreads) -> list[Row]:
-    """Return the rows of `report families` and `report users`, those first that held the largest share of anything."""
+    """Return the rows of `report families` and `report users`, by the largest share of anything that they held."""
     totals = view.totals()
 
     def place(row: Grouped) -> tuple[float, tuple[str, ...]]:
@@ -180,12 +181,12 @@ def use_rows(view: View, top: int, spreads: Spreads) -> list[Row]:
 
 
 def use_columns(titles: Sequence[str], *, energy: bool) -> tuple[str, ...]:
-    """Return the columns of `use_rows`, which are there also where no row is."""
+    """Return the columns of `use_rows`, also if there are no rows."""
     return tuple(_use_row(titles, blank(titles, energy=energy), {}))
 
 
 def blank(titles: Sequence[str], *, energy: bool) -> Grouped:
-    """Return the group of no attempts at all."""
+    """Return the group of no attempts."""
     sums = defaultdict[str, float](float)
     if energy:
         sums["energy_kwh"] = 0.0
@@ -226,13 +227,13 @@ def _hours(row: Grouped) -> Row:
 
 
 def _told(sums: Sums, name: str, kind: str) -> float | None:
-    """Return the hours that were asked for or granted; None where attempts ran of which none tells it."""
+    """Return the hours requested or granted; None if attempts ran, but none has the figure."""
     is_unknown = sums["started"] and not sums[f"{name}_told_{kind}"]
     return None if is_unknown else round(sums[f"{name}_{kind}"], 3)
 
 
 def spent_cells(row: Grouped, dimension: Measured, kinds: Sequence[str]) -> Row:
-    """Return what was used or wasted, and could be saved, in hours; None where nothing was measured."""
+    """Return what was used or wasted, and could be saved, in hours; None if nothing was measured."""
     name = UNITS[dimension]
     known = row.sums[f"{dimension}_known_attempts"] > 0
     found: Row = {f"{name}_{kind}": round(row.sums[f"{name}_{kind}"], 3) if known else None for kind in kinds}
@@ -240,7 +241,7 @@ def spent_cells(row: Grouped, dimension: Measured, kinds: Sequence[str]) -> Row:
 
 
 def energy_cells(sums: Sums) -> Row:
-    """Return energy, carbon and the shares of it that were wasted and not measured; nothing where none was counted."""
+    """Return energy, carbon, and the shares of energy wasted and not measured; empty if energy was not computed."""
     if "energy_kwh" not in sums:
         return {}
     whole = sums["energy_kwh"]

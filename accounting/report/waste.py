@@ -1,4 +1,4 @@
-"""Who wastes the most, and of how many attempts that is known. Pure: groups in, rows out."""
+"""Who wastes the most, and for how many attempts that is known. Pure: groups in, rows out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accounting.report.groups import total
 from accounting.report.measures import LEFT_OUT, MEASURED, MIB_A_GIB, UNITS, Measured
 from accounting.report.usage import Grouped, Row, View, blank, energy_cells, shares_of, spent_cells
 
-# Why the use of an attempt is not counted, in words.
+# Why an attempt's use is not counted, in words.
 REASONS = {
     "short": "ran too short to be sampled",
     "censored": "killed at the limit or counted in part, so only a lower bound is known",
@@ -27,7 +27,7 @@ NOTHING_MEASURED = "none was measured; `rightsizer report quality` says what to 
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one dimension: how many attempts were measured, and how many were left out, by quality."""
+    """For one dimension: how many attempts were measured, and how many were left out, by quality."""
 
     measured: int
     left_out: dict[str, int]
@@ -41,7 +41,7 @@ class Waste(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def waste_of(view: View, top: int) -> Waste:
-    """Return who wastes the largest share of what all attempts held, of cores, memory or GPUs, the largest first."""
+    """Return those who waste the largest share of what everything held (cores, memory or GPUs), the largest first."""
     totals = view.totals()
 
     def place(row: Grouped) -> tuple[float, tuple[str, ...]]:
@@ -55,7 +55,7 @@ def waste_of(view: View, top: int) -> Waste:
 
 
 def waste_columns(titles: Sequence[str], *, energy: bool) -> tuple[str, ...]:
-    """Return the columns of the rows of `waste_of`, which are there also where no row is."""
+    """Return the columns of the rows of `waste_of`, also if there are no rows."""
     return tuple(_row(blank(titles, energy=energy), titles, dict.fromkeys(MEASURED, 0.0)))
 
 
@@ -67,9 +67,9 @@ def _left_out(view: View, dimension: Measured) -> LeftOut:
 
 
 def left_out_in_words(left_out: Mapping[Measured, LeftOut]) -> list[str]:
-    """Return a line for each dimension on what was left out of it and why; none where nothing was.
+    """Return a line for each dimension from which attempts were left out, with the reasons.
 
-    Where no attempt held anything, or none was measured, there is a line that says so.
+    If no attempt held anything, or none was measured, a line says so.
     """
     said = [said for dimension, one in left_out.items() if (said := _of_dimension(dimension, one))]
     if any(one.measured for one in left_out.values()):
