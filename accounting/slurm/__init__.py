@@ -1,1 +1,1 @@
-"""What Slurm tells of its past: how sacct is asked, window by window, and what its answers mean."""
+"""Reads Slurm's past: how sacct is asked, window by window, and what its answers mean."""

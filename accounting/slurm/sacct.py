@@ -1,9 +1,9 @@
-"""The one place that runs sacct.
+"""The only module that runs sacct.
 
-A window is asked for in two calls: what Slurm alone writes (ids, times, states, figures), and what users write (names,
-comments). `--parsable2` escapes nothing: a job name may hold line ends, and any delimiter that its user knows. In the
-first call nothing can be forged; the second has a delimiter that is drawn anew for each call (texts.py).
-`--noconvert` keeps bytes; times are unix seconds through SLURM_TIME_FORMAT, so that no time zone or summer time stands
+A window is asked for in two calls: what only Slurm writes (ids, times, states, figures), and what users write
+(names, comments). `--parsable2` escapes nothing: a job name may hold line ends, and any delimiter that its user
+knows. Nothing in the first call can be forged; the second has a delimiter drawn at random for each call (texts.py).
+`--noconvert` keeps bytes. SLURM_TIME_FORMAT makes times unix seconds, so that no time zone or summer time comes
 between us and the record.
 """
 
@@ -27,13 +27,13 @@ FIGURES = (
     "TRESUsageInMax", "TRESUsageInTot", "TRESUsageOutTot", "ConsumedEnergyRaw",
 )  # fmt: skip
 END = FIGURES.index("End")
-KEY = FIGURES[:2]  # what tells attempts apart: a requeue is submitted anew
+KEY = FIGURES[:2]  # identifies an attempt: a requeue has a new submit time
 TEXTS = ("JobName", "Comment", "AdminComment")
-# Releases of the last six years know all of these; without the others labels are poorer.
+# All releases of the last six years have these; without the other columns labels are poorer.
 NEEDED = frozenset(FIGURES) - {"TRESUsageOutTot", "ConsumedEnergyRaw"} | frozenset(TEXTS)
 # Far beyond any answer: a day of a busy site takes seconds to minutes. A sacct that hangs must not hang its caller.
 ANSWER_WAIT_S = 600
-# About one job: sacct itself waits for 45 s for a slurmdbd that hangs, and for a database that does without end.
+# For a query about one job: sacct itself waits 45 s for a slurmdbd that hangs, and forever for a database that does.
 PERSON_WAITS_S = 15
 _CUT = DELIMITER.encode()
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9]+")
@@ -42,11 +42,11 @@ _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9]+")
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What sacct printed about a window: lines with their headings. The columns of `figures` may lack some of FIGURES.
 
-    Of a job that began before `since_s`, where the window begins, steps that had ended by then are left out of
-    `figures`; `whole` asks for jobs (by their ids) with all of their steps, as `figures` has them.
-    `one_text` asks for one text of one job (by its display id and the name of the column) and returns what was printed,
-    `one_id` for one column of a job and its steps, `texts_again` for all texts of the window once more, with the
-    delimiter that they have then; without these nobody asks.
+    For a job that began before `since_s`, where the window begins, `figures` lacks the steps that had ended by
+    then; `whole` asks for jobs (by their ids) with all of their steps, in the form of `figures`. `one_text` asks
+    for one text of one job (by its display id and the column's name) and returns what was printed, `one_id` for one
+    column of a job and its steps, `texts_again` for all texts of the window again, with their new delimiter. If one
+    of these is None, that question is not asked.
     """
 
     figures: bytes
@@ -60,9 +60,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def query_sacct(command: str, since_s: int, until_s: int, fields: frozenset[str] | None = None) -> Answer:
-    """Return sacct's answer about all users' jobs in a window of unix seconds; `fields` are those it knows.
+    """Return sacct's answer about all users' jobs in a window (unix seconds); `fields` are the columns that it knows.
 
-    Raises SlurmError where sacct is missing, fails, takes longer than ANSWER_WAIT_S, or prints other columns than were
+    Raises SlurmError if sacct is missing, fails, takes longer than ANSWER_WAIT_S, or prints columns that were not
     asked for.
     """
     window = (f"--starttime={slurm_time(since_s)}", f"--endtime={slurm_time(until_s)}")
@@ -71,9 +71,9 @@ def query_sacct(command: str, since_s: int, until_s: int, fields: frozenset[str]
 
 
 def query_job(command: str, job: str) -> Answer:
-    """Return sacct's answer about one job, `4711` or `4711_3`, as far as whoever asks may see it: else it has no line.
+    """Return sacct's answer about one job, `4711` or `4711_3`; without a line if the caller may not see it.
 
-    Raises SlurmError as query_sacct does, but after PERSON_WAITS_S: it is a person who waits for it.
+    Raises SlurmError as query_sacct does, but after PERSON_WAITS_S: a person is waiting.
     """
     fields = known_fields(command, PERSON_WAITS_S)
     return _query(command, (f"--jobs={job}",), (), fields, PERSON_WAITS_S)
@@ -86,7 +86,7 @@ def _query(
     fields: frozenset[str] | None,
     wait_s: float | None = None,
 ) -> Answer:
-    """Ask for the jobs that options name; for one of them, afterwards, within `window` (nothing: whenever it was)."""
+    """Ask for the jobs selected by `which`; later questions about one of them are limited to `window`, if given."""
     columns = [name for name in FIGURES if fields is None or name in fields]
     common = (command, "--allusers", "--duplicates", "--parsable2", "--noconvert")
 
@@ -106,8 +106,8 @@ def _query(
     def whole(job_ids: Sequence[str]) -> bytes:
         return all_figures(f"--jobs={','.join(job_ids)}")
 
-    # The texts come first: a job that is submitted between the two calls then lacks a text, which is asked for, instead
-    # of having one that belongs to nothing; and figures that lack a job of the texts were cut off.
+    # The texts come first. A job submitted between the two calls then lacks a text, which is asked for, instead of
+    # having a text that belongs to nothing; and figures that lack a job of the texts were cut off.
     texts, delimiter = all_texts()
     figures = all_figures(*which)
 
@@ -130,24 +130,24 @@ def _query(
 
 
 def ended_bytes(figures: bytes, until_s: int) -> int:
-    """Return how much of the figures tells of what had ended by a time.
+    """Return how many bytes of the figures are about jobs that had ended by a time.
 
-    What waited or ran then is in the answer about any window in which it did, whenever it has ended since: shorter
-    windows would only have it told more often.
+    A job that was pending or running then is in the answer about every window in which it was, even if it has ended
+    since: shorter windows would only repeat it more often.
     """
     ended, has_ended = 0, False
     for line in BytesIO(figures):
         columns = line.split(_CUT, END + 1)
-        if b"." not in columns[0]:  # steps go with their job, which comes before them
+        if b"." not in columns[0]:  # steps go with their job, which precedes them
             has_ended = len(columns) > END and columns[END].isdigit() and int(columns[END]) <= until_s
         ended += has_ended * len(line)
     return ended
 
 
 def known_fields(command: str, wait_s: float | None = None) -> frozenset[str]:
-    """Return the columns that this sacct knows; SlurmError where it lacks one that cannot be done without.
+    """Return the columns that this sacct knows; SlurmError if it lacks an indispensable one.
 
-    Even for that it asks slurmdbd; it is ended after `wait_s`, or ANSWER_WAIT_S.
+    Even for that it asks slurmdbd; it is killed after `wait_s`, or ANSWER_WAIT_S.
     """
     said = _run(command, "--helpformat", wait_s=wait_s)
     known = frozenset(_FIELD.findall(said.decode(errors="replace")))
@@ -167,7 +167,7 @@ def slurm_release(command: str) -> str:
 
 
 def slurm_time(unix_s: int) -> str:
-    """Return a time as sacct's options take it on every release (`uts` is seconds since the epoch)."""
+    """Return a time in the form that sacct's options accept on every release (`uts` is seconds since the epoch)."""
     return f"uts{unix_s}"
 
 

@@ -1,6 +1,6 @@
-"""sacct's two answers about a window, put together: the lines of each attempt, its texts, and its digest.
+"""Combines sacct's two answers about a window: the lines of each attempt, its texts, and its digest.
 
-Pure but for what it asks again: texts of jobs that came between the two answers, and whether the last job is whole.
+Pure, except for what it asks again: texts of jobs that came between the two answers, and whether the last job is whole.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from accounting.units import whole
 
 SOURCE = "sacct"
 CUT = DELIMITER.encode()
-# A call of its own for each text that is missing takes some 30 ms: where more than FEW jobs lack theirs, all texts of
-# the window are asked for once more. A window that then still lacks those of MOST_ASKED is damaged.
+# A call for each missing text takes some 30 ms: if more than FEW jobs lack theirs, all texts of the window are
+# asked for once more. A window that then still lacks those of MOST_ASKED is damaged.
 FEW, MOST_ASKED = 5, 1_000
 # Steps can reach slurmdbd after the end of their job: by a second or two, seen on 22.05.
 SETTLED_S = 10
-# MariaDB plans a longer list of ids anew: 250 take it a tenth of a second, 1,000 tasks of a large array minutes (seen).
+# MariaDB plans each longer list of ids anew: 250 take it a tenth of a second, 1,000 tasks of a large array minutes
+# (seen).
 JOBS_AT_ONCE = 250
 START = FIGURES.index("Start")
 _RUN = (*map(FIGURES.index, KEY), START, END)
-# Raised whenever labels change: what is read again is labelled anew (and see ingest/label_marks.py).
+# Raised whenever labels change, so that what is read again is labelled again (and see ingest/label_marks.py).
 LABELS = "labels-9"
 
 
@@ -43,30 +44,30 @@ class Group:
 
     @property
     def display_id(self) -> bytes:
-        """Its id as people write it."""
+        """The id as people write it."""
         return self.lines[0].split(CUT, 3)[2]
 
     @property
     def own_texts(self) -> Row:
-        """Its texts, in the order of TEXTS."""
+        """The attempt's texts, in the order of TEXTS."""
         return tuple(self.text.split(CUT)[len(KEY) :]) if self.texts is None else self.texts
 
 
 @dataclass
 class Lines:
-    """Lines in groups, and what belongs to none."""
+    """Lines in groups, and lines that belong to no group."""
 
     groups: list[Group] = field(default_factory=list)
     quarantined: list[Quarantined] = field(default_factory=list)
 
 
 def split_groups(rows: Sequence[bytes], width: int) -> Lines:
-    """Put rows into groups. Step rows belong to the job row before them, with its id.
+    """Group rows by attempt. A step's row belongs to the job row before it, if that has its id.
 
     After a requeue the same id comes once for each attempt.
     """
     lines, separators = Lines(), width - 1
-    step_prefix, own = b"\n", list[bytes]()  # of no job: no row begins so
+    step_prefix, own = b"\n", list[bytes]()  # of no job: no row begins like this
     for row in rows:
         if row.count(CUT) != separators:
             reason = f"{row.count(CUT) + 1} columns instead of {width}"
@@ -82,12 +83,12 @@ def split_groups(rows: Sequence[bytes], width: int) -> Lines:
 
 
 def add_texts(lines: Lines, answer: Answer, until_s: int) -> None:
-    """Give each group its texts and its digest; a group whose texts cannot be told is quarantined."""
+    """Give each group its texts and its digest; a group whose texts cannot be found is quarantined."""
     delimiter, columns = answer.texts_delimiter.encode(), len(KEY) + len(TEXTS)
     rows = answer.texts.removesuffix(b"\n").split(b"\n")[1:]
     keys = [group.key for group in lines.groups]
     own_keys = keys if delimiter == CUT else [key.replace(CUT, delimiter) for key in keys]
-    # A text that holds our own delimiter must not meet it again.
+    # A text that holds CUT, our own delimiter, must not be mistaken for several columns.
     if are_plain(rows, own_keys, delimiter, columns) and (delimiter == CUT or CUT not in answer.texts):
         for group, row in zip(lines.groups, rows, strict=True):
             group.text = row.replace(delimiter, CUT)
@@ -101,10 +102,10 @@ def add_texts(lines: Lines, answer: Answer, until_s: int) -> None:
 
 
 def add_earlier_steps(lines: Lines, answer: Answer) -> None:
-    """Give each group that began before the window, and has ended, the steps that had ended before the window too.
+    """Give each ended group that began before the window the steps that had ended before the window too.
 
-    About a window slurmdbd tells those steps alone that ran in it, and a job's TotalCPU is then the sum of these.
-    Raises SlurmError where a job that is asked for by itself lacks what the window told of it.
+    For a window, slurmdbd returns only steps that ran in it, and a job's TotalCPU is then the sum over these.
+    Raises SlurmError if a job asked for by itself lacks something that was in the window's answer.
     """
     if answer.whole is None:
         return
@@ -128,25 +129,25 @@ def ends_later(group: Group, until_s: int) -> bool:
 
 
 def _began_before(group: Group, since_s: int) -> bool:
-    """Whether an attempt that has ended ran before a time."""
+    """Whether an attempt has ended and had started before a time."""
     start_s = _time(group, START)
     return start_s is not None and start_s < since_s and _has_ended(group)
 
 
 def _time(group: Group, place: int) -> int | None:
-    """Return one of the times of an attempt, by its place among FIGURES; None where it has not come."""
+    """Return one of an attempt's times, by its place among FIGURES; None if it has not come yet."""
     told = group.lines[0].split(CUT, place + 1)[place]
     return int(told) if told.isdigit() else None
 
 
 def _own_id(group: Group) -> bytes:
-    """Return the id by which slurmdbd finds a job at once: its number, where that is not the one of its whole array."""
+    """Return the id by which slurmdbd finds a job fastest: its number, unless that is the number of its whole array."""
     number = group.key[: group.key.find(CUT)]
     return group.display_id if group.display_id.startswith(number + b"_") else number
 
 
 def _run_of(group: Group) -> Key:
-    """Return what tells an attempt apart, even from one with the same key: its key, its start and its end."""
+    """Return what identifies an attempt even among those with the same key: its key, its start and its end."""
     columns = group.lines[0].split(CUT)
     return CUT.join(columns[place] for place in _RUN)
 
@@ -210,7 +211,7 @@ def refuse_cut(
     one_id: Callable[[str, str], bytes],
     until_s: int,
 ) -> None:
-    """Raise SlurmError where the figures lack what the texts, which were asked for first, end with, or steps."""
+    """Raise SlurmError if the figures lack steps, or the last job of the texts, which were asked for first."""
 
     def printed(display_id: bytes, column: str) -> list[str]:
         return one_id(shown(display_id), column).decode(errors="replace").splitlines()
@@ -226,16 +227,16 @@ def refuse_cut(
             raise _cut_off(last.display_id, "steps of job")
     if last_text is not None and last_text not in keys:
         job_id, _, submit = last_text.partition(CUT)
-        # It may have left the window meanwhile, when its begin time was put off.
+        # It may have left the window meanwhile, if its begin time was postponed.
         if submit.decode(errors="replace") in printed(job_id, "Submit"):
             raise _cut_off(job_id, "job")
 
 
 def _lines_of(attempts: Collection[str], printed: Sequence[str]) -> int:
-    """Count the lines of the attempts with these keys, their steps' too.
+    """Count the lines of the attempts with these keys, including their steps.
 
-    By its number sacct tells all attempts of a job that end after the window begins: also one that was queued again
-    and waits, or that began after the window.
+    For a job number, sacct returns all attempts that end after the window begins: also one that was requeued and is
+    pending, or that began after the window.
     """
     count, is_one = 0, False
     for line in printed:
@@ -253,19 +254,19 @@ def _cut_off(job_id: bytes, what: str) -> SlurmError:
 
 
 def _has_settled(group: Group, until_s: int) -> bool:
-    """Whether an attempt ended so long ago that no step of it can still be on its way to slurmdbd."""
+    """Whether an attempt ended so long ago that none of its steps can still be on the way to slurmdbd."""
     end_s = _time(group, END)
     return b"_[" not in group.display_id and end_s is not None and end_s <= until_s - SETTLED_S
 
 
 def _has_ended(group: Group) -> bool:
-    """Whether an attempt has ended: what has not is read again anyway, and need not be asked for."""
+    """Whether an attempt has ended. Otherwise it will be read again anyway, and need not be asked for."""
     return _time(group, END) is not None
 
 
 def ask_alone(group: Group, attempts: int, one_text: Callable[[str, str], bytes]) -> Row | None:
-    """Return a group's texts, asked for by themselves; None where its job's `attempts` differ in one of them."""
-    # What is no id of a job is an argument all the same, and sacct knows no such job.
+    """Ask for a group's texts separately; None if the job's `attempts` differ in one of them."""
+    # Even if this is no job id, it is passed as a single argument, and sacct finds no such job.
     asked = shown(asked_as(group))
     texts = [text_alone(one_text(asked, name), attempts) for name in TEXTS]
     known = [text for text in texts if text is not None]
@@ -273,9 +274,9 @@ def ask_alone(group: Group, attempts: int, one_text: Callable[[str, str], bytes]
 
 
 def asked_as(group: Group) -> bytes:
-    """Return the id by which sacct takes a job.
+    """Return the id by which sacct can be asked for a job.
 
-    It takes no range of tasks that never started (`12_[3-5]`): then all of the array is asked for.
+    sacct accepts no range of tasks that never started (`12_[3-5]`): the whole array is asked for instead.
     """
     array, waiting, _ = group.display_id.partition(b"_[")
     return array if waiting else group.display_id
@@ -287,23 +288,23 @@ def _names(group: Group) -> set[bytes]:
 
 
 def digest_of(group: Group) -> int:
-    """Return the digest of a record as a signed number of 64 bits."""
+    """Return the digest of a record as a signed 64-bit number."""
     record = b"\n".join((*group.lines, group.text))
     return int.from_bytes(blake2b(record, digest_size=8, key=LABELS.encode()).digest(), "big", signed=True)
 
 
 def end_of(line: str) -> int | None:
-    """Return when a quarantined job ended, in unix seconds; None where its line does not tell."""
+    """Return when a quarantined job ended, in unix seconds; None if its line does not say."""
     return whole(_figure(line, "End"))
 
 
 def cluster_of(line: str) -> str:
-    """Return the cluster of a quarantined job; '' where its line does not tell."""
+    """Return the cluster of a quarantined job; '' if its line does not say."""
     return _figure(line, "Cluster")
 
 
 def job_of(line: str) -> str:
-    """Return the id of a quarantined job, or of the job of a quarantined step, as Slurm writes it."""
+    """Return the id of a quarantined job, or of a quarantined step's job, as Slurm writes it."""
     return _figure(line, "JobIDRaw").partition(".")[0]
 
 
@@ -314,5 +315,5 @@ def _figure(line: str, name: str) -> str:
 
 
 def shown(text: bytes) -> str:
-    r"""Return text as a store takes it: what is no UTF-8 stands as `\xff`, and so does a NUL."""
+    r"""Return text in a form that a store accepts: bytes that are not UTF-8 are written as `\xff`, and so is NUL."""
     return text.decode("utf-8", errors="backslashreplace").replace("\x00", "\\x00")

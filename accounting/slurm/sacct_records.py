@@ -1,6 +1,6 @@
-"""What sacct's answers say, in columns: attempts that have ended, with their steps and texts. Pure.
+"""Turns sacct's answers into columns: attempts that have ended, with their steps and texts. Pure.
 
-An attempt whose record is the same, byte for byte, as when it was last read is known by its digest and not read again.
+An attempt whose record is byte for byte the same as when last read is recognised by its digest and not read again.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from accounting.slurm.sacct_groups import (
 )
 from accounting.states import NO_PARTITION, RESIZED, UNKNOWN_STATE, WENT_ON, is_known, is_resized
 
-# Attempts in one Records: what a few hundred megabytes hold.
+# Attempts in one Records: what fits into a few hundred megabytes.
 MOST_JOBS = 50_000
 
 
 class Metering(msgspec.Struct, frozen=True, kw_only=True):
-    """Who measured: Slurm's release (`24.11`), its plugin (`jobacct_gather/cgroup cgroup/v2`), and how often."""
+    """What measured: Slurm's release (`24.11`), its plugin (`jobacct_gather/cgroup cgroup/v2`), and how often."""
 
     release: str = ""
     gather: str = ""
@@ -55,18 +55,18 @@ def read_answer(
     most_jobs: int = MOST_JOBS,
     asked_s: int = 0,
 ) -> Iterator[Records]:
-    """Yield the attempts of an answer that have ended by `until_s`, but for those whose digest is among `known`.
+    """Yield the attempts in an answer that had ended by `until_s`, except those whose digest is among `known`.
 
-    What ended later belongs to a later window. `asked_s` is when Slurm was asked, if later than `until_s`: records of
-    jobs that were over SETTLED_S before are taken to be whole. Raises SlurmError where the two calls contradict each
-    other.
+    Attempts that ended later belong to a later window. `asked_s` is when Slurm was asked, if later than `until_s`:
+    records of jobs that ended SETTLED_S before that are taken as complete. Raises SlurmError if the two calls
+    contradict each other.
     """
     heading, *rows = answer.figures.removesuffix(b"\n").split(b"\n")
     names = tuple(heading.decode().split(DELIMITER))
     with no_collection():
         lines = split_groups(rows, len(names))
         add_texts(lines, answer, until_s)
-        # What waited or ran when the window ended may be most of what was told, and is told once more.
+        # Jobs that were pending or running at the window's end may be most of the answer, and will come again.
         lines.groups = [group for group in lines.groups if not ends_later(group, until_s)]
         add_earlier_steps(lines, answer)
         for group in lines.groups:
@@ -84,7 +84,7 @@ def read_answer(
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Do without the garbage collector for a while: among lists of lines it finds nothing, in a third of the time."""
+    """Suspend the garbage collector: among lists of lines it finds nothing, and takes a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -116,7 +116,7 @@ def _records(
 
 
 def _table(rows: Sequence[bytes], names: Sequence[str]) -> pa.Table:
-    """Return rows as columns of text; one that sacct does not know is empty."""
+    """Return rows as columns of text; a column that sacct does not know is empty."""
     if not rows:
         return pa.table({name: pa.array([], pa.string()) for name in FIGURES})
     text = b"\n".join(rows).replace(b"\r", b" ")
@@ -208,12 +208,12 @@ def taken(
     quarantined: tuple[Quarantined, ...],
     groups: Sequence[Group],
 ) -> Records:
-    """Return the attempts that have ended and can be believed, with their steps; the others counted or quarantined.
+    """Return the ended, plausible attempts with their steps; count or quarantine the others.
 
-    What looks unfinished though it was over by `settled_s` will not change any more: it is quarantined.
+    A record that looks unfinished although the job was over by `settled_s` will not change any more: it is quarantined.
     """
-    # A job's end can reach slurmdbd before its start (seen on 22.05): for two seconds its row is COMPLETED,
-    # of root, and without a partition.
+    # A job's end can reach slurmdbd before its start (seen on 22.05): for two seconds its row is COMPLETED, belongs
+    # to root, and has no partition.
     ended = pc.and_(pc.greater(jobs["end_s"], 0), pc.not_equal(jobs["partition"], ""))
     ended = pc.and_(ended, pc.not_equal(columns.outcomes(jobs["state"]), "unfinished")).to_numpy()
     identified = pc.and_(pc.is_valid(jobs["job_id"]), pc.is_valid(jobs["submit_s"])).to_numpy()
@@ -242,10 +242,11 @@ def taken(
 
 
 def went_on(jobs: pa.Table, steps: pa.Table) -> Flags:
-    """Flag what of jobs came after their size was changed: a record of its own, COMPLETED, that tells of little.
+    """Flag records of jobs from after a resize: a separate record, COMPLETED, with little information.
 
-    It is submitted when the record before it ends, which may be in another window. Its start is the job's own (22.05),
-    or the same moment (24.11, 26.05); steps go on counting. Components of a het job may lack the first step, too.
+    Its submit time is when the record before it ends, which may be in another window. Its start is the job's own
+    (22.05), or the same moment (24.11, 26.05); step numbers continue. Components of a het job may lack the first
+    step, too.
     """
     job_id, submit_s, start_s, end_s = (
         ints(jobs[name]) for name in ("job_id", "submit_s", "start_s", "end_s")
@@ -265,9 +266,9 @@ def went_on(jobs: pa.Table, steps: pa.Table) -> Flags:
 
 
 def _odd_ends(jobs: pa.Table, settled_s: int) -> Iterator[tuple[str, Flags]]:
-    """Yield why jobs that were over by a time are none that can be stored, each job with one reason at most.
+    """Yield why jobs that were over by a time cannot be stored, with at most one reason per job.
 
-    One that never ran, cancelled while it waited, may lack its partition for good: it tells nothing, and is let be.
+    A job cancelled while pending may lack its partition for ever: it holds no information, and is left alone.
     """
     end_s = ints(jobs["end_s"])
     over = (end_s > 0) & (end_s <= settled_s)

@@ -1,8 +1,8 @@
-"""Which text belongs to which attempt, where texts may hold line ends and whole rows. Pure.
+"""Finds which text belongs to which attempt, although texts may hold line ends and whole rows. Pure.
 
 sacct escapes nothing, so a text may look like any row whose delimiter its writer knows. The call for texts therefore
-has a delimiter that nobody knew before (sacct.py): a line in which it stands was parted by Slurm. A row goes
-on over line ends until it has all its columns, and then over lines without the delimiter, which are its last text's.
+has a delimiter that nobody could know (sacct.py): a line that contains it was written by Slurm. A row continues over
+line ends until it has all its columns, and then over lines without the delimiter, which belong to its last text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Row = tuple[bytes, ...]
 
 
 def are_plain(lines: Sequence[bytes], keys: Sequence[Key], delimiter: bytes, columns: int) -> bool:
-    """Whether each line is the row of its key: a text with a line end in it would have added a line."""
+    """Whether each line is the row of its key: a text with a line end would have added a line."""
     return len(lines) == len(keys) and all(
         line.startswith(key + delimiter) and line.count(delimiter) == columns - 1
         for line, key in zip(lines, keys, strict=True)
@@ -24,7 +24,7 @@ def are_plain(lines: Sequence[bytes], keys: Sequence[Key], delimiter: bytes, col
 
 
 def split_rows(lines: Sequence[bytes], delimiter: bytes, columns: int) -> list[Row]:
-    """Return the rows of so many columns that lines (without their heading) make; SlurmError where they make none."""
+    """Return the rows of `columns` columns in lines (without their heading); SlurmError if the lines form none."""
     rows: list[list[bytes]] = []
     separators = columns - 1
     seen = separators
@@ -46,9 +46,9 @@ def split_rows(lines: Sequence[bytes], delimiter: bytes, columns: int) -> list[R
 
 
 def text_alone(printed: bytes, attempts: int) -> bytes | None:
-    """Return the text of a job that was asked for by itself; None where its attempts have different ones.
+    """Return the text of a job that was asked for separately; None if its attempts have different ones.
 
-    Each attempt ends with a line end of its own.
+    Each attempt's text is followed by a line end.
     """
     text = printed[: len(printed) // max(1, attempts)]
     return text[:-1] if text.endswith(b"\n") and text * attempts == printed else None
