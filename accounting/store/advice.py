@@ -1,4 +1,4 @@
-"""The advisor's cycles into the store. Every write is idempotent by its primary key."""
+"""Writes the advisor's cycles to the store. Every write is idempotent by its primary key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 def write_cycles(connection: Connection, cycles: Sequence[Cycle]) -> Counts:
-    """Store cycles with what they told of jobs; the counts are of cycles."""
+    """Store cycles with their advice on jobs; the counts are of cycles."""
     write_rows(connection, schema.advised_jobs, _job_rows(cycles))
     return write_rows(connection, schema.advisor_cycles, (_cycle_row(cycle) for cycle in cycles))
 

@@ -1,4 +1,4 @@
-"""Links of the journal and recoveries into the store and out of it. Every write is idempotent by its primary key."""
+"""Stores and reads the journal's links, and recoveries. Every write is idempotent by its primary key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ReadLink(NamedTuple):
 
 
 class ReadChain(NamedTuple):
-    """A chain of the journal as the store has read it: its name, which of that name, who read it, its newest line."""
+    """A chain of the journal as the store has read it: its name, which one of that name, its reader, its last line."""
 
     chain: str
     origin: str
@@ -43,18 +43,18 @@ def write_links(connection: Connection, links: Iterable[JournalLink]) -> Counts:
 
 
 def origin_of(connection: Connection, first: JournalLink) -> str:
-    """Return which chain a file goes on with, by its first link: that of the line before it, else one that begins here.
+    """Return the chain that a file continues, by its first link: that of the line before it, else one that begins here.
 
-    A chain is named by its first line, as far as the store knows: whoever has its files, it is the same.
+    A chain is identified by its first line, as far as the store knows: it stays the same, whoever has its files.
     """
     link = schema.journal_links.c
     before = select(link.origin).where(link.own == first.previous)
-    # Links of earlier releases have none, and several hosts' may be among them.
+    # Links of earlier releases have none, and may be those of several hosts.
     return connection.execute(before).scalar() or (first.own if first.number == 1 else first.previous)
 
 
 def stored_origin(connection: Connection, own: str) -> str | None:
-    """Return the chain of a line that was read, by its own link; None where it was not."""
+    """Return the chain of a stored line, by the line's own link; None if the line is not stored."""
     link = schema.journal_links.c
     found = connection.execute(select(link.origin).where(link.own == own)).scalar()
     return None if found is None else str(found)
@@ -63,7 +63,7 @@ def stored_origin(connection: Connection, own: str) -> str | None:
 def read_links(
     connection: Connection, chain: str, after: int, origins: Collection[str]
 ) -> Iterator[ReadLink]:
-    """Yield the links of lines beyond a number, in their order, of those chains of a name that `origins` tells."""
+    """Yield the links of lines after a number, in their order, of the chains with this name that are in `origins`."""
     link = schema.journal_links.c
     query = select(link.own, link.number, link.decision_id, link.file)
     meant = query.where(link.chain == chain, link.origin.in_(origins), link.number > after)
@@ -80,7 +80,7 @@ def newest_links(connection: Connection) -> list[ReadChain]:
 
 
 def not_newest(newest: Iterable[ReadChain]) -> ColumnElement[bool]:
-    """Whether a link is not the newest of its chain, which is kept whatever its age: the next one follows it."""
+    """Whether a link is not its chain's newest, which is kept whatever its age, because the next one follows it."""
     link = schema.journal_links.c
     older = (
         and_(link.chain == one.chain, link.origin == one.origin, link.number < one.number) for one in newest
@@ -89,12 +89,12 @@ def not_newest(newest: Iterable[ReadChain]) -> ColumnElement[bool]:
 
 
 def write_recoveries(connection: Connection, recoveries: Iterable[Recovered]) -> Counts:
-    """Store what became of runs, the last of several lines of a run; the counts are of runs."""
+    """Store the outcomes of recoveries, by the last line about each run; the counts are of runs."""
     return write_rows(connection, schema.recoveries, (msgspec.structs.asdict(one) for one in recoveries))
 
 
 def read_recoveries_of(connection: Connection, job_ids: Sequence[int]) -> dict[int, list[Recovered]]:
-    """Return what became of the failed runs of jobs, the oldest first, by job id."""
+    """Return the outcomes of jobs' failed runs, oldest first, by job id."""
     table, found = schema.recoveries, dict[int, list[Recovered]]()
     query = select(table).order_by(table.c.time_s)
     for row in rows_among(connection, query, table.c.job_id, job_ids):

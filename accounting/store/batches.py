@@ -1,4 +1,4 @@
-"""Rows of the store as columns, a bounded number at a time: what reports and exports read."""
+"""Reads rows of the store as columns, a bounded number at a time, for reports and exports."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sqlalchemy.types import TypeEngine
 
 from accounting.errors import StoreError
 
-# Some 60 columns of so many rows are 50 MB at most, as Python's objects and as columns.
+# Some 60 columns of this many rows are 50 MB at most, as Python objects and as columns.
 ROWS_A_BATCH = 20_000
 
 
 def arrow_type(kind: TypeEngine[object]) -> pa.DataType:
-    """Return the column type that holds a type of the store."""
+    """Return the Arrow type for a column type of the store."""
     if isinstance(kind, Double):
         return pa.float64()
     if isinstance(kind, BigInteger):
@@ -34,8 +34,8 @@ def read_batches(
 ) -> Iterator[pa.Table]:
     """Yield a query's rows in tables of at most `rows`, as they come from the database.
 
-    A figure that is not finite, which no program of ours writes, is null: it is not known.
-    StoreError where the store holds a value that does not fit its column's type, which no program of ours writes.
+    A figure that is not finite becomes null (not known). Raises StoreError if a value in the store does not fit its
+    column's type. None of our programs writes either.
     """
     schema = arrow_schema(query)
     with engine.connect().execution_options(yield_per=rows) as connection:

@@ -1,7 +1,7 @@
-"""Rows by the hundred thousand into the store, by the fastest way that each database has. Idempotent by primary key.
+"""Writes rows to the store by the hundred thousand, with each database's fastest method. Idempotent by primary key.
 
-Rows that are there as they are given are not written again, so that reading a day once more costs no log and no
-vacuum. All happens in the caller's transaction; see `writing` in database.py.
+Rows that are stored unchanged are not written again, so that reading a day once more costs no log and no vacuum.
+Everything happens in the caller's transaction; see `writing` in database.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from accounting.store import bulk_mariadb, bulk_postgresql, bulk_sqlite, schema
 from accounting.store.columns import as_stored
 from accounting.store.counts import Counts
 
-# As many as are held a second time, in the form that the driver takes, at any moment.
+# How many rows are held twice at any moment, the second time in the driver's form.
 ROWS_AT_ONCE = 250_000
 
 _UPSERTS: dict[str, Callable[[Connection, Table, pa.Table], Counts]] = {
@@ -28,9 +28,9 @@ _UPSERTS: dict[str, Callable[[Connection, Table, pa.Table], Counts]] = {
 
 
 def upsert(connection: Connection, table: Table, rows: pa.Table) -> Counts:
-    """Add the rows whose key is new, overwrite those that differ, leave the rest; the last of one key wins.
+    """Add rows with a new key, overwrite those that differ, leave the rest; of rows with the same key the last wins.
 
-    `rows` has the columns of `table`; those that are missing are null. Of rows of one key, the counts may call the
+    `rows` has columns of `table`; missing ones are null. Of several rows with the same key, the counts may call the
     first new and the others changed or same.
     """
     counts = Counts()
@@ -42,7 +42,7 @@ def upsert(connection: Connection, table: Table, rows: pa.Table) -> Counts:
 
 
 def upsert_attempts(connection: Connection, attempts: pa.Table, steps: pa.Table) -> tuple[Counts, Counts]:
-    """Write attempts and steps of theirs; other steps that are stored of them stay.
+    """Write attempts and some of their steps; other stored steps of theirs stay.
 
     Returns the counts of attempts and of steps. Every step's attempt must be among `attempts`.
     """
@@ -50,7 +50,7 @@ def upsert_attempts(connection: Connection, attempts: pa.Table, steps: pa.Table)
 
 
 def known_digests(connection: Connection, begin_s: int, end_s: int) -> npt.NDArray[np.int64]:
-    """Return the digests of the records in the store whose attempts ended in a window, both ends included."""
+    """Return the digests of stored records whose attempts ended in a window, both ends included."""
     table = schema.attempts.c
     query = select(table.record_digest).where(
         table.end_s.between(begin_s, end_s), table.record_digest.is_not(None)

@@ -1,4 +1,4 @@
-"""Upserts into MariaDB: statements of many rows, whose text is made a column at a time.
+"""Upserts into MariaDB: multi-row statements, whose text is built column by column.
 
 LOAD DATA LOCAL would let any server that a client talks to read the client's files; it stays switched off.
 """
@@ -20,7 +20,7 @@ from accounting.store.counts import Counts
 from accounting.store.database import refusing
 
 ROWS_AT_ONCE = 20_000
-STATEMENT_BYTES = 2**20  # and half of what the server takes in one packet, at most
+STATEMENT_BYTES = 2**20  # and at most half of what the server accepts in one packet
 _DUPLICATES = re.compile(r"Duplicates: (\d+)")
 
 
@@ -40,7 +40,7 @@ def upsert(connection: Connection, table: Table, rows: pa.Table) -> Counts:
 
 
 def _statement(table: Table) -> tuple[str, str]:
-    """Return what stands before and after the rows of an INSERT; it writes no row that is there as it is."""
+    """Return what precedes and follows the rows in an INSERT, which leaves rows that are stored unchanged alone."""
     names = list(table.columns.keys())
     key = table.primary_key.columns.keys()
     changed = [name for name in names if name not in key] or key[:1]
@@ -50,7 +50,7 @@ def _statement(table: Table) -> tuple[str, str]:
 
 
 def _statements(rows: pa.Table, most_bytes: int) -> Iterator[list[str]]:
-    """Yield rows as SQL, as many as a statement may hold."""
+    """Yield rows as SQL, as many as fit into a statement."""
     columns = [_literals(rows[name].combine_chunks()) for name in rows.column_names]
     # The separator is the last argument.
     texts = pc.binary_join_element_wise(*columns, ",", null_handling="replace", null_replacement="NULL")
@@ -64,7 +64,7 @@ def _statements(rows: pa.Table, most_bytes: int) -> Iterator[list[str]]:
 
 
 def _literals(values: pa.Array) -> pa.Array:
-    """Return values as SQL's literals; null stays null."""
+    """Return values as SQL literals; null stays null."""
     if not pa.types.is_string(values.type):
         return values.cast(pa.string())
     escaped = pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), "'", "\\'")
@@ -72,12 +72,12 @@ def _literals(values: pa.Array) -> pa.Array:
 
 
 def _counts(cursor: DBAPICursor, rows: int) -> Counts:
-    """Read what a statement did: rows that are added count once, rows that are changed twice, others not at all."""
+    """Return what a statement did: an added row counts once, a changed one twice, others not at all."""
     affected = int(cursor.rowcount)
     if rows == 1:
         changed = affected // 2
     else:
-        # «Records: 3  Duplicates: 1  Warnings: 0» comes with several rows; the driver has no name for it.
+        # With several rows the server sends "Records: 3  Duplicates: 1  Warnings: 0", which the driver does not expose.
         told = _DUPLICATES.search(bytes(cursor._result.message).decode())  # noqa: SLF001
         changed = int(told[1]) if told else 0
     new = affected - 2 * changed

@@ -1,4 +1,4 @@
-"""Upserts into PostgreSQL: COPY straight into the table where none of the keys is there, else by way of another one."""
+"""Upserts into PostgreSQL: COPY straight into the table if none of the keys is there, else by a temporary table."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _ORDINAL = "rightsizer_ordinal"
 def upsert(connection: Connection, table: Table, rows: pa.Table) -> Counts:
     """Write rows whose columns are those of `table`; see bulk.upsert.
 
-    A few keys of the batch tell whether it was written before. Where they say no and one is there all the same, or
-    twice in the batch, COPY fails as a whole, is undone to the savepoint, and the long way is taken.
+    A few keys of the batch show whether it was written before. If none of them is there, but another key is, or one
+    comes twice in the batch, COPY fails as a whole, is rolled back to the savepoint, and the rows are merged instead.
     """
     import psycopg
 
@@ -61,7 +61,7 @@ def _some_are_there(cursor: Cursor[Any], table: Table, rows: pa.Table) -> bool:
 def _copy(cursor: Cursor[Any], name: str, rows: pa.Table) -> None:
     """COPY in binary; columns without any value are left out.
 
-    One thread makes the bytes of the next rows while another sends those before.
+    One thread encodes the next rows while another sends the previous ones.
     """
     from psycopg.copy import QueuedLibpqWriter
 
@@ -76,7 +76,7 @@ def _copy(cursor: Cursor[Any], name: str, rows: pa.Table) -> None:
 
 
 def _merge(cursor: Cursor[Any], table: Table, rows: pa.Table) -> Counts:
-    """COPY into a table of this transaction, then add what is new and overwrite what differs."""
+    """COPY into a temporary table, then add what is new and overwrite what differs."""
     key = table.primary_key.columns.keys()
     kept = _last_of_each(rows, key)
     cursor.execute(f'CREATE TEMPORARY TABLE {_STAGING} (LIKE "{table.name}") ON COMMIT DROP'.encode())
@@ -105,7 +105,7 @@ def _on_conflict(others: list[str]) -> str:
 
 
 def _last_of_each(rows: pa.Table, key: list[str]) -> pa.Table:
-    """Return the rows without those whose key comes again further on: one command cannot write a row twice."""
+    """Return the rows without those whose key recurs later: one statement cannot write a row twice."""
     numbered = rows.select(key).append_column(_ORDINAL, pa.array(np.arange(rows.num_rows)))
     last = numbered.group_by(key, use_threads=False).aggregate([(_ORDINAL, "max")])
     if last.num_rows == rows.num_rows:

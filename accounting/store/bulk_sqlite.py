@@ -1,4 +1,4 @@
-"""Upserts into SQLite: the driver's own executemany, with what is the same in all rows said once."""
+"""Upserts into SQLite: the driver's executemany, with values that are the same in all rows written only once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accounting.store.counts import Counts
 from accounting.store.database import refusing
 
 ROWS_A_STATEMENT = 20_000
-# Texts of which there are this many times fewer than rows are made once each.
+# If there are this many times fewer distinct texts than rows, each is made only once.
 REPEATED = 4
 
 
@@ -31,11 +31,11 @@ def upsert(connection: Connection, table: Table, rows: pa.Table) -> Counts:
                 name: said for name in part.column_names if (said := _constant(part[name])) is not None
             }
             varying = [_values(part[name]) for name in part.column_names if name not in constants]
-            # The driver takes any iterable: no row is made before its turn.
+            # The driver accepts any iterable: no row is made before its turn.
             tuples = cast("Sequence[tuple[Any, ...]]", zip(*varying, strict=True))
             cursor.executemany(_statement(table, constants), tuples)
             written += cursor.rowcount
-        # Rows that are added have the numbers after the last one: nobody else writes meanwhile.
+        # Added rows have the numbers after the last one: nobody else writes meanwhile.
         new = _last_row(cursor, table) - before
     return Counts(new=new, changed=written - new, same=rows.num_rows - written)
 
@@ -47,7 +47,7 @@ def _last_row(cursor: DBAPICursor, table: Table) -> int:
 
 
 def _constant(values: pa.ChunkedArray) -> str | None:
-    """Return what is the same in all rows as SQL; None where it is not. A key's columns are among them."""
+    """Return the value that all rows share as SQL, which may be in a key column; None if they differ."""
     if values.null_count == len(values):
         return "NULL"
     if not pa.types.is_string(values.type) or values.null_count or values[0] != values[-1]:
@@ -57,7 +57,7 @@ def _constant(values: pa.ChunkedArray) -> str | None:
 
 
 def _statement(table: Table, constants: dict[str, str]) -> str:
-    """Return an INSERT with a place for every column that is not constant; a row that is there as it is stays."""
+    """Return an INSERT with a placeholder for every non-constant column; it leaves unchanged rows alone."""
     names = list(table.columns.keys())
     key = table.primary_key.columns.keys()
     others = [name for name in names if name not in key]

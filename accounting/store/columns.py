@@ -1,9 +1,9 @@
-"""Columns as every database takes them: their types, and texts without what PostgreSQL or a key refuses. Pure.
+"""Columns as every database accepts them: their types, and texts without what PostgreSQL or a key refuses. Pure.
 
-The same rows are the same content on all of them: NUL and half a surrogate pair become U+FFFD, figures that are not
-finite are not known, a count beyond what its column holds is the most that it holds (anybody may ask for 3,600,000,000
-CPUs, and slurmdbd keeps what he asked), and a key that is longer than an index takes ends in a digest of itself, so
-that two of them stay two.
+The same rows have the same content in every database: NUL and half a surrogate pair become U+FFFD, figures that are
+not finite become unknown, a count beyond its column's range becomes the largest in range (anybody may request
+3,600,000,000 CPUs, and slurmdbd keeps that), and a key longer than an index accepts ends in a digest of itself, so
+that two such keys stay distinct.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PART_BYTES = 2**26
 
 
 def as_stored(table: Table, rows: pa.Table) -> pa.Table:
-    """Return rows with the columns of `table` in its order, each as it is stored; StoreError for one that cannot be.
+    """Return rows with the columns of `table`, in its order and as stored; StoreError if a value cannot be stored.
 
-    Columns that are missing are null; columns that the table does not have are an error of the caller's.
+    Missing columns are null; columns that the table does not have are the caller's error.
     """
     foreign = set(rows.column_names) - set(table.columns.keys())
     if foreign:
@@ -44,7 +44,7 @@ def as_stored(table: Table, rows: pa.Table) -> pa.Table:
 
 
 def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Return rows of Python's own values as columns, counts as large as they are."""
+    """Return rows of Python values as columns, with counts of any size."""
     listed = list(rows)
     names = [name for name in table.c.keys() if not listed or name in listed[0]]  # noqa: SIM118
     return pa.table(
@@ -56,7 +56,7 @@ def from_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def parts(rows: pa.Table, most_rows: int) -> Iterator[pa.Table]:
-    """Yield rows in parts of so many at most, fewer where their texts are long."""
+    """Yield rows in parts of `most_rows` at most, fewer if their texts are long."""
     fitting = PART_BYTES * rows.num_rows // max(1, rows.nbytes)
     each = max(1, min(most_rows, fitting))
     for begin in range(0, rows.num_rows, each):
@@ -77,7 +77,7 @@ def _widest_type(column: Column[Any]) -> pa.DataType:
 
 
 def _encodable(value: object) -> object:
-    """Return a value with the halves of surrogate pairs replaced, which are no text in any encoding."""
+    """Return a value with halves of surrogate pairs replaced, which are not text in any encoding."""
     if not isinstance(value, str) or value.isascii():
         return value
     return value.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
@@ -112,7 +112,7 @@ def _without_nul(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _has_nul(values: pa.ChunkedArray) -> bool:
-    """Whether the texts' bytes hold a zero: ten times faster than to search text by text."""
+    """Whether the texts' bytes hold a zero: ten times faster than searching text by text."""
     for chunk in values.chunks:
         _, offsets, text = chunk.buffers()
         if text is None:

@@ -1,4 +1,4 @@
-"""What a database complains of, as one line that says what to do next and holds no password. Pure."""
+"""Turns a database's complaint into one line that says what to do next and holds no password. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from accounting.errors import StoreError
 
 _SECRET = re.compile(r"(?i)((?:password|passwd|passfile|sslpassword)=)[^&\s'\"]*")
 _USER_INFO = re.compile(r"//([^/\s:@]*):[^\s]*@")
-# «somebody else is writing» in the words of SQLite, PostgreSQL (lock_timeout) and MariaDB.
+# "Somebody else is writing" in the words of SQLite, PostgreSQL (lock_timeout) and MariaDB.
 _BUSY = ("database is locked", "lock timeout", "Lock wait timeout")
-# SQLite writes beside its file to read it.
+# SQLite writes files next to a database in order to read it.
 _CLOSED = ("attempt to write a readonly database", "unable to open database file")
 _FULL = ("disk is full", "No space left", "is full", "disk quota", "Errcode: 28")
 
 
 def complaint(url: URL | str, error: BaseException) -> StoreError:
-    """Return a database's error as the one line that a person reads."""
+    """Return a database's error as the one-line error for a person."""
     reason = _reason(error)
     secret = url.password if isinstance(url, URL) else None
     if secret:
@@ -42,7 +42,7 @@ def complaint(url: URL | str, error: BaseException) -> StoreError:
 
 
 def busy(url: URL | str) -> StoreError:
-    """Return what is said once waiting for another writer has taken too long."""
+    """Return the error for waiting too long for another writer."""
     return StoreError(
         f"cannot use the store {shown(url)}: another process has been writing to it for too long; "
         "wait until it has ended (`rightsizer ingest` runs one at a time), then run this again"
@@ -50,12 +50,12 @@ def busy(url: URL | str) -> StoreError:
 
 
 def shown(url: URL | str) -> str:
-    """Return a URL as it may be shown: without passwords, even where it cannot be understood."""
+    """Return a URL as it may be shown: without passwords, even if it cannot be parsed."""
     try:
         text = make_url(url).render_as_string(hide_password=True)
     except ArgumentError:
         text = _USER_INFO.sub(r"//\1:***@", str(url))
-    except ValueError:  # what stands where a port does may be a password
+    except ValueError:  # what stands in place of a port may be a password
         text = str(url).partition("://")[0] + "://***"
     return _SECRET.sub(r"\1***", text)
 

@@ -1,7 +1,7 @@
-"""Opening a store: connection settings, a schema that is neither foreign nor newer than this program; whose turn it is.
+"""Opens a store: connection settings, a schema that is neither foreign nor newer than this program, and the write lock.
 
-Whoever writes does it inside `writing`: one at a time, the others wait. Whatever a database refuses, then or later,
-reaches the caller as one StoreError (`_refuse`).
+All writing is done inside `writing`: one writer at a time, the others wait. Whatever a database refuses, then or
+later, reaches the caller as one StoreError (`_refuse`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from accounting.presence import is_there
 from accounting.store.complaints import busy, complaint, shown
 from accounting.store.schema import COLLATION, metadata
 
-# As long as the largest window of a busy site may take to be written, and then some.
+# How long writing the largest window of a busy site may take, with a margin.
 WRITE_WAIT_S = 120
 READ_WAIT_S = 30
-# All of rightsizer-ingest.service may take as long. A query that sorts all attempts is silent for some 15 s a million.
+# As long as the whole run of rightsizer-ingest.service may take. A query that sorts all attempts gives no answer
+# for some 15 s per million.
 ANSWER_WAIT_S = 3 * 3600
-# The bulk paths speak to these drivers.
+# The drivers that the bulk paths use.
 DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mariadb": "mariadb+pymysql"}
 SQLITE_PRAGMAS = (
     "synchronous=FULL",  # a finished transaction survives a power cut
@@ -46,7 +47,7 @@ SQLITE_PRAGMAS = (
     "cache_size=-131072",  # KiB: the inner pages of a large store's indices
     "temp_store=MEMORY",
 )
-# Of a program that goes on for months: it would come to hold as much as the store is large, up to the above.
+# For a program that runs for months: it would come to hold as much as the store is large, up to the size above.
 _LITTLE = "cache_size=-16384"
 _WAIT_S = "rightsizer_write_wait_s"  # a connection's option: its transactions are for writing
 _NO_SUCH_TABLE = 1146  # MariaDB
@@ -58,19 +59,19 @@ _ADVISORY_LOCK = 7_163_874_112_004  # of this program, within one PostgreSQL dat
 def open_store(
     url: str, *, create: bool = False, tell: Callable[[str, str], None] = lambda _before, _after: None
 ) -> Engine:
-    """Return an engine on the store at `url`, whose schema is this program's.
+    """Return an engine on the store at `url`, with this program's schema.
 
-    With `create` an empty or missing database becomes a store, and an older schema is brought forward, of which `tell`
-    hears beforehand (from which, to which); without it nothing is changed, and these are StoreErrors, as is a database
-    that is broken, unreachable, not ours, or of a newer schema in any case.
+    With `create`, an empty or missing database becomes a store, and an older schema is upgraded, after `tell` is
+    called with both revisions. Without it nothing is changed, and these cases raise StoreError. In any case, so
+    does a database that is broken, unreachable, not ours, or of a newer schema.
     """
     return _opened(_engine(url, create=create), lambda engine: _settle_schema(engine, tell, create=create))
 
 
 def open_to_take_back(url: str) -> Engine:
-    """Return an engine on a store of this or an older schema, which stays as it is; StoreError for all else.
+    """Return an engine on a store of this or an older schema, without changing it; StoreError for anything else.
 
-    A store that was being taken back when that was cut off has come to some schema between.
+    If an earlier attempt to take the store back was cut off, its schema may be one in between.
     """
     return _opened(_engine(url, create=False), _look_at_schema)
 
@@ -80,7 +81,7 @@ def _opened(engine: Engine, settle: Callable[[Engine], None]) -> Engine:
         settle(engine)
     except BaseException as error:
         engine.dispose()
-        if isinstance(error, SQLAlchemyError):  # not the database's own, which _refuse has seen
+        if isinstance(error, SQLAlchemyError):  # not the database's own, which _refuse has handled
             raise complaint(engine.url, error) from None
         raise
     return engine
@@ -88,14 +89,14 @@ def _opened(engine: Engine, settle: Callable[[Engine], None]) -> Engine:
 
 @contextmanager
 def writing(engine: Engine, wait_s: float = WRITE_WAIT_S) -> Iterator[Connection]:
-    """Hand out a connection in a transaction that no other writer disturbs; committed at the end, unless it raises.
+    """Yield a connection in a transaction that no other writer disturbs; committed at the end, unless it raises.
 
-    Waits for another writer `wait_s` at most, then raises StoreError. Readers neither wait nor are waited for.
+    Waits for another writer for `wait_s` at most, then raises StoreError. Readers neither wait nor are waited for.
     """
     with ExitStack() as undo, engine.connect() as plain:
         connection = plain.execution_options(**{_WAIT_S: wait_s})
         if engine.dialect.name == "mariadb":
-            # Its lock belongs to the session: it ends with it, after the commit, whatever happens.
+            # The lock belongs to the session and ends with it, after the commit, whatever happens.
             undo.callback(_close, connection.connection.dbapi_connection)
             connection.detach()
         with connection.begin():
@@ -104,13 +105,13 @@ def writing(engine: Engine, wait_s: float = WRITE_WAIT_S) -> Iterator[Connection
 
 
 def _close(session: Any) -> None:  # noqa: ANN401 - PyMySQL's connection, which has no types
-    """Close a detached session: SQLAlchemy forgets one that was lost, with its socket open."""
+    """Close a detached session: SQLAlchemy forgets a session that was lost, but its socket is still open."""
     if session.open:
         session.close()
 
 
 def _take_turn(connection: Connection, wait_s: float) -> None:
-    """Take the lock of this store; SQLite's was taken as the transaction began (_begin_sqlite)."""
+    """Take the lock of this store; SQLite's was taken when the transaction began (_begin_sqlite)."""
     name = connection.dialect.name
     if name == "postgresql":
         connection.execute(text(f"SET LOCAL lock_timeout = {int(wait_s * 1000) or 1}"))
@@ -141,7 +142,7 @@ def _engine(url: str, *, create: bool) -> Engine:
         event.listen(engine, "connect", _tune_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     else:
-        # Before SQLAlchemy looks at a session: it would quote by the server's sql_mode, and not by ours.
+        # Before SQLAlchemy looks at the session: otherwise it would quote by the server's sql_mode, not by ours.
         tune = _tune_mariadb if engine.dialect.name == "mariadb" else _tune_postgresql
         event.listen(engine, "connect", tune, insert=True)
         event.listen(engine, "do_connect", connect_in_time)
@@ -150,7 +151,7 @@ def _engine(url: str, *, create: bool) -> Engine:
 
 
 def check_url(url: str) -> None:
-    """Raise StoreError where no store can be at a URL, whatever may be there."""
+    """Raise StoreError if a URL cannot name a store, whatever exists there."""
     _parsed(url)
 
 
@@ -171,7 +172,7 @@ def _parsed(url: str) -> URL:
 
 
 def _is_in_memory(url: URL) -> bool:
-    """Whether SQLite keeps a database in memory, or in a file that it deletes: that of no name."""
+    """Whether SQLite keeps this database in memory, or, for an empty name, in a file that it deletes."""
     name = url.database or ""
     in_uri = name.startswith("file:") and (":memory:" in name or url.query.get("mode") == "memory")
     return name in ("", ":memory:") or in_uri
@@ -186,7 +187,7 @@ def _unusable(url: str, error: object) -> StoreError:
 def _with_driver(url: URL) -> URL:
     backend = url.get_backend_name()
     if backend not in DRIVERS:
-        url.get_dialect()  # says that it does not know it
+        url.get_dialect()  # raises an error if it does not know it
         raise ArgumentError(f"{backend} is none of {', '.join(DRIVERS)}")
     if url.drivername not in (backend, DRIVERS[backend]):
         raise ArgumentError(f"the driver must be {DRIVERS[backend]}")
@@ -196,10 +197,11 @@ def _with_driver(url: URL) -> URL:
 def _engine_options(url: URL) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
         return {}
-    # None is kept: a server ends it while sacct takes longer than its wait_timeout (idle_session_timeout), or restarts.
+    # Connections are not pooled: a server closes an idle one when sacct takes longer than its wait_timeout
+    # (idle_session_timeout), or when it restarts.
     kept: dict[str, Any] = {"poolclass": NullPool}
     if url.get_backend_name() == "mariadb":
-        # Without this flag a row that was found as it was does not count as written.
+        # client_flag 0 means without SQLAlchemy's FOUND_ROWS: a row that is stored unchanged must not count as written.
         waits = unless_said(
             url, connect_timeout=CONNECT_WAIT_S, read_timeout=ANSWER_WAIT_S, write_timeout=ANSWER_WAIT_S
         )
@@ -209,7 +211,7 @@ def _engine_options(url: URL) -> dict[str, Any]:
 
 
 def _refuse(context: ExceptionContext) -> None:
-    """Whatever the database refuses, now or later, is one line for the caller: damage, a lock, a full disk."""
+    """Turn whatever the database refuses, now or later, into one line for the caller: damage, a lock, a full disk."""
     error = context.original_exception
     if _asks_for_a_table(error) or not isinstance(error, Exception):
         return
@@ -217,19 +219,19 @@ def _refuse(context: ExceptionContext) -> None:
 
 
 def _asks_for_a_table(error: BaseException) -> bool:
-    """Whether MariaDB has no such table: by that error SQLAlchemy itself learns whether there is one."""
+    """Whether MariaDB has no such table: SQLAlchemy itself uses this error to find out whether there is one."""
     return bool(error.args) and error.args[0] == _NO_SUCH_TABLE
 
 
 @contextmanager
 def refusing(connection: Connection) -> Iterator[None]:
-    """Make one line of what a driver refuses that is spoken to past SQLAlchemy."""
+    """Turn the errors of a driver used directly, without SQLAlchemy, into one line."""
     driver = connection.dialect.loaded_dbapi
     try:
         yield
     except driver.Error as error:
         if connection.dialect.is_disconnect(error, connection.connection.dbapi_connection, None):
-            connection.invalidate(error)  # or it would be rolled back, whose complaint hides this one
+            connection.invalidate(error)  # or a rollback's complaint would hide this error
         raise complaint(connection.engine.url, error) from None
 
 
@@ -239,7 +241,8 @@ def _prepare_folder(file: Path, *, create: bool) -> None:
             raise StoreError(f"there is no store at {file}; run `rightsizer ingest` first")
         make_folder(file.parent)
         if create and not str(file).startswith((":", "file:")) and not is_there(file):
-            # Empty, a new database to SQLite; whoever it is for owns it, and what SQLite puts beside it follows.
+            # SQLite treats an empty file as a new database. Made here, it has the right owner, and so have the
+            # files that SQLite puts next to it.
             os.close(open_owned(file, os.O_WRONLY | os.O_CREAT, 0o644))
     except OSError as error:
         what, fix = (
@@ -256,20 +259,20 @@ def _prepare_folder(file: Path, *, create: bool) -> None:
 
 
 def _tune_sqlite(connection: sqlite3.Connection, _record: object) -> None:
-    connection.isolation_level = None  # the driver begins nothing of its own: _begin_sqlite does
+    connection.isolation_level = None  # the driver must not begin transactions: _begin_sqlite does
     for pragma in SQLITE_PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
 
 
 def hold_little(engine: Engine) -> None:
-    """Keep few pages of a store in memory from now on; nothing where a server keeps them."""
+    """Keep few pages of a store in memory from now on; no effect if a server keeps them."""
     if engine.dialect.name == "sqlite":
         engine.dispose()
         event.listen(engine, "connect", lambda connection, _: connection.execute(f"PRAGMA {_LITTLE}"))
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Begin a transaction: a writer's takes the lock at once, since one that has read cannot wait for it."""
+    """Begin a transaction. A writer takes the lock at once: a transaction that has read cannot wait for it."""
     options = connection.get_execution_options()
     wait_s = options.get(_WAIT_S)
     if options.get("isolation_level") == "AUTOCOMMIT":
@@ -283,9 +286,9 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _tune_postgresql(connection: Any, _record: object) -> None:  # noqa: ANN401 - psycopg is an extra
-    """Texts are UTF-8, whatever the server or the database has by default, and cursors are planned for all they read.
+    """Make texts UTF-8, whatever the server's or database's default, and plan cursors for reading all of a result.
 
-    Planned for the first tenth of it, a join of millions takes hours.
+    By default they are planned for the first tenth of it, which makes a join of millions take hours.
     """
     connection.execute("SET client_encoding = 'UTF8'")
     connection.execute("SET cursor_tuple_fraction = 1")
@@ -293,9 +296,9 @@ def _tune_postgresql(connection: Any, _record: object) -> None:  # noqa: ANN401 
 
 
 def _tune_mariadb(connection: DBAPIConnection, _record: object) -> None:
-    """Nothing is cut to fit, names compare exactly, a backslash escapes, and tables have transactions and long keys.
+    """Let nothing be truncated, names compare exactly, a backslash escape, and tables have transactions and long keys.
 
-    Whatever the server's defaults.
+    This holds whatever the server's defaults are.
     """
     with closing(connection.cursor()) as cursor:
         cursor.execute("SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'")
@@ -304,7 +307,7 @@ def _tune_mariadb(connection: DBAPIConnection, _record: object) -> None:
 
 
 def migrations() -> AlembicConfig:
-    """Return what Alembic needs to know of our migrations, but for the connection."""
+    """Return Alembic's configuration for our migrations, except for the connection."""
     config = AlembicConfig()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     return config
@@ -341,7 +344,7 @@ def _settle_schema(engine: Engine, tell: Callable[[str, str], None], *, create: 
 
 
 def _is_current(connection: Connection, scripts: ScriptDirectory, *, create: bool) -> bool:
-    """Tell whether the schema is this program's; StoreError where it cannot be brought there."""
+    """Return whether the schema is this program's; StoreError if the store cannot be upgraded to it."""
     current = MigrationContext.configure(connection).get_current_revision()
     if current != scripts.get_current_head():
         _refuse_foreign(connection, current, scripts, create=create)
@@ -353,7 +356,7 @@ def _refuse_foreign(
     connection: Connection, current: str | None, scripts: ScriptDirectory, *, create: bool
 ) -> None:
     where, tables = shown(connection.engine.url), set(inspect(connection).get_table_names())
-    # MariaDB keeps what a creation made that was cut off: our tables, and a version that was never written.
+    # MariaDB keeps what an interrupted creation made: our tables, and a version table without a version.
     unfinished = "alembic_version" in tables and tables - {"alembic_version"} <= set(metadata.tables)
     if current is not None:
         if current not in {script.revision for script in scripts.walk_revisions()}:

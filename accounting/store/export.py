@@ -1,4 +1,4 @@
-"""The store's tables as Parquet or CSV, in bounded memory: a file is whole, or it is not there."""
+"""Exports the store's tables as Parquet or CSV, in bounded memory: a file is complete, or it is not there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from accounting.store.batches import count_rows, read_batches
 from accounting.store.meanings import EXPORTED, export_schema
 
 SUFFIXES = (".parquet", ".csv")
-# Batches are gathered into row groups of about so many rows, or bytes: Parquet reads and packs large ones better.
+# Batches are collected into row groups of about this many rows, or bytes: Parquet reads and packs large ones better.
 ROWS_A_GROUP = 100_000
 BYTES_A_GROUP = 64 * 1024**2
 
@@ -44,10 +44,10 @@ def export(
     change: Change = lambda table: table,
     progress: Callable[[float, int], None] = lambda _done, _rows: None,
 ) -> int:
-    """Write a table of the store (a key of EXPORTED), or its rows that fulfil conditions, and return how many.
+    """Write a table of the store (a key of EXPORTED), or its rows that meet the conditions, and return their number.
 
-    `change` is applied to each part before it is written, such as pseudonyms. StoreError where the suffix is unknown,
-    where the file is there already and not to be replaced, or cannot be written; nothing is left behind then.
+    `change` is applied to each part before it is written, for example to hide names. Raises StoreError if the suffix is
+    unknown, or if the file exists and may not be replaced, or cannot be written; nothing is left behind then.
     """
     refuse_target(file, force=force)
     table, _ = EXPORTED[what]
@@ -72,12 +72,12 @@ def export(
 
 
 def refuse_target(file: Path, *, force: bool) -> None:
-    """Raise StoreError where a file cannot be the target of an export."""
+    """Raise StoreError if a file cannot be the target of an export."""
     if file.suffix not in SUFFIXES:
         raise StoreError(f"cannot tell how to write {file.name}: name it .parquet or .csv")
     try:
         is_a_folder, is_taken = is_folder(file), is_there(file)
-    except OSError as error:  # in a folder that is closed to whoever asks
+    except OSError as error:  # in a folder that this user may not access
         raise StoreError(f"cannot write {file}: {error.strerror}; give another --to") from None
     if is_a_folder:
         raise StoreError(f"{file} is a folder; name a file in it")
@@ -109,7 +109,7 @@ def _grouped(batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 @contextmanager
 def _beside(file: Path) -> Iterator[Path]:
-    """Hand out a new file beside `file`, which takes its place once all is on disk; else it is removed."""
+    """Yield a new file next to `file`, which replaces it once everything is on disk; else it is removed."""
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     beside = Path(name)
     with ExitStack() as undo:

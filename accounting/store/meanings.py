@@ -1,6 +1,6 @@
-"""What every column of the store means, and in which unit: the schema of exports, and docs/store.md.
+"""The meaning and unit of every column of the store: for the schema of exports, and for docs/store.md.
 
-A test fails where a column of schema.py is not described here.
+A test fails if a column of schema.py is not described here.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ DECISIONS: Mapping[str, Meaning] = {
     "input_mib": Meaning("MiB", _INPUT),
 }
 
-# What can be exported, by the word on the command line.
+# What can be exported, by its word on the command line.
 EXPORTED: Mapping[str, tuple[Table, Mapping[str, Meaning]]] = {
     "attempts": (schema.attempts, ATTEMPTS),
     "steps": (schema.steps, STEPS),
@@ -150,7 +150,7 @@ EXPORTED: Mapping[str, tuple[Table, Mapping[str, Meaning]]] = {
 
 
 def export_schema(what: str) -> pa.Schema:
-    """Return the columns of an export; each says its unit and meaning in the metadata `unit` and `description`."""
+    """Return the columns of an export, with unit and meaning in the metadata `unit` and `description`."""
     table, meanings = EXPORTED[what]
     return pa.schema(
         [

@@ -1,4 +1,4 @@
-"""Taking a store back to the schema of an older version, before that version is installed again."""
+"""Takes a store back to the schema of an older version, before that version is installed again."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from sqlalchemy import Engine
 from accounting.errors import StoreError
 from accounting.store.database import migrations, writing
 
-# What came before it cannot be had back: names that differed in case alone are two since, and GPUs have instances.
+# Earlier schemas cannot be restored: names that differed only in case are distinct since, and GPUs have instances.
 OLDEST = "0002"
 
 
 def take_back(engine: Engine, revision: str, *, apply: bool) -> str:
-    """Take a store back to a schema, with `apply`; return the one it has had until now.
+    """Take a store back to a schema, with `apply`; return the one that it had.
 
-    What the newer schemas alone hold is lost. StoreError for a schema that is not known, newer than the store's, or too
-    old.
+    What only the newer schemas hold is lost. Raises StoreError for a schema that is unknown, newer than the
+    store's, or too old.
     """
     config = migrations()
     known = sorted(script.revision for script in ScriptDirectory.from_config(config).walk_revisions())

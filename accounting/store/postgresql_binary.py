@@ -1,8 +1,8 @@
-"""Rows as PostgreSQL's COPY takes them in binary, made a column at a time. Pure.
+"""Encodes rows for PostgreSQL's binary COPY, column by column. Pure.
 
-Neither side writes or reads digits, so that it costs the server two thirds of what CSV does, and us half. A field is
-its length in four bytes and its value, both with the highest byte first; a length of -1 is null.
-https://www.postgresql.org/docs/current/sql-copy.html, «Binary Format»
+Neither side formats or parses digits, which costs the server two thirds of what CSV does, and us half. A field is
+its length in four bytes and its value, both big-endian; a length of -1 is null.
+https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format"
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
 _NULL = b"\xff\xff\xff\xff"
 _NUMBERS = {pa.int64(): ">i8", pa.int32(): ">i4", pa.float64(): ">f8"}
-# Texts of which there are this many times fewer than rows are made once each.
+# If there are this many times fewer distinct texts than rows, each is made only once.
 _REPEATED = 4
 
 
 def encode_rows(rows: pa.Table) -> memoryview:
-    """Return the tuples of some rows; between HEADER and TRAILER, parts follow each other."""
+    """Return rows as tuples; between HEADER and TRAILER, parts may follow each other."""
     fields = [_fields(rows[name].combine_chunks()) for name in rows.column_names]
     count = pa.scalar(len(fields).to_bytes(2, "big"), pa.binary())
     # The separator is the last argument.
@@ -48,7 +48,7 @@ def _texts(values: pa.Array) -> pa.Array:
 
 
 def _numbers(values: pa.Array) -> pa.Array:
-    """Return the fields of numbers; null stays null."""
+    """Return numbers as fields; null stays null."""
     raw = pc.fill_null(values, 0).to_numpy(zero_copy_only=False).astype(_NUMBERS[values.type])
     fields = np.empty((len(raw), 4 + raw.itemsize), np.uint8)
     fields[:, :4] = (0, 0, 0, raw.itemsize)

@@ -1,4 +1,4 @@
-"""Input that was not taken: what there is and why, taken back for another try, and forgotten once it was understood."""
+"""Rejected input: what there is and why, read for another try, and forgotten once it was understood."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from accounting.records import Quarantined
 from accounting.store.schema import quarantine
 
 LINES_AT_ONCE = 1_000
-# A job may have a hundred thousand steps, and MariaDB takes 16 MiB in a statement: what is longer is kept so far.
+# A job may have a hundred thousand steps, and MariaDB accepts 16 MiB in a statement: longer entries are truncated here.
 MOST_CHARS = 2**20
 
 
 class QuarantineGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines of one source that were not taken for one reason, seen first and last at these unix times."""
+    """Lines of one source, rejected for one reason, with the unix times when such a line was first and last seen."""
 
     source: str
     reason: str
@@ -27,14 +27,14 @@ class QuarantineGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def digest_of(item: Quarantined) -> str:
-    """Return what an entry is known by: its line and, where that was told, the path of its file."""
+    """Return the digest that identifies an entry: of its line and, if recorded, its file's path."""
     line = item.line[:MOST_CHARS]
     known_by = f"{item.path}\0{line}" if item.path else line
     return hashlib.sha256(known_by.encode(errors="replace")).hexdigest()
 
 
 def list_quarantine(connection: Connection) -> list[QuarantineGroup]:
-    """Return what is kept by source and reason, the most frequent first."""
+    """Return the stored entries by source and reason, the most frequent first."""
     columns, lines = quarantine.c, func.count()
     query = (
         select(columns.source, columns.reason, lines, func.min(columns.seen_s), func.max(columns.seen_s))
@@ -48,9 +48,10 @@ def list_quarantine(connection: Connection) -> list[QuarantineGroup]:
 
 
 def take_quarantined(connection: Connection, source: str | None = None) -> Iterator[tuple[str, Quarantined]]:
-    """Yield (digest, what was kept, but for its path) of one source, or of all, in bounded memory; nothing is removed.
+    """Yield (digest, entry without its path) of one source, or of all, in bounded memory; nothing is removed.
 
-    Whoever understands a line this time forgets it, by its digest, in the transaction that writes what it said.
+    A caller that understands a line this time must forget it, by its digest, in the transaction that writes its
+    contents.
     """
     columns, after = quarantine.c, ""
     while True:
@@ -75,13 +76,13 @@ def forget_quarantined(connection: Connection, digests: Iterable[str]) -> int:
 
 
 def digests_of(connection: Connection, source: str) -> set[str]:
-    """Return what the lines of one source are known by."""
+    """Return the digests of one source's entries."""
     columns = quarantine.c
     return set(connection.scalars(select(columns.digest).where(columns.source == source)))
 
 
 def digests_of_file(connection: Connection, source: str, path: str) -> set[str]:
-    """Return what the entries of a file are known by; entries of its name that name no path may be its own."""
+    """Return the digests of a file's entries; entries with its name and no path may be its own, too."""
     return {
         digest
         for digest, item in take_quarantined(connection, source)

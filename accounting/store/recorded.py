@@ -1,4 +1,4 @@
-"""Records as they come back out of the store: what else comes to be known of them is labelled anew."""
+"""Reads records back from the store, to label them again when more is known about them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from accounting.frames import JOBS, STEPS, Records
 from accounting.records import Key
 from accounting.store.schema import attempts, portions, rows_among, steps
 
-LATEST_S = 2.0**40  # beyond all that jobs have
+LATEST_S = 2.0**40  # beyond any time in a job
 
 
 def read_records(connection: Connection, job_ids: Sequence[int]) -> Records:
-    """Return the records of stored attempts of jobs, so that they can be labelled anew."""
+    """Return the records of jobs' stored attempts, so that they can be labelled again."""
     jobs: list[dict[str, object]] = []
     own: list[dict[str, object]] = []
     place: dict[Key, int] = {}
@@ -31,7 +31,7 @@ def read_records(connection: Connection, job_ids: Sequence[int]) -> Records:
             jobs.append({**row, "tasks": row["num_tasks"], "digest": row["record_digest"]})
         if not clusters:
             continue
-        # The key of steps begins with the cluster: without it all of them would be read.
+        # The key of steps begins with the cluster: without it, all steps would be read.
         of_jobs = select(steps).where(steps.c.cluster.in_(clusters), steps.c.job_id.in_(chunk))
         for row in connection.execute(of_jobs).mappings():
             job = place[row["cluster"], row["job_id"], row["submit_s"], row["attempt_start_s"]]
@@ -41,7 +41,7 @@ def read_records(connection: Connection, job_ids: Sequence[int]) -> Records:
 
 
 def jobs_with_other_steps(connection: Connection, records: Records) -> list[int]:
-    """Return the jobs of these records of which the store has steps, of the same attempts, that the records lack."""
+    """Return the jobs for which the store has steps, of the same attempts, that these records lack."""
     own, of_job = steps.c, records.steps["job"]
     keys = {name: records.jobs[name] for name in ("cluster", "job_id", "submit_s", "start_s")}
     attempts_told = set(zip(*(column.to_pylist() for column in keys.values()), strict=True))
@@ -60,14 +60,14 @@ def jobs_with_other_steps(connection: Connection, records: Records) -> list[int]
 
 
 def jobs_naming(connection: Connection, decisions: Sequence[Decision]) -> list[int]:
-    """Return the jobs of stored attempts that name one of these decisions: they were read before it was.
+    """Return the jobs of stored attempts that name one of these decisions: the attempts were read first.
 
-    Looks at what ended after the first of them was made: that is little, unless a journal comes late.
+    Looks at attempts that ended after the earliest decision: these are few, unless a journal comes late.
     """
     if not decisions:
         return []
     ids = {one.id for one in decisions}
-    # Any number is a time to a journal that was damaged, and not to a database.
+    # A damaged journal may hold any number as a time; a database does not accept that.
     times_s = [int(min(max(one.time_s, 0.0), LATEST_S)) for one in decisions]
     own = attempts.c
     query = select(own.job_id, own.comment, own.admin_comment).where(
@@ -83,7 +83,7 @@ def jobs_naming(connection: Connection, decisions: Sequence[Decision]) -> list[i
 
 
 def named_for_clients(connection: Connection) -> set[str]:
-    """Return the decisions that texts of stored attempts of direct jobs name: an attempt's column holds one of two."""
+    """Return the decisions named in the texts of stored direct jobs: an attempt's column holds only one of its two."""
     own = attempts.c
     query = select(own.comment, own.admin_comment).where(
         or_(own.comment.contains(CARRIED_WORD), own.admin_comment.contains(VIA_WORD))

@@ -1,4 +1,4 @@
-"""Attempts, steps and decisions into the store and out of it. Every write is idempotent by its primary key."""
+"""Writes attempts, steps and decisions to the store, and reads them. Every write is idempotent by its primary key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WEEK_S, MOST_LATEST = 7 * 86400, 2_000
 
 Row = dict[str, Any]
 Counts = counts.Counts
-# Texts of attempts that come again and again.
+# Columns of attempts whose texts recur often.
 _WORDS = (
     "cluster", "user", "account", "partition", "qos", "job_name", "state", "script_signature", "outcome",
     "memory_quality", "cores_quality", "wall_quality", "gpu_quality", "gpu_source", "io_quality", "energy_quality",
@@ -36,7 +36,7 @@ _WORDS = (
 
 
 def write_rows(connection: Connection, table: Table, rows: Iterable[Row]) -> Counts:
-    """Insert the rows whose key is new, update those that differ, leave the rest; all rows have the same columns."""
+    """Insert rows with a new key, update those that differ, leave the rest; all rows have the same columns."""
     columns = tuple(table.primary_key.columns)
     by_key = {tuple(row[column.name] for column in columns): row for row in rows}
     return upsert(connection, table, from_rows(table, by_key.values()))
@@ -53,22 +53,22 @@ def write_decisions(connection: Connection, decisions: Iterable[Decision]) -> Co
 
 
 def write_journalled(connection: Connection, decisions: Sequence[Decision]) -> Counts:
-    """Store decisions as the journal has them; what a token of the same job has told of the hook's refusal stays."""
+    """Store the journal's decisions, but keep a refusal by the hook that a token of the same job has shown."""
     known = read_decisions(connection, [decision.id for decision in decisions])
     return write_decisions(connection, (_as_told(one, known.get(one.id)) for one in decisions))
 
 
 def _as_told(decision: Decision, known: Decision | None) -> Decision:
-    """Return a decision of the journal's as what is stored of it says that it was refused, where it is of its job."""
+    """Return a journal's decision as refused, if the stored one is of the same job and says so."""
     if known is None or not known.reason.startswith(REFUSED) or not tells_of(known.request, decision):
         return decision
     return refused(decision, known.reason.removeprefix(REFUSED))
 
 
 def write_refusals(connection: Connection, refusals: Sequence[Refusal]) -> Counts:
-    """Mark decisions as not applied for a reason of the hook's; those that are not stored are left out.
+    """Mark decisions as not applied, with the hook's reason; decisions that are not stored are left out.
 
-    A job whose user or amounts are not the decision's says nothing of it, whatever id its token names.
+    A job whose user or amounts are not the decision's does not count, whatever id its token names.
     """
     known = read_decisions(connection, list({one.decision_id for one in refusals}))
     return write_decisions(
@@ -82,7 +82,7 @@ def write_refusals(connection: Connection, refusals: Sequence[Refusal]) -> Count
 
 
 def write_quarantine(connection: Connection, lines: Iterable[Quarantined], seen_s: int) -> Counts:
-    """Keep lines that were not taken, each once, with the time it was first seen."""
+    """Store rejected lines, each once, with the time when it was first seen."""
     rows = {digest_of(item): item for item in lines}
     digest = schema.quarantine.c.digest
     known = {row.digest for row in rows_among(connection, select(digest), digest, list(rows))}
@@ -121,7 +121,7 @@ def read_attempts(
     cluster: str | None = None,
     display_id: str | None = None,
 ) -> list[Attempt]:
-    """Return attempts in the order of their submission: all, or those that all the conditions given hold for."""
+    """Return attempts in the order of submission: all, or those that meet all given conditions."""
     table = schema.attempts.c
     same = {table.job_id: job_id, table.cluster: cluster, table.display_id: display_id}
     conditions = [column == value for column, value in same.items() if value is not None]
@@ -129,16 +129,16 @@ def read_attempts(
 
 
 def all_attempts(engine: Engine) -> Iterator[Attempt]:
-    """Yield all attempts in the order of their submission, a batch at a time."""
+    """Yield all attempts in the order of submission, a batch at a time."""
     return _attempts(engine, ())
 
 
 def submitted_between(
     engine: Engine, cluster: str, from_s: int, before_s: int, partition: str | None = None
 ) -> Iterator[Attempt]:
-    """Yield a cluster's attempts in the order of their submission, which was in a span of unix seconds.
+    """Yield a cluster's attempts that were submitted in a span of unix seconds, in the order of submission.
 
-    They come a batch at a time; all of a large site take gigabytes.
+    They come a batch at a time; all of a large site's take gigabytes.
     """
     table = schema.attempts.c
     conditions = [table.cluster == cluster, table.submit_s >= from_s, table.submit_s < before_s]
@@ -154,20 +154,20 @@ def _attempts(engine: Engine, conditions: Sequence[ColumnElement[bool]]) -> Iter
     with engine.connect().execution_options(yield_per=ROWS_A_BATCH) as connection:
         for found in connection.execute(query).mappings():
             row = dict(found)
-            # Each word is held once: as the database gives them they are a third of what attempts take.
+            # Each distinct text is held once: as the database returns them, they are a third of the size of attempts.
             row.update((name, words.setdefault(row[name], row[name])) for name in _WORDS)
             yield attempt_of(row)
 
 
 def submissions(connection: Connection) -> dict[str, tuple[int, int]]:
-    """Return when the first and the last attempt of each cluster were submitted (unix seconds), by cluster."""
+    """Return the first and last submit times of attempts (unix seconds), by cluster."""
     table = schema.attempts.c
     query = select(table.cluster, func.min(table.submit_s), func.max(table.submit_s)).group_by(table.cluster)
     return {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(query)}
 
 
 def read_direct_jobs(connection: Connection, cluster: str, submitted_from_s: int) -> set[tuple[int, int]]:
-    """Return job ids and submit times of a cluster's attempts that have steps, none of them a batch job's."""
+    """Return job ids and submit times of a cluster's attempts with steps but without a batch step."""
     table = schema.steps.c
     batch = func.sum(case((table.step_id == "batch", 1), else_=0))
     query = (
@@ -182,7 +182,7 @@ def read_direct_jobs(connection: Connection, cluster: str, submitted_from_s: int
 def read_attempt_columns(
     engine: Engine, names: Sequence[str], conditions: Sequence[ColumnElement[bool]] = ()
 ) -> pa.Table:
-    """Return columns of all attempts, or of those that fulfil conditions, in the order of their submission."""
+    """Return columns of all attempts, or of those that meet the conditions, in the order of submission."""
     table = schema.attempts
     query = (
         select(*(table.c[name] for name in names))
@@ -194,7 +194,7 @@ def read_attempt_columns(
 
 
 def _packed(batch: pa.Table) -> pa.Table:
-    """Return a batch with its texts as places in a list of different ones: most come again and again."""
+    """Return a batch with its texts dictionary-encoded: most of them recur often."""
     columns = (
         pc.dictionary_encode(column) if column.type == pa.string() else column for column in batch.columns
     )
@@ -202,7 +202,7 @@ def _packed(batch: pa.Table) -> pa.Table:
 
 
 def known_attempts(connection: Connection, job_ids: Sequence[int]) -> set[Key]:
-    """Return what is stored of the given jobs, as cluster, job id, submit and start time (unix seconds)."""
+    """Return the keys of the jobs' stored attempts: cluster, job id, submit and start time (unix seconds)."""
     table = schema.attempts.c
     query = select(table.cluster, table.job_id, table.submit_s, table.start_s)
     found = rows_among(connection, query, table.job_id, job_ids)
@@ -210,7 +210,7 @@ def known_attempts(connection: Connection, job_ids: Sequence[int]) -> set[Key]:
 
 
 def stored_attempts(connection: Connection, job_ids: Sequence[int]) -> dict[Key, Attempt]:
-    """Return the stored attempts of the given jobs, by cluster, job id, submit and start time (unix seconds)."""
+    """Return the jobs' stored attempts, by cluster, job id, submit and start time (unix seconds)."""
     table, found = schema.attempts, dict[Key, Attempt]()
     for row in rows_among(connection, select(table), table.c.job_id, job_ids):
         attempt = attempt_of(row._asdict())
@@ -219,7 +219,7 @@ def stored_attempts(connection: Connection, job_ids: Sequence[int]) -> dict[Key,
 
 
 def read_decision(engine: Engine, decision_id: str) -> Decision | None:
-    """Return a stored decision by its id; None where there is none."""
+    """Return a stored decision by its id; None if there is none."""
     query = select(schema.decisions.c.document).where(schema.decisions.c.id == decision_id)
     with engine.connect() as connection:
         document = connection.execute(query).scalar()
@@ -227,7 +227,7 @@ def read_decision(engine: Engine, decision_id: str) -> Decision | None:
 
 
 def read_decisions(connection: Connection, decision_ids: Sequence[str]) -> dict[str, Decision]:
-    """Return the decisions that are stored under the given ids, by id."""
+    """Return the stored decisions with these ids, by id."""
     table = schema.decisions.c
     rows = rows_among(connection, select(table.document), table.id, decision_ids)
     found = (decode_decision(str(row.document).encode()) for row in rows)
@@ -235,7 +235,7 @@ def read_decisions(connection: Connection, decision_ids: Sequence[str]) -> dict[
 
 
 def read_input_mib(connection: Connection, decision_ids: Sequence[str]) -> dict[str, float | None]:
-    """Return the size of the input that stored decisions saw, in MiB, by id; None where they saw none."""
+    """Return the input sizes that stored decisions saw, in MiB, by id; None if a decision saw none."""
     table = schema.decisions.c
     found = rows_among(connection, select(table.id, table.input_mib), table.id, decision_ids)
     return {row.id: row.input_mib for row in found}
@@ -250,7 +250,7 @@ def read_gpu_use(connection: Connection, job_ids: Sequence[int]) -> dict[int, li
 
 
 class Ran(NamedTuple):
-    """Whose attempt ran, where and when, in unix seconds."""
+    """An attempt that ran: where, whose, and when, in unix seconds."""
 
     cluster: str
     user: str
@@ -273,7 +273,7 @@ def read_marks(connection: Connection) -> dict[str, Mark]:
 
 
 def write_mark(connection: Connection, name: str, file: Path, read_bytes: int) -> None:
-    """Keep how far a file was read; `name` is what it goes by among all journals."""
+    """Store how far a file was read; `name` is the file's name among all journals."""
     marked = mark_of(name, file, read_bytes)
     if marked is not None:
         key, mark = marked
@@ -281,46 +281,47 @@ def write_mark(connection: Connection, name: str, file: Path, read_bytes: int) -
 
 
 def forget_marks(connection: Connection, keys: Sequence[str]) -> None:
-    """Forget how far files were read that are gone, by the keys of their marks."""
+    """Forget how far removed files were read, by the keys of their marks."""
     for chunk in portions(keys):
         connection.execute(delete(schema.journals).where(schema.journals.c.file.in_(chunk)))
 
 
 def windows_read(connection: Connection, source: str) -> dict[str, int]:
-    """Return the end of the last window read from a source, in unix seconds, by cluster; '' is of nobody's."""
+    """Return the end of the last window read from a source (unix seconds), by cluster; '' for an unnamed one."""
     table = schema.windows.c
     query = select(table.cluster, table.read_until_s).where(table.source == source)
     return {str(cluster): int(until_s) for cluster, until_s in connection.execute(query)}
 
 
 def earliest_end_s(connection: Connection) -> int | None:
-    """Return when the attempt that ended first ended; None where there is none."""
+    """Return the earliest end of all attempts; None if there are none."""
     earliest = connection.execute(select(func.min(schema.attempts.c.end_s))).scalar()
     return None if earliest is None else int(earliest)
 
 
 def latest_end_s(connection: Connection, now_s: int, cluster: str = "") -> int | None:
-    """Return when the attempt that ended last, but not after `now_s`, ended: a cluster's, or any's; None for none."""
+    """Return the latest end, up to `now_s`, of a cluster's attempts, or of all; None if there are none."""
     column = schema.attempts.c
     query = select(column.end_s).where(column.end_s <= now_s).order_by(column.end_s.desc()).limit(1)
     if cluster:
-        # From the last end on: by its key, of which it is the first part, all of a cluster's attempts are read.
+        # This condition must not use an index: by the key, which begins with the cluster, the database would read
+        # all of the cluster's attempts instead of going back from the last end.
         query = query.where(column.cluster.concat("") == cluster)
     latest = connection.execute(query).scalar()
     return None if latest is None else int(latest)
 
 
 class Measured(NamedTuple):
-    """Of the latest attempts that ran long enough for it: how many there are, and of how many memory is not known."""
+    """The latest attempts that ran long enough: how many there are, and how many lack a memory figure."""
 
     attempts: int
     without_memory: int
 
 
 def latest_measured(connection: Connection, until_s: int, cluster: str = "") -> Measured:
-    """Return how far memory is measured of a cluster's attempts, or any's, that ended in the week up to `until_s`.
+    """Return how often memory was measured for attempts that ended in the week before `until_s`, of a cluster or all.
 
-    Of a busy week the latest MOST_LATEST attempts are looked at.
+    In a busy week, only the latest MOST_LATEST attempts are looked at.
     """
     column = schema.attempts.c
     query = select(column.memory_quality, column.wall_quality).order_by(column.end_s.desc())

@@ -1,6 +1,6 @@
-"""What is older than a site wants to keep goes, a bounded transaction at a time: cut off anywhere, run it again.
+"""Deletes what is older than a site wants to keep, in bounded transactions: if it is cut off, run it again.
 
-A decision goes when no attempt in the store names it any more, so that a job whose attempt stays can be explained.
+A decision is deleted only when no attempt in the store names it any more: every stored job can still be explained.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from accounting.store.database import writing
 from accounting.store.recorded import named_for_clients
 
 ROWS_AT_ONCE = 20_000
-# SQLite's file is made anew where this share of it is empty: that takes as much room again for a while.
+# SQLite's file is rebuilt if this share of it is empty: for a while that takes as much space again.
 WORTH_SHRINKING = 0.1
 
-# All that stays goes through a temporary table, which database.py would have in memory: gigabytes.
+# Everything that stays goes through a temporary table, which database.py would keep in memory: gigabytes.
 _SHRINK_SQLITE = ["PRAGMA temp_store=FILE", "VACUUM", "PRAGMA temp_store=MEMORY"]
 
 _ATTEMPT_KEY = ("cluster", "job_id", "submit_s", "start_s")
@@ -40,7 +40,7 @@ _STEPS_KEY = ("cluster", "job_id", "submit_s", "attempt_start_s")
 
 
 class Pruned(msgspec.Struct):
-    """How many rows went; `kept_room` says why the database did not give their room back, '' where it did."""
+    """How many rows were deleted; `kept_room` says why the database did not free their space, '' if it did."""
 
     attempts: int = 0
     steps: int = 0
@@ -55,15 +55,16 @@ class Pruned(msgspec.Struct):
 
     @property
     def rows(self) -> int:
-        """All of them."""
+        """The total."""
         own = self.attempts + self.steps + self.gpu_use + self.decisions + self.quarantine
         return own + self.advised_jobs + self.advisor_cycles + self.journal_links + self.recoveries
 
 
 def prune(engine: Engine, before_s: int, progress: Callable[[int], None] = lambda _rows: None) -> Pruned:
-    """Delete attempts that ended before `before_s` (unix seconds) with their steps, and what else is that old.
+    """Delete attempts that ended before `before_s` (unix seconds) with their steps, and other rows that old.
 
-    `progress` hears how many rows have gone. StoreError where the database refuses; what has gone by then stays gone.
+    `progress` is called with the number of rows deleted so far. Raises StoreError if the database refuses; what was
+    deleted by then stays deleted.
     """
     pruned = Pruned()
     while _prune_attempts(engine, before_s, pruned):
@@ -99,7 +100,7 @@ def _prune_attempts(engine: Engine, before_s: int, pruned: Pruned) -> int:
 
 
 def _prune_decisions(engine: Engine, before_s: int, pruned: Pruned, progress: Callable[[int], None]) -> None:
-    """Delete old decisions that no attempt named as this began: all attempts are read for it, once."""
+    """Delete old decisions that no attempt named at the start: all attempts are read for this, once."""
     own = schema.decisions.c
     with engine.connect() as connection:
         named = named_for_clients(connection)
@@ -121,7 +122,7 @@ def _prune_some(engine: Engine, table: Table, is_old: ColumnElement[bool]) -> in
 
 
 def _delete(connection: Connection, table: Table, names: Sequence[str], keys: Sequence[Sequence[Any]]) -> int:
-    """Delete the rows whose columns `names` hold one of these, and return how many there were."""
+    """Delete the rows whose columns `names` have one of these values, and return how many there were."""
     if not keys:
         return 0
     statement = delete(table).where(*(table.c[name] == bindparam(f"key_{name}") for name in names))
@@ -130,7 +131,7 @@ def _delete(connection: Connection, table: Table, names: Sequence[str], keys: Se
 
 
 def _unnamed(engine: Engine) -> ColumnElement[bool]:
-    """Whether no attempt names a decision; each database reads the attempts once for it only if asked in its way."""
+    """Whether no attempt names a decision. Only in this form does each database read the attempts just once."""
     decision_id, named = schema.decisions.c.id, schema.attempts.c.decision_id
     if engine.dialect.name == "postgresql":
         return ~exists().where(named == decision_id)
@@ -138,8 +139,8 @@ def _unnamed(engine: Engine) -> ColumnElement[bool]:
 
 
 def _give_room_back(engine: Engine, pruned: Pruned) -> str:
-    """Let the database free what is empty; return why it could not, '' where it did or nothing much is empty."""
-    # MariaDB copies every table whole: not for what one day has left, which the next one fills.
+    """Let the database free its empty space; return why it could not, '' if it did or little is empty."""
+    # MariaDB copies every table as a whole: not worth it for the space of one day, which the next day fills.
     is_much = engine.dialect.name == "mariadb" and _share_gone(engine, pruned) > WORTH_SHRINKING
     statements = {
         "sqlite": _SHRINK_SQLITE if _share_empty(engine) > WORTH_SHRINKING else [],
@@ -150,13 +151,13 @@ def _give_room_back(engine: Engine, pruned: Pruned) -> str:
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             for statement in statements[engine.dialect.name]:
                 connection.exec_driver_sql(statement).close()
-    except StoreError as error:  # the rows have gone all the same
+    except StoreError as error:  # the rows are deleted all the same
         return str(error)
     return ""
 
 
 def _share_gone(engine: Engine, pruned: Pruned) -> float:
-    """Return which share of the attempts or decisions, whichever is more, went just now."""
+    """Return the share of attempts or of decisions, whichever is larger, that was deleted just now."""
     with engine.connect() as connection:
         left = [
             int(connection.execute(select(func.count()).select_from(table)).scalar() or 0)

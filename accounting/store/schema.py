@@ -1,4 +1,4 @@
-"""The tables of the store. Times are unix seconds, memory is MiB; the migrations create exactly these."""
+"""The tables of the store. Times are unix seconds, memory is MiB; the migrations create exactly these tables."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 metadata = MetaData()
 Key = TypeVar("Key")
 
-KEYS_A_QUERY = 200  # SQLite takes some 32,000 values in a statement, older ones 999; a key has up to five
-NAME = String(191)  # as long a key column as every supported database indexes
+KEYS_A_QUERY = 200  # SQLite accepts some 32,000 values a statement, older ones 999; a key has up to five
+NAME = String(191)  # the longest key column that every supported database can index
 Text = ShortText().with_variant(LONGTEXT(), "mysql", "mariadb")  # their TEXT ends at 64 KiB
 
-# Names that differ in case, accents or trailing spaces are different names, on MariaDB too.
+# On MariaDB too, names that differ in case, accents or trailing spaces are different names.
 COLLATION = "utf8mb4_nopad_bin"
 _EXACT: dict[str, Any] = {"mariadb_charset": "utf8mb4", "mariadb_collate": COLLATION}
 
@@ -85,12 +85,12 @@ attempts = Table(
     Column("energy_quality", Text, nullable=False),
     Column("slurm_release", Text, nullable=False),
     Column("gather", Text, nullable=False),
-    # Of the record as it was read: one that is read again is known by it.
+    # Of the record as read, to recognise it when it is read again.
     Column("record_digest", BigInteger),
     Column("input_mib", Double),
     Column("step_cpus", Integer),
     Column("step_mem_mib", BigInteger),
-    # One job's attempts; a span of time, and all that it takes to know its records again.
+    # For one job's attempts; for a span of time, with all that is needed to recognise its records.
     Index("ix_attempts_job_id", "job_id"),
     Index("ix_attempts_known", "end_s", "cluster", "record_digest"),
     **_EXACT,
@@ -126,7 +126,7 @@ steps = Table(
 gpu_use = Table(
     "gpu_use",
     metadata,
-    Column("cluster", NAME, primary_key=True),  # '' where nobody told
+    Column("cluster", NAME, primary_key=True),  # '' if not recorded
     Column("job_id", BigInteger, primary_key=True, autoincrement=False),
     Column("node", NAME, primary_key=True),
     Column("gpu", Integer, primary_key=True, autoincrement=False),
@@ -173,7 +173,7 @@ advisor_cycles = Table(
     Column("running", Integer, nullable=False),
     Column("applied", Integer, nullable=False),
     Column("control", Integer, nullable=False),
-    Column("tried", Text, nullable=False),  # what each order that was tried came to, as JSON
+    Column("tried", Text, nullable=False),  # the value of each order that was tried, as JSON
     **_EXACT,
 )
 
@@ -232,9 +232,9 @@ recoveries = Table(
 journals = Table(
     "journals",
     metadata,
-    Column("file", NAME, primary_key=True),  # which file it is (accounting/journal/marks.py)
+    Column("file", NAME, primary_key=True),  # identifies the file (accounting/journal/marks.py)
     Column("read_bytes", BigInteger, nullable=False),
-    Column("tail", NAME, nullable=False),  # digest of what stands before; '' in rows of earlier releases
+    Column("tail", NAME, nullable=False),  # digest of what precedes; '' in rows of earlier releases
     **_EXACT,
 )
 
@@ -242,7 +242,7 @@ windows = Table(
     "windows",
     metadata,
     Column("source", NAME, primary_key=True),
-    Column("cluster", NAME, primary_key=True),  # '' where nobody told
+    Column("cluster", NAME, primary_key=True),  # '' if not recorded
     Column("read_until_s", BigInteger, nullable=False),
     **_EXACT,
 )
@@ -268,6 +268,6 @@ def portions(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
 def rows_among(
     connection: Connection, query: Select[Any], column: ColumnElement[Key], keys: Sequence[Key]
 ) -> Iterator[Row[Any]]:
-    """Yield the rows of a query whose column has one of these keys, by as many queries as it takes."""
+    """Yield the rows of a query whose column has one of these keys, with as many queries as needed."""
     for chunk in portions(keys):
         yield from connection.execute(query.where(column.in_(chunk)))

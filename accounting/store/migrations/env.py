@@ -1,4 +1,4 @@
-"""Alembic's entry point: run the migrations on the connection that `open_store` hands over."""
+"""Alembic's entry point: runs the migrations on the connection that `open_store` passes."""
 
 from alembic import context
 

@@ -1,6 +1,6 @@
 """The first schema: attempts, steps, GPU use, decisions, and where reading stopped.
 
-MariaDB keeps each table as soon as it is made: a migration that was cut off goes on where it stopped.
+MariaDB keeps each table as soon as it is made: an interrupted migration continues where it stopped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How far each figure can be trusted; use per node, I/O, energy; MIG instances; where quarantined input came from.
+"""How far each figure can be trusted; use per node, I/O, energy; MIG instances; the source of quarantined input.
 
-Also exact names and long texts on MariaDB, and the indices that are read. MariaDB keeps each change as soon as it is
-made: a migration that was cut off goes on where it stopped, so every step looks first whether it was done.
+Also exact names and long texts on MariaDB, and indices for what is read. MariaDB keeps each change as soon as it is
+made: an interrupted migration continues where it stopped, so every step first checks whether it was done.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def upgrade() -> None:
     figures = [
         _figure(name) for name in ("peak_node_mib", "gpu_mem_mib", "read_mib", "written_mib", "energy_j")
     ]
-    # None: these rows are labelled anew as soon as their record is read again.
+    # Null: these rows are labelled again as soon as their record is read again.
     _add("attempts", *figures, *absent, *said, sa.Column("record_digest", sa.BigInteger()))
     figures = [
         _figure(name) for name in ("gpu_util_pct", "gpu_mem_mib", "read_mib", "written_mib", "energy_j")
@@ -65,10 +65,10 @@ def _columns(table: str) -> set[str]:
 
 
 def _exact_names_and_long_texts() -> None:
-    """Tell names that differ in case or trailing spaces apart, and take texts beyond 64 KiB."""
+    """Distinguish names that differ in case or trailing spaces, and accept texts beyond 64 KiB."""
     inspector = sa.inspect(op.get_bind())
     for table in ("attempts", "decisions", "gpu_use", "journals", "quarantine", "steps", "windows"):
-        if not inspector.has_table(table):  # gpu_use, where the migration was cut off
+        if not inspector.has_table(table):  # gpu_use, if the migration was interrupted
             continue
         op.execute(f"ALTER TABLE {table} CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin")
         texts = [
@@ -117,6 +117,6 @@ def _gpu_use_by_instance() -> None:
         **EXACT,
     )
     kept = "job_id, node, gpu, source, first_s, last_s, samples, util_max_pct, util_mean_pct, mem_max_mib"
-    op.execute("DELETE FROM gpu_use")  # copied by a run that was cut off, perhaps not whole
+    op.execute("DELETE FROM gpu_use")  # copied by a run that was interrupted, perhaps not completely
     op.execute(f"INSERT INTO gpu_use ({kept}, instance) SELECT {kept}, -1 FROM gpu_use_0001")  # noqa: S608
     op.drop_table("gpu_use_0001")

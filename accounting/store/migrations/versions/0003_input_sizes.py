@@ -1,4 +1,4 @@
-"""How much input a job's script named, where the service looked: with the decision, and with the attempt it was for."""
+"""The size of the input that a job's script named, if the service looked: on the decision and on its attempt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ depends_on = None
 
 def upgrade() -> None:
     for name in ("decisions", "attempts"):
-        # MariaDB keeps each change as soon as it is made: one that was cut off goes on where it stopped.
+        # MariaDB keeps each change as soon as it is made: an interrupted migration continues where it stopped.
         if "input_mib" not in {str(one["name"]) for one in sa.inspect(op.get_bind()).get_columns(name)}:
             op.add_column(name, sa.Column("input_mib", sa.Double()))
 

@@ -1,4 +1,4 @@
-"""What the advisor planned and did, cycle by cycle, and what it told of waiting jobs then."""
+"""What the advisor planned and did, cycle by cycle, and what it then expected of pending jobs."""
 
 from __future__ import annotations
 

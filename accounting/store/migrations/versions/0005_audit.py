@@ -1,4 +1,4 @@
-"""The links of the decision journal, as they were read; and what became of jobs that failed because we had cut them."""
+"""The links of the decision journal, as read; and the outcomes of jobs that failed because we had cut them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Marks of windows and GPU use by cluster, files of journals by what stands in them, links by chain and reader.
+"""Marks of windows and GPU use by cluster, files of journals by their contents, links by chain and reader.
 
-What a store has belongs to its one known cluster. Where its attempts are of several, or of none, nobody can tell whose
-a mark is: it stays as nobody's (''), and each cluster reads on from before it (ingest/ingesting.py). Marks of the
-journals stay as they are, by the files' names alone, and count for no file: each is read once more, onto the same rows.
+The contents of a store belong to its one known cluster. If its attempts are of several clusters, or of none, it is
+unknown whose a mark is: it stays unnamed (''), and each cluster is read from before it (ingest/ingesting.py). Marks of
+journals stay as they are, by the files' names only, and count for no file: each is read once more, onto the same rows.
 
-MariaDB keeps each change as soon as it is made: every step looks first whether it was done.
+MariaDB keeps each change as soon as it is made: every step first checks whether it was done.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Of several clusters, the earliest mark counts again for all, and so does a use that two tell of."""
+    """Let the earliest of several clusters' marks count for all again, and merge GPU uses that then share a key."""
     if _set_aside("windows", "windows_0006", done="cluster" not in _columns("windows")):
         _create_windows("windows_0005_pkey")
         earliest = "SELECT source, MIN(read_until_s) FROM windows_0006 GROUP BY source"
@@ -63,13 +63,13 @@ def downgrade() -> None:
 
 def _columns(table: str) -> set[str]:
     inspector = sa.inspect(op.get_bind())
-    if not inspector.has_table(table):  # set aside, by a run that was cut off
+    if not inspector.has_table(table):  # set aside, by a run that was interrupted
         return set()
     return {str(column["name"]) for column in inspector.get_columns(table)}
 
 
 def _set_aside(table: str, aside: str, *, done: bool) -> bool:
-    """Give a table the name under which it is copied from; return False where it has been copied already.
+    """Rename a table to the name from which it is copied; return False if it has been copied already.
 
     The key changes, which not every database can do in place.
     """
@@ -89,7 +89,7 @@ def _refill(table: str, columns: str, query: str) -> None:
 
 
 def _known_cluster() -> str:
-    """Return the one cluster whose attempts the store has; '' where it has none, or those of several."""
+    """Return the one cluster whose attempts the store has; '' if it has none, or those of several."""
     ends = [
         op.get_bind().execute(sa.text(f"SELECT {end}(cluster) FROM attempts")).scalar()  # noqa: S608
         for end in ("MIN", "MAX")
@@ -136,7 +136,7 @@ def _create_gpu_use(key: str, *cluster: sa.Column[str]) -> None:
 
 
 def _marks_by_name() -> None:
-    """Keep the marks of files by their names alone; of several files of a name the earliest."""
+    """Keep the marks of files by their names only; of several files with the same name, the earliest."""
     bind = op.get_bind()
     marks: dict[str, int] = {}
     for file, read_bytes in bind.execute(sa.text("SELECT file, read_bytes FROM journals WHERE tail <> ''")):

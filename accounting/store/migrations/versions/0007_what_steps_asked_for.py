@@ -1,4 +1,4 @@
-"""What each step held of its job, and what the steps of an attempt that asked for parts of it held at one time."""
+"""What each step held of its job, and the most held at one time by an attempt's steps that asked for a part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADDED = {"attempts": ("step_cpus", "step_mem_mib"), "steps": ("alloc_cpus", "all
 
 def upgrade() -> None:
     for table, (cpus, mem_mib) in ADDED.items():
-        # MariaDB keeps each change as soon as it is made: one that was cut off goes on where it stopped.
+        # MariaDB keeps each change as soon as it is made: an interrupted migration continues where it stopped.
         for name, kind in ((cpus, sa.Integer()), (mem_mib, sa.BigInteger())):
             if name not in _columns(table):
                 op.add_column(table, sa.Column(name, kind))
