@@ -1,4 +1,4 @@
-"""How long jobs of a simulation are expected to run: by the predictor of production, or by the truth as a bound."""
+"""Expected run times of jobs in a simulation: by production's predictor, or the true ones as a bound."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEAST_SPREAD = 0.05
 
 
 class _Known(NamedTuple):
-    """What is expected of who asks alike, what it rests on, and how many had joined that then."""
+    """What is expected of jobs with the same request, the evidence for it, and how many jobs had joined it then."""
 
     families: tuple[Family, ...]
     joined: int
@@ -32,10 +32,10 @@ class _Known(NamedTuple):
 
 
 class Learned:
-    """The history and the chain of production, on jobs that have ended in the simulation.
+    """Production's history and chain, on jobs that have ended in the simulation.
 
-    Traces name no jobs: a job's family is who asks for the same with the same limit. Where nothing of it has ended, the
-    last jobs of its user tell, else those of anybody with the same limit.
+    Traces name no jobs: a job's family is everything of the same user with the same request and limit. If none of
+    it has ended, the user's last jobs count, else those of anybody with the same limit.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Learned:
         self._requests: dict[int, JobRequest] = {}
 
     def run_s(self, job: Asked) -> tuple[float, float]:
-        """Return what jobs like it ran in the middle, and what few exceed; its limit where nothing is known."""
+        """Return the median run time of similar jobs, and one that few exceed; the job's limit if nothing is known."""
         found = self._estimate(job)
         if found is None:
             return job.limit_s, job.limit_s
@@ -53,7 +53,7 @@ class Learned:
         return likely_s, min(job.limit_s, max(likely_s, found.upper))
 
     def left_s(self, job: Asked, ran_s: float) -> float:
-        """Return the middle of what those ran on who ran as long, run times taken as lognormal."""
+        """Return the median remaining time of similar jobs that ran this long, assuming lognormal run times."""
         likely_s, upper_s = self.run_s(job)
         left_s = max(SHORTEST_S, job.limit_s - ran_s)
         if self._estimate(job) is None:
@@ -66,7 +66,7 @@ class Learned:
         return min(left_s, max(SHORTEST_S, math.exp(middle - spread * _NORMAL.inv_cdf(as_long / 2)) - ran_s))
 
     def ended(self, job: Asked, run_s: float, end_s: float) -> None:
-        """Let a job join the history."""
+        """Add an ended job to the history."""
         self._history.join(self._request_of(job), _past(job, run_s, end_s))
 
     def _estimate(self, job: Asked) -> Estimate | None:
@@ -92,7 +92,7 @@ class Learned:
 
 
 class Perfect:
-    """What jobs really run: what no advisor knows, and none can do better than."""
+    """Jobs' true run times: no advisor knows them, and none can do better than with them."""
 
     def __init__(self, run_s: Floats) -> None:
         self._run_s: list[float] = run_s.tolist()
@@ -111,7 +111,7 @@ class Perfect:
 
 
 def _letters(text: str) -> str:
-    """Return a name for a text without a digit: numbers in names do not tell families apart."""
+    """Return a name for a text without digits: numbers in names do not distinguish families."""
     return "".join(chr(ord("a") + byte % 26) for byte in hashlib.sha256(text.encode()).digest()[:10])
 
 

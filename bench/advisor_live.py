@@ -1,11 +1,12 @@
-"""A mixed queue on a real, saturated Slurm, with the advisor and without it, in turns.
+"""A mixed queue on a real, saturated Slurm, alternately with the advisor and without it.
 
     python -m bench.advisor_live [--full 160] [--pairs 2] [--seed 1] [--fair-share 1000] [--bound-s 345600]
         [--slurm-prefix DIR]
 
-What is queued says advisor_mix.py. How long jobs like these run is learned from one more queue, which runs first. Both
-rounds of a pair have the same jobs at the same moments, and begin with no usage; which of them has the advisor first
-changes from pair to pair. Waits are those of sacct. Intervals are of the mean over pairs, by Student's t of logarithms.
+advisor_mix.py defines the queue. How long such jobs run is learned from one more queue, which runs first. Both
+rounds of a pair have the same jobs at the same moments, and start without usage; which of them has the advisor
+first alternates from pair to pair. Waits are those of sacct. Intervals are of the mean over pairs, by Student's t
+on logarithms.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from slurm_plugin.sandbox.shape import Shape
 
 DEFAULTS = Advisor()
 PATIENCE_S = 1800.0
-# The rest of a queue comes within so many seconds.
+# The rest of a queue is submitted within this many seconds.
 SPELL_S = 90.0
-# Student's t at 0.975 by degrees of freedom, from 1; more than there are count as the last.
+# Student's t at 0.975 by degrees of freedom, from 1; for more than are listed, the last one counts.
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
-# The seed of the queue that is learned from; no pair's.
+# The seed of the queue that is learned from; no pair has it.
 PAST = 10_000
 
 
 class Waited(NamedTuple):
-    """What a round came to, job by job, in the order of submission (seconds)."""
+    """The result of a round, job by job, in the order of submission (seconds)."""
 
     wait_s: numpy.ndarray
     run_s: numpy.ndarray
@@ -69,18 +70,18 @@ class Site(NamedTuple):
         ).stdout
 
     def add_accounts(self) -> None:
-        """Let there be the accounts of a queue."""
+        """Create the accounts of a queue."""
         for account, shares in ACCOUNTS.items():
             self.run("sacctmgr", "-i", "add", "account", account, f"fairshare={shares}")
             self.run("sacctmgr", "-i", "add", "user", "root", f"account={account}")
 
     def forget_usage(self) -> None:
-        """Let fair share know of no usage."""
+        """Reset the usage of fair share."""
         for account in ACCOUNTS:
             self.run("sacctmgr", "-i", "modify", "account", account, "set", "RawUsage=0")
 
     def learn(self) -> None:
-        """Train on what runs yet, once that has ended."""
+        """Wait for running jobs to end, and train on them."""
         self.wait_empty()
         time.sleep(3)
         self.run("rightsizer", "ingest")
@@ -97,7 +98,7 @@ class Site(NamedTuple):
         return found
 
     def wait_empty(self) -> None:
-        """Wait until nothing waits or runs."""
+        """Wait until no job is pending or running."""
         until_s = time.monotonic() + PATIENCE_S
         while self.run("squeue", "--noheader"):
             if time.monotonic() > until_s:
@@ -107,8 +108,8 @@ class Site(NamedTuple):
             time.sleep(1)
 
     def waited(self, ids: Sequence[int]) -> Waited:
-        """Return what sacct says of jobs."""
-        time.sleep(3)  # slurmdbd hears of the last end a moment later
+        """Return sacct's record of jobs."""
+        time.sleep(3)  # slurmdbd receives the last end a moment later
         rows: dict[int, tuple[int, int, int]] = {}
         listed = ",".join(map(str, ids))
         for line in self.run(
@@ -127,7 +128,7 @@ class Site(NamedTuple):
 def site_with_a_past(
     folder: Path, prefix: Path | None, full_s: float, fair_share: int, most_delay_s: int
 ) -> Iterator[Site]:
-    """Start a sandbox, let a queue run, and train on that."""
+    """Start a sandbox, run a queue in it, and train on that."""
     lines = (f"PriorityWeightFairshare={fair_share}", "PriorityCalcPeriod=1") if fair_share else ()
     options = Options(
         directory=folder / "site", nodes=NODES, slurm_prefix=prefix, hook=False, serve=False, shape=Shape(lines=lines)
@@ -156,7 +157,7 @@ def advising(config: Config, most_delay_s: int) -> Config:
 
 @contextlib.contextmanager
 def advisor(site: Site) -> Iterator[None]:
-    """Let the advisor work."""
+    """Run the advisor within the block."""
     environment = {**os.environ, **site.sandbox.environment()}
     command = ["rightsizer", "advise", "--config", str(site.config), "--watch", "--apply"]
     with (site.config.parent / "advise.log").open("ab") as log:
@@ -170,7 +171,7 @@ def advisor(site: Site) -> Iterator[None]:
 
 
 def one_round(site: Site, jobs: Sequence[Job], *, advised: bool) -> Waited:
-    """Let a queue run, with the advisor or without."""
+    """Run a queue, with or without the advisor."""
     site.forget_usage()
     with advisor(site) if advised else contextlib.nullcontext():
         ids = site.submit(jobs)
@@ -179,7 +180,7 @@ def one_round(site: Site, jobs: Sequence[Job], *, advised: bool) -> Waited:
 
 
 def main() -> None:
-    """Run pairs of rounds and print what each came to."""
+    """Run pairs of rounds and print their results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--full", type=float, default=160.0, help="for how many seconds a queue fills the cluster"
@@ -200,7 +201,7 @@ def main() -> None:
         ) as site:
             for pair in range(arguments.pairs):
                 jobs = queue(arguments.full, arguments.seed + pair, spell_s=SPELL_S)
-                # In turns: whatever else this machine does meets both alike.
+                # Alternating, so that other load on this machine affects both alike.
                 for advised in (False, True) if pair % 2 == 0 else (True, False):
                     rounds[advised].append(one_round(site, jobs, advised=advised))
                     tell(
@@ -220,7 +221,7 @@ def tell(what: str, found: Waited) -> None:
 
 
 def compare(plain: Sequence[Waited], advised: Sequence[Waited], seed: int, bound_s: int) -> None:
-    """Print what the advisor brought in each pair, and over all of them."""
+    """Print what the advisor gained in each pair, and over all of them."""
     pairs = list(zip(plain, advised, strict=True))
     waits = [float(other.wait_s.mean() / one.wait_s.mean()) for one, other in pairs]
     slowdowns = [other.slowdown / one.slowdown for one, other in pairs]
@@ -239,7 +240,7 @@ def compare(plain: Sequence[Waited], advised: Sequence[Waited], seed: int, bound
 
 
 def interval(ratios: Sequence[float]) -> str:
-    """Return the geometric mean of ratios, with its 95 % interval where there are several."""
+    """Return the geometric mean of ratios, with its 95 % interval if there are several."""
     logs = numpy.log(ratios)
     mean = f"{math.exp(logs.mean()):.3f}"
     if len(logs) < 2:

@@ -1,18 +1,19 @@
 """Three public loads under pressure, for the advisor in simulation: MIT SuperCloud, Philly and Kabré. None is a site's.
 
-All are semi-synthetic, since no public table has requests, limits, users and accounts of one cluster together:
+All are semi-synthetic, because no public table has requests, limits, users and accounts of one cluster together:
 
-- MIT (slurmdbd rows of February and March 2021): arrivals, run times, CPUs, memory, GPUs, users and limits as they
-  were. It names no account: users are dealt to `MIT_ACCOUNTS` of them. Who set no limit has Slurm's year.
-- Philly (2017): arrivals, run times, GPUs and virtual clusters, which are the accounts. It names no user and no limit:
-  users are the virtual cluster and the GPUs asked for, limits are drawn as users set them (`drawn_limits_s`).
-- Kabré (sacct of 2024): arrivals, CPUs, memory and limits as they were; run times are CPU time over the CPUs that the
-  partition allocates. It names no user and no account: who asks for the same counts as one user, the hardware
-  (the partition's first word) as the account. Its five kinds of nodes are one here.
+- MIT (slurmdbd rows of February and March 2021): arrivals, run times, CPUs, memory, GPUs, users and limits are real.
+  It names no account: users are distributed over `MIT_ACCOUNTS` of them. A job without a limit has Slurm's year.
+- Philly (2017): arrivals, run times, GPUs and virtual clusters, which are the accounts, are real. It names no user
+  and no limit: a user is a virtual cluster with a number of GPUs, limits are drawn as users set them
+  (`drawn_limits_s`).
+- Kabré (sacct of 2024): arrivals, CPUs, memory and limits are real; run times are CPU time over the CPUs that the
+  partition allocates. It names no user and no account: jobs with the same request count as one user's, the hardware
+  (the partition's first word) is the account. Its five kinds of nodes are one here.
 
-Of each a window is taken. Jobs that run longer than that window, or need more than a quarter of the cluster, are left
-out. The cluster has as many nodes as it takes for the jobs that came to be `pressure` times what it can do of its
-scarcest resource in the window: with real sizes, of which the traces hold only a part of the jobs, nothing would wait.
+A window of each is taken. Jobs that run longer than the window, or need more than a quarter of the cluster, are
+left out. The cluster has so many nodes that the jobs ask for `pressure` times its capacity of the scarcest resource
+in the window: at the real size, of which the traces hold only a part of the jobs, no job would wait.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from models.simulation.workload import Workload, workload
 HOUR_S, DAY_S, YEAR_S = 3600.0, 86_400.0, 365 * 86_400.0
 MIT_ACCOUNTS = 12
 LARGEST_SHARE = 0.25
-# Slurm's numbers for «no value» and «infinite»; INFINITE is a year to its backfill.
+# Slurm's numbers for "no value" and "infinite"; its backfill takes INFINITE as a year.
 NO_LIMIT = 4_294_967_294
-# What users write as limits, and how many write the longest there is (Tsafrir, Etsion, Feitelson: Modeling user
-# runtime estimates, JSSPP 2005: twenty values have nine tenths of all jobs, a large share of them the maximum).
+# What users write as limits, and the share that writes the longest one (Tsafrir, Etsion, Feitelson: Modeling user
+# runtime estimates, JSSPP 2005: twenty values cover nine tenths of all jobs, a large share of them the maximum).
 COMMON_LIMITS_S: tuple[float, ...] = (
     *(minutes * 60.0 for minutes in (5, 10, 15, 20, 30)),
     *(hours * HOUR_S for hours in (1, 2, 3, 4, 5, 6, 8, 10, 12, 18, 24, 36, 48, 72, 96, 120, 168)),
 )
 LONGEST_SHARE = 0.15
-# Of nodes with these names a job gets all threads; elsewhere what it asked for, in whole cores of two.
+# On nodes with these names a job gets all threads; elsewhere what it asked for, in whole cores of two.
 WHOLE_NODES = {"nu": 256, "nukwa": 48}
 SHARED = ("nukwa-debug", "nukwa-v100")
 
@@ -52,7 +53,7 @@ Column = pandas.Series
 
 
 class Load(msgspec.Struct, frozen=True):
-    """A load, the cluster it is under pressure on, and each job's account. `left_out` counts jobs of the window."""
+    """A load, its cluster, which is under pressure, and each job's account. `left_out` counts jobs of the window."""
 
     name: str
     jobs: Workload
@@ -63,7 +64,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where a load comes from: its file, its window, the node it runs on, and how to read it (traces, seed)."""
+    """Where a load comes from: its file, its window, its kind of node, and how to read it (file, seed)."""
 
     file: str
     since: str
@@ -82,9 +83,9 @@ def read_load(
     since: str = "",
     shake_s: float = 0.0,
 ) -> Load:
-    """Return a load of SOURCES; `days` is the window, 0: its own, and so is `since` (a date) where it is empty.
+    """Return a load of SOURCES; `days` 0 and `since` '' mean the load's own window.
 
-    Each job of the window comes up to `shake_s` seconds later, by the seed. ModelError where the trace is not there.
+    Each job of the window comes up to `shake_s` seconds later, drawn by the seed. ModelError if the trace is missing.
     """
     source = SOURCES[name]
     file = traces / source.file
@@ -114,7 +115,7 @@ def read_load(
 
 
 def _fitted(table: Table, node: Node, window_s: float, pressure: float) -> tuple[Table, int]:
-    """Return the jobs that fit in a quarter of the cluster, and how many nodes put these under that pressure."""
+    """Return the jobs that fit into a quarter of the cluster, and how many nodes give them this pressure."""
     nodes = 0
     while True:
         work = _asked(table) * table.run_s.to_numpy()[:, None]
@@ -134,7 +135,7 @@ def _asked(table: Table) -> Ints:
 
 def _mit(file: Path, seed: int) -> Table:
     rows = pandas.read_csv(file)
-    # Ids have lost digits in the published file; what is left still tells users apart.
+    # Ids have lost digits in the published file; the rest still distinguishes users.
     user = rows.id_user.map(lambda value: f"{value:.0f}")
 
     def tres(number: int) -> Column:
@@ -162,7 +163,7 @@ def _philly(file: Path, seed: int) -> Table:
         {
             "submit_s": _seconds(rows.timestamp),
             "run_s": run_s,
-            # Philly hands out GPUs alone; CPUs and memory come along with them.
+            # Philly allocates only GPUs; CPUs and memory come with them.
             "cpus": rows.num_gpus,
             "mem_mib": rows.num_gpus,
             "gpus": rows.num_gpus,
@@ -186,7 +187,8 @@ def _kabre(file: Path, seed: int) -> Table:  # noqa: ARG001 - nothing is drawn
     return Table(
         {
             "submit_s": _seconds(rows.Submit),
-            # Slurm ends jobs within minutes of their limit; what seems to run on had more CPUs than the rule says.
+            # Slurm ends jobs within minutes of their limit; a job that seems to run on had more CPUs than the rule
+            # says.
             "run_s": numpy.minimum(rows.CPUTimeRAW / cpus, limit_s + 60.0),
             "cpus": cpus,
             "mem_mib": cpus,
@@ -207,7 +209,7 @@ def _seconds(times: Column) -> Column:
 def drawn_limits_s(run_s: Floats, draw: numpy.random.Generator) -> Floats:
     """Return limits as users set them: some the longest there is, others a common value above a poor estimate.
 
-    Run time over estimate is spread evenly over 0..1, as in the archive's logs (Mu'alem, Feitelson, TPDS 2001).
+    Run time over estimate is uniform on 0..1, as in the archive's logs (Mu'alem, Feitelson, TPDS 2001).
     """
     common = numpy.array([*COMMON_LIMITS_S, YEAR_S])
     estimate_s = run_s / draw.uniform(0.02, 1.0, len(run_s))

@@ -1,9 +1,9 @@
 """A queue of mixed jobs for a real Slurm, minutes instead of days: what is submitted when. Pure.
 
-The population is the same for all queues: families (an account's script) with a median run time, a spread about it, a
-width and memory of their own, the popular ones far more often than the rest. A queue draws jobs of it. Limits are
-drawn as users set them (Mu'alem, Feitelson, TPDS 2001: run time over limit spread evenly over 0..1, rounded up to
-common values, some the longest there is), but for one thing: Slurm's shortest limit is a minute.
+The population is the same for all queues: families (an account's script), each with its own median run time,
+spread, width and memory, the popular ones far more frequent than the rest. A queue draws jobs from it. Limits are
+drawn as users set them (Mu'alem, Feitelson, TPDS 2001: run time over limit uniform on 0..1, rounded up to common
+values, some the longest there is), except that Slurm's shortest limit is a minute.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import NamedTuple
 ACCOUNTS = {"ann": 40, "ben": 30, "cho": 20, "dee": 8, "eve": 2}
 NODES, NODE_CPUS = 4, 16
 FAMILIES = 24
-# Of some draws the one whose accounts and widths are spread best.
+# Of several draws, the one in which accounts and widths are spread best.
 POPULATION = "three"
 COMMON_LIMITS_MIN = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60)
 LONGEST_SHARE = 0.15
 LEAST_OF_LIMIT = 0.02
-# Seconds: of the families' medians the median, and how far their logarithms spread; the longest job there is.
+# Seconds: the median of the families' medians, the spread of their logarithms, and the longest job.
 MEDIAN_S, SPREAD, LONGEST_S = 12.0, 1.0, 120.0
-# How far run times of one family spread: most repeat themselves, some do anything.
+# How far run times within a family spread: most families repeat themselves, some vary widely.
 STEADY, ERRATIC, ERRATIC_SHARE = 0.3, 1.0, 0.25
-# CPUs with their shares; beyond one node's they are spread over whole ones.
+# CPUs with their shares; jobs larger than one node are spread over whole nodes.
 WIDTHS = {1: 0.25, 2: 0.2, 4: 0.25, 8: 0.16, 16: 0.1, 32: 0.04}
 MEMORY_MIB = {200: 0.5, 2000: 0.25, 8000: 0.15, 24_000: 0.1}
-# What comes once only, and of which nothing can be known.
+# The share of jobs that come only once, about which nothing can be known.
 UNKNOWN_SHARE = 0.1
-# The share that waits from the start; the rest comes one after another.
+# The share that is pending from the start; the rest comes one after another.
 AT_ONCE = 0.5
 
 
 class Family(NamedTuple):
-    """Jobs that are alike: seconds are those of the median, `spread` that of their logarithm."""
+    """Similar jobs: seconds are those of the median, `spread` is that of their logarithm."""
 
     name: str
     account: str
@@ -44,7 +44,7 @@ class Family(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job of a queue: when it is submitted, from the start (s), how long it runs, and what it asks for."""
+    """A job of a queue: when it is submitted after the start (s), how long it runs, and what it asks for."""
 
     name: str
     account: str
@@ -56,12 +56,12 @@ class Job(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        """Over how many nodes it is spread."""
+        """The number of nodes over which it is spread."""
         return -(-self.cpus // NODE_CPUS)
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What sbatch is told."""
+        """The options for sbatch."""
         return (
             f"--job-name={self.name}", f"--account={self.account}", f"--time={self.limit_min}", f"--mem={self.mem_mib}",
             f"--nodes={self.nodes}", f"--ntasks={self.nodes}", f"--cpus-per-task={self.cpus // self.nodes}",
@@ -70,7 +70,7 @@ class Job(NamedTuple):
 
 
 def population() -> list[Family]:
-    """Return the families there are, always the same, the most popular one first."""
+    """Return the families, always the same, the most popular one first."""
     draw = random.Random(POPULATION)
     return [family(f"family-{letters(number)}", draw) for number in range(FAMILIES)]
 
@@ -88,9 +88,9 @@ def family(name: str, draw: random.Random) -> Family:
 
 
 def queue(full_s: float, seed: int, *, spell_s: float) -> list[Job]:
-    """Return a queue that fills the cluster for so many seconds, in the order of submission.
+    """Return a queue that fills the cluster for `full_s` seconds, in the order of submission.
 
-    Who does not come at once comes within `spell_s` seconds.
+    Jobs that are not there from the start come within `spell_s` seconds.
     """
     draw = random.Random(seed)
     known = population()
@@ -114,7 +114,7 @@ def job_of(one: Family, draw: random.Random) -> Job:
 
 
 def limit_min(seconds: float, draw: random.Random) -> int:
-    """Return the limit that a user sets for a job that runs so long; Slurm never cuts it short."""
+    """Return the limit that a user sets for a job with this run time; Slurm never cuts the job short."""
     estimate_min = seconds / draw.uniform(LEAST_OF_LIMIT, 0.9) / 60
     if draw.random() < LONGEST_SHARE:
         return COMMON_LIMITS_MIN[-1]
@@ -122,5 +122,5 @@ def limit_min(seconds: float, draw: random.Random) -> int:
 
 
 def letters(number: int) -> str:
-    """Return a number in letters: families are told apart by names without digits."""
+    """Return a number in letters: families are distinguished by names without digits."""
     return "".join(chr(ord("a") + int(digit)) for digit in str(number))

@@ -1,4 +1,4 @@
-"""Orders without a plan, for the advisor in simulation: age and likely run alone, but for who is held back."""
+"""Orders without a plan, for the advisor in simulation: by age and likely run time, except for jobs held back."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from models.simulation.hooks import Moving
 from models.simulation.nodes import Cluster
 from models.simulation.results import Results
 
-# How often a plan is made, and an order given (seconds). Production makes one a minute.
+# How often a plan is made and an order given (seconds). Production plans once a minute.
 PERIOD_S = 600.0
 # More than any run or arrival (seconds).
 BEFORE_ALL = 1e10
 
 
 class OneOrder:
-    """Advice that always gives one order: each job its arrival, and as much more as its likely run is worth."""
+    """Advice that always gives one order: each job's arrival, plus what its likely run time is worth."""
 
     period_s = 60.0
 
@@ -32,7 +32,7 @@ class OneOrder:
         self._came_s: dict[int, float] = {}
 
     def came(self, number: int, now_s: float) -> None:
-        """Note when a job came."""
+        """Note when a job arrived."""
         self._came_s.setdefault(number, now_s)
 
     def ended(self, number: int, now_s: float, start_s: float) -> None:
@@ -46,7 +46,7 @@ class OneOrder:
 
 
 class HeldBackFirst(OneOrder):
-    """Advice that is told when jobs would have started without it: that order, but for who is held back."""
+    """Advice that is told when jobs would have started without it: the same order, but jobs held back come first."""
 
     period_s = PERIOD_S
 
@@ -72,7 +72,7 @@ class HeldBackFirst(OneOrder):
 
 
 class HeldBackByShadow(PlannedAdvice):
-    """The same rule without a plan, by the shadow's starts and longest wait."""
+    """The same rule without being told, by the shadow's starts and longest wait."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class HeldBackByShadow(PlannedAdvice):
 
 
 def aged_keys(came_s: Mapping[int, float], run_s: Mapping[int, float], strength: float) -> dict[int, float]:
-    """Return a key for each that has a `run_s`: least by `strength` times its run and its arrival."""
+    """Return a key for each job with a `run_s`, smallest first: `strength` times its run time plus its arrival."""
     return {number: likely_s + came_s[number] / strength for number, likely_s in run_s.items()}
 
 
@@ -113,7 +113,7 @@ def who_comes_first(
     longest_s: float,
     late_s: float,
 ) -> set[int]:
-    """Return who of those that would have begun, and when, is that late, or has waited nearly the longest."""
+    """Return the jobs that would have started by now and are `late_s` late, or have waited nearly the longest."""
     turn_s = RIPE * max(MOST_GRACE_S, longest_s)
     return {
         number

@@ -4,31 +4,32 @@
         [--since DATE] [--days D] [--pressure P] [--delay-h H] [--period-s S] [--strength K] [--row NAME ...]
         [--traces DIR] [--format table|json|csv]
 
-The loads are semi-synthetic (bench/advisor_loads.py says what of each is real). Everywhere age is Slurm's priority:
+The loads are semi-synthetic (bench/advisor_loads.py says what of each is real). In all of them, age is Slurm's
+priority:
 
 - EASY: backfill by the users' limits, first come first served. What Slurm does.
-- EASY++: the published one (Tsafrir): backfill by the mean of the user's last two runs, the shortest first.
-- EASY, perfect: backfill by limits that are what jobs really run.
-- advisor: EASY by the users' limits; every `--period-s` models/planning plans by what has ended so far and moves what
-  waits. No plan knows what lies ahead. `+ forecast` draws arrivals from the past; `perfect` is told what jobs really
-  run, an upper bound.
-- one order: the same, but always `aged shortest first` (models/planning/orders.py) and no plan: a second of likely run
-  counts as much as `--strength` of having come later (infinite: the shortest first).
-- one order, told: that, each ten minutes, but who would have started without us by now (it is told the first row's
-  starts, those that were) comes before all, in the order of arrival, once it has waited 95 % of what anybody has there
-  so far, or is three quarters of `--delay-h` late. It shows what there is to be had.
-- one order, by the shadow: the same rule by what the advisor knows, the queue without us as models/planning/shadow.py
-  has it. It is told nothing, and nothing is rolled out.
+- EASY++: as published (Tsafrir): backfill by the mean of the user's last two runs, the shortest first.
+- EASY, perfect: backfill by limits that are the true run times.
+- advisor: EASY by the users' limits; every `--period-s` models/planning plans by what has ended so far and moves
+  pending jobs. No plan knows the future. `+ forecast` draws arrivals from the past; `perfect` is told the true run
+  times, an upper bound.
+- one order: the same, but always `aged shortest first` (models/planning/orders.py) and no plan: a second of likely
+  run time counts as much as having come `--strength` seconds later (infinite: the shortest first).
+- one order, told: the same every ten minutes, but a job that would have started by now without us (it is told the
+  actual starts of the first row) comes before all others, in the order of arrival, once it has waited 95 % of the
+  longest wait there so far, or is late by three quarters of `--delay-h`. It shows how much there is to gain.
+- one order, by the shadow: the same rule by what the advisor knows, the queue without us as in
+  models/planning/shadow.py. It is told nothing, and nothing is rolled out.
 
-Slowdowns are bounded by 10 s. `worst account` is the largest ratio of an account's mean slowdown to that in the first
-row, of accounts with at least 20 jobs; `Jain` their fairness index (1: all accounts' mean slowdowns are equal). Ratios
-are to the first row. Means of seeds with 95 % intervals; the seed draws Philly's limits, MIT's accounts and the
-forecasts: nothing varies in other rows.
+Slowdowns are bounded by 10 s. `worst account` is the largest ratio of an account's mean slowdown to that in the
+first row, of accounts with at least 20 jobs; `Jain` is their fairness index (1: all accounts' mean slowdowns are
+equal). Ratios are to the first row. Figures are means over seeds with 95 % intervals; the seed draws Philly's
+limits, MIT's accounts and the forecasts: nothing varies in other rows.
 
-A schedule is chaotic: one job that starts sooner changes all that follow, and a longest wait is one job's. `--shake-s`
-lets each job come up to so many seconds later, drawn by the seed, so that means over seeds say what a single run
-cannot (Tsafrir, Ouaknine, Feitelson: Reducing performance evaluation sensitivity and variability by input shaking,
-MASCOTS 2007).
+A schedule is chaotic: one job that starts sooner changes all that follow, and a longest wait is one job's.
+`--shake-s` lets each job come up to that many seconds later, drawn by the seed, so that means over seeds show what
+a single run cannot (Tsafrir, Ouaknine, Feitelson: Reducing performance evaluation sensitivity and variability by
+input shaking, MASCOTS 2007).
 """
 
 from __future__ import annotations
@@ -63,13 +64,13 @@ from slurm_plugin.config.settings import Advisor as Settings
 
 HOUR_S = 3600.0
 FEWEST_JOBS = 20
-# Bounds of a site's that limit writes, not orders: a factor is seconds of age here.
+# A site's bounds that limit writes, not orders: here a factor is seconds of age.
 MOST_FACTOR, MOST_CHANGES = 10**8, 10**6
 FIRST = "EASY"
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A load that is simulated, by which bounds, how often planned, from which seed, and how little age counts."""
+    """A load to simulate, its bounds, the time between plans, the seed, and the weight of age."""
 
     load: Load
     bounds: Bounds
@@ -79,12 +80,12 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def placement(self) -> Placement:
-        """What no node holds goes on several in equal parts."""
+        """Jobs too large for one node are spread over several in equal parts."""
         return equal_larger(Room.of(self.load.cluster.capacity))
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a load in one way. Times are hours; `slowdowns` are the accounts' means, by account."""
+    """The result of a load under one policy. Times are hours; `slowdowns` are mean slowdowns by account."""
 
     slowdown: float
     mean_wait_h: float
@@ -133,7 +134,7 @@ def main() -> None:
 
 
 def measure(name: str, ways: list[str], arguments: argparse.Namespace) -> list[dict[str, object]]:
-    """Return the rows of a load: each way, over all seeds."""
+    """Return the rows of a load: each policy, over all seeds."""
     found: dict[str, list[Row]] = {way: [] for way in ways}
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         load = read_load(
@@ -182,7 +183,7 @@ def one_order(case: Case) -> Row:
 
 
 def told_order(case: Case) -> Row:
-    """Simulate the order that is told what would be without us."""
+    """Simulate the order that is told when jobs would start without us."""
     policy = Policy(start="easy", placement=case.placement)
     jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
     without_us = simulate(case.load.jobs, case.load.cluster, policy, Hooks())
@@ -191,14 +192,14 @@ def told_order(case: Case) -> Row:
 
 
 def shadow_order(case: Case) -> Row:
-    """Simulate the order that goes by the shadow."""
+    """Simulate the order that uses the shadow."""
     jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
     advice = HeldBackByShadow(jobs, case.load.cluster, case.bounds, Learned(), case.strength)
     return run(case, Policy(start="easy", placement=case.placement), advice)
 
 
 def advised(*, forecast: bool = False, perfect: bool = False) -> Callable[[Case], Row]:
-    """Return what simulates plans."""
+    """Return a function that simulates plans."""
 
     def simulated(case: Case) -> Row:
         jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
@@ -241,7 +242,7 @@ def run(case: Case, policy: Policy, advice: Advice | None = None) -> Row:
 
 
 def row_of(results: Results, load: Load, took_s: float = 0.0) -> Row:
-    """Return the figures of a simulation; each of its jobs has ended."""
+    """Return the figures of a simulation in which every job has ended."""
     waits_s = results.start_s - results.jobs.submit_s
     slowdowns = bounded_slowdowns(results.end_s - results.jobs.submit_s, results.end_s - results.start_s)
     numbers, counts = numpy.unique(load.account, return_counts=True)
@@ -284,12 +285,12 @@ def printed(name: str, way: str, rows: list[Row], first: list[Row]) -> dict[str,
 
 
 def jain(values: Floats) -> float:
-    """Return Jain's fairness index of values above 0: 1 where all are equal, 1/n where one has everything."""
+    """Return Jain's fairness index of values above 0: 1 if all are equal, 1/n if one has everything."""
     return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
 
 
 def interval(values: list[float], digits: int = 2) -> str:
-    """Return a mean, with its 95 % interval (normal) where there are several."""
+    """Return a mean, with its 95 % interval (normal) if there are several values."""
     mean = f"{numpy.mean(values):.{digits}f}"
     if len(values) < 2 or max(values) == min(values):
         return mean

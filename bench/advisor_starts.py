@@ -1,16 +1,16 @@
-"""How often expected starts lie within their interval of 80 %, as rollouts say it and calibrated, on public loads.
+"""How often starts lie within their 80 % interval, as rolled out and as calibrated, on public loads.
 
     python -m bench.advisor_starts [--load mit|philly|kabre|all] [--since DATE] [--days D] [--period-s S]
         [--traces DIR] [--format table|json|csv]
 
-The advisor is simulated as in bench.advisor_simulation. Of each plan what production would journal is kept, and what
-has started until the next plans calibrates these, by production's functions: nothing of what lies ahead is known. Rows
-are by what was foreseen of a job first, last before it started, each time that it was journaled, and in all plans
-(who asks at some moment); and by how far ahead. Widths are medians. A start that lay beyond the horizon was promised to
-nobody and does not count.
+The advisor is simulated as in bench.advisor_simulation. What production would journal of each plan is kept, and
+what has started by the next plans calibrates these, with production's functions: nothing of the future is known.
+There are rows for what was foreseen of a job first, last before it started, each time that it was journalled, and
+in all plans (somebody asks at an arbitrary moment); and by how far ahead. Widths are medians. A start beyond the
+horizon was promised to nobody and does not count.
 
-That a start foreseen last was the last one is known afterwards only: with plans as far apart as here, who is told six
-hours and starts before the next plan is early by definition.
+That a forecast was the last before a start is known only afterwards: with plans this far apart, a job that is told
+six hours and starts before the next plan is early by definition.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ Flags = numpy.ndarray
 
 
 class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
-    """What plans foresaw, a row a job and plan in the order of plans: seconds of the simulation.
+    """What plans foresaw, one row per job and plan in the order of plans: seconds of the simulation.
 
-    `journaled` is what production would keep of it.
+    `journaled` marks what production would keep.
     """
 
     told_s: Floats
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def planned(load: Load, period_s: float) -> tuple[Foreseen, Floats]:
-    """Simulate the advisor, and return what its plans foresaw and when each job started."""
+    """Simulate the advisor, and return what its plans foresaw and when each job really started."""
     found: list[tuple[float, ...]] = []
     seen: frozenset[int] = frozenset()
 
@@ -126,7 +126,7 @@ def planned(load: Load, period_s: float) -> tuple[Foreseen, Floats]:
 
 
 def calibrated_afterwards(foreseen: Foreseen, started_s: Floats) -> tuple[Floats, Floats]:
-    """Return the intervals that calibrated plans would have told: each knows what had started by then."""
+    """Return the intervals that calibrated plans would have given: each knows what had started by then."""
     low_s, high_s = foreseen.low_s.copy(), foreseen.high_s.copy()
     told_s, known, due_s = foreseen.told_s, UNCALIBRATED, -numpy.inf
     for now_s in numpy.unique(told_s).tolist():
@@ -140,7 +140,7 @@ def calibrated_afterwards(foreseen: Foreseen, started_s: Floats) -> tuple[Floats
 
 
 def _outcomes(foreseen: Foreseen, started_s: Floats, low_s: Floats, high_s: Floats, now_s: float) -> Outcomes:
-    """Return what is known at a moment: who has not started then waits still."""
+    """Return what is known at a moment: a job that has not started by then still waits."""
     told_s = foreseen.told_s
     which = foreseen.journaled & (told_s < now_s) & (told_s >= now_s - LOOKED_BACK_S)
     came_s = started_s[foreseen.job[which]]
@@ -154,7 +154,7 @@ def _outcomes(foreseen: Foreseen, started_s: Floats, low_s: Floats, high_s: Floa
 
 
 def coverage(foreseen: Foreseen, started_s: Floats) -> list[dict[str, object]]:
-    """Return for each choice of rows, and each lead, how many starts lie within intervals of which width."""
+    """Return, for each choice of rows and each lead, the share of starts within intervals, and the widths of these."""
     after_s = started_s[foreseen.job] - foreseen.told_s
     rolled, then = (foreseen.low_s, foreseen.high_s), calibrated_afterwards(foreseen, started_s)
     leads = leads_of(foreseen.start_s)
@@ -187,7 +187,7 @@ def _firsts(job: Ints) -> Flags:
 
 
 def _held(when: str, after_s: Floats, low_s: Floats, high_s: Floats) -> dict[str, object]:
-    # Slurm tells whole seconds.
+    # Slurm records whole seconds.
     early, late = after_s < numpy.floor(low_s), after_s > high_s
     return {
         f"within {when} (%)": round(100 * float((~early & ~late).mean()), 1),

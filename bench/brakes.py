@@ -2,10 +2,10 @@
 
     python -m bench.brakes [--runs 200]
 
-Each run is a family of its own, its jobs drawn one after the other and counted by what production counts with. It stops
-nothing but what `slurm_plugin/brakes/judging.py` says. Beside it stands what a fixed look after 30 jobs would say: an
-exact binomial test against the bound at 1 %, which must not be looked at twice, of somebody who knows for each failure
-whether the cut did it (for a program that ends with a code of its own nobody does).
+Each run is a family, whose jobs are drawn one after the other and counted by production's code. Only
+`slurm_plugin/brakes/judging.py` decides when it stops. The comparison is a fixed look after 30 jobs: an exact
+binomial test against the bound at 1 %, which must not be repeated, by somebody who knows for each failure whether
+the cut caused it (for a program that ends with an exit code of its own, nobody does).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ FIRST, PEER_RISK = 30, 0.01
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A family: the shares of its jobs that fail anyhow, and that a cut kills for memory or makes fail otherwise.
+    """A family: the shares of its jobs that fail in any case, are killed for memory by a cut, or fail otherwise by it.
 
-    `whole` jobs were left whole before, and `good` ones cut by a good model, of which none failed by that.
+    `whole` jobs were left whole before, and `good` ones cut by a good model, which made none of them fail.
     """
 
     name: str
@@ -80,7 +80,7 @@ GOOD = (
 
 
 def stopped_after(case: Case, draw: random.Random) -> int | None:
-    """Return after how many cut jobs the brake of one family is pulled; None where it is not."""
+    """Return after how many cut jobs a family's brake is pulled; None if it is not."""
     ledger = Ledger(Evidence(), BOUND)
 
     def end(*, shrunk: bool, killed: float = 0.0, failing: float = 0.0) -> None:
@@ -103,7 +103,7 @@ def stopped_after(case: Case, draw: random.Random) -> int | None:
 
 
 def peer_finds(share: float, draw: random.Random) -> bool:
-    """Whether a binomial test on the first jobs' failures by the cut alone finds them too many."""
+    """Whether a binomial test on the first jobs, by only the failures that the cut caused, finds too many."""
     failed = sum(draw.random() < share for _ in range(FIRST))
     return at_least(failed, FIRST, BOUND) <= PEER_RISK
 
@@ -118,7 +118,7 @@ def table(cases: tuple[Case, ...], runs: int, of: Callable[[Case, list[int | Non
 
 
 def how_soon(case: Case, stops: list[int | None], runs: int) -> str:
-    """Return when bad ones are stopped."""
+    """Return how soon bad families are stopped."""
     in_time = sum(1 for one in stops if one is not None and one <= FIRST)
     ordered = sorted(case.jobs + 1 if one is None else one for one in stops)
     most = "never" if ordered[-1] > case.jobs else str(ordered[-1])
@@ -127,16 +127,16 @@ def how_soon(case: Case, stops: list[int | None], runs: int) -> str:
 
 
 def how_often(case: Case, stops: list[int | None], runs: int) -> str:
-    """Return how often good ones are stopped."""
+    """Return how often good families are stopped."""
     return f"{case.jobs} | {sum(one is not None for one in stops) * 100 / runs:.2f}"
 
 
-# What becomes of many families of which only kills are drawn: the share that is killed, of so many jobs, families.
+# Many families, of which only kills are drawn: the share that is killed, the number of jobs, and of families.
 MANY = ((0.5, FIRST, 100_000), (0.01, 3000, 20_000), (0.02, 300, 40_000))
 
 
 def share_stopped(killed: float, jobs: int, families: int) -> float:
-    """Return the share of families that are stopped within so many jobs, by the first test alone and all at once."""
+    """Return the share of families stopped within this many jobs, by the first test only, computed for all at once."""
     draw = np.random.default_rng(jobs)
     grow = {up: np.array(judged(beginning(ALONE), ALONE, float(up), BOUND).judged[0]) for up in (True, False)}
     logs, stopped = np.zeros((families, len(grow[True]))), np.zeros(families, dtype=bool)

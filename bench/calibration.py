@@ -1,17 +1,17 @@
-"""Whether so many jobs exceed a bound as it says: nominal against observed, on later jobs of public traces.
+"""Whether as many jobs exceed a bound as it says: nominal against observed shares, on later jobs of public traces.
 
     python -m bench.calibration [--traces DIR] [--only PATTERN] [--plots DIR] [--format table|json|csv]
 
-Each job is held against what had ended before it was submitted. `spread` is the spread bound of models/demand/tail.py
-with its risk at the nominal share, `tail` the lower of it and the streak bound, `mapped` the spread bound with the risk
-that the nominal share of earlier jobs exceeded, by size of family; `growth` are the trained models of settled families
-with their offsets, fitted on what came before each tenth of the trace. `granted` is what all of them come to: of the
-jobs that `rightsizer evaluate --online` cuts with `policy.most_failures` at the nominal share, those that needed more
-than they got. That share is of all jobs, and what costs more than it saves is not granted: it may be far below.
-`generated` are families of jobs that are normal in the logarithm, which nothing ties to time: there `expected` is the
-share that their true tails give. `shuffled` is each trace with the peaks of jobs of the same name and request dealt out
-anew: what holds there and not in the trace itself is due to the order in which jobs end. A need counts up to the
-request, since more than that is no question of sizing.
+Each job is compared with what had ended before it was submitted. `spread` is the spread bound of models/demand/tail.py
+with its risk at the nominal share, `tail` is the lower of it and the streak bound, `mapped` is the spread bound with
+the risk that the nominal share of earlier jobs exceeded, by size of family; `growth` are the trained models of settled
+families with their offsets, fitted on what came before each tenth of the trace. `granted` is the result of all of them:
+of the jobs that `rightsizer evaluate --online` cuts with `policy.most_failures` at the nominal share, those that needed
+more than they got. That share is of all jobs, and a cut that costs more than it saves is not granted: it may be far
+below. `generated` are families of jobs with normal logarithms, independent of time: for them, `expected` is the share
+that their true tails give. `shuffled` is each trace with the peaks of jobs of the same name and request permuted: what
+holds there and not in the trace itself is due to the order in which jobs end. A need counts up to the request, because
+more than that is not a question of sizing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SIZES = {"1-4": 4, "5-19": 19, "20+": math.inf}
 GENERATED = "generated"
 FAMILIES, FAMILY_JOBS, SEED = 400, 60, 20260101
 FOLDS = 10
-# Fewer than this many earlier jobs map no share.
+# With fewer earlier jobs than this, no risk is mapped.
 LEAST_MAPPED = 100
 SPREAD, TAIL, MAPPED, GROWTH, GRANTED = "spread", "tail", "mapped", "growth", "granted"
 
@@ -61,7 +61,7 @@ SPREAD, TAIL, MAPPED, GROWTH, GRANTED = "spread", "tail", "mapped", "growth", "g
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it was decided, and by how much (logarithm) it then exceeded the highest of its family.
 
-    `true_tail` is the distribution of that excess, where it is known.
+    `true_tail` is the distribution of that excess, if known.
     """
 
     job_id: str
@@ -76,7 +76,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main() -> None:
-    """Measure and print, and plot where asked."""
+    """Measure and print, and plot if asked to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
     parser.add_argument("--only", default="*", help="traces whose names fit this pattern")
@@ -106,10 +106,10 @@ def main() -> None:
 
 
 def generated(families: int = FAMILIES, jobs: int = FAMILY_JOBS) -> tuple[Trace, dict[str, NormalDist]]:
-    """Return jobs of families that are log-normal with spreads of 2 to 50 %, and the distributions by name."""
+    """Return jobs of log-normal families with spreads of 2 to 50 %, and the distributions by name."""
     noise = numpy.random.default_rng(SEED)
     truth = {
-        # Letters only: numbers do not tell names apart.
+        # Letters only: numbers do not distinguish names.
         f"family-{''.join(chr(97 + int(digit)) for digit in str(number))}": NormalDist(
             noise.uniform(5, 9), math.exp(noise.uniform(math.log(0.02), math.log(0.5)))
         )
@@ -121,7 +121,7 @@ def generated(families: int = FAMILIES, jobs: int = FAMILY_JOBS) -> tuple[Trace,
         numpy.asarray([getattr(truth[name], part) for name in names]) for part in ("mean", "stdev")
     )
     submit_s = numpy.arange(len(names)) * 10.0
-    # Far above what any of them can need, so that no request bounds a tail.
+    # Far above what any job can need, so that no request bounds a tail.
     table = pandas.DataFrame(
         {
             "job_id": [str(number) for number in range(len(names))],
@@ -139,14 +139,14 @@ def generated(families: int = FAMILIES, jobs: int = FAMILY_JOBS) -> tuple[Trace,
 
 
 def shuffled(trace: Trace) -> Trace:
-    """Return a trace in which jobs of the same name and request have changed places as to what they used."""
+    """Return a trace in which the use of jobs with the same name and request is permuted."""
     noise = numpy.random.default_rng(SEED)
     peaks = trace.jobs.groupby(["job_name", "req_mem_mib"])["peak_mem_mib"].transform(noise.permutation)
     return Trace(name=f"{trace.name} shuffled", jobs=trace.jobs.assign(peak_mem_mib=peaks))
 
 
 def replayed(trace: Trace, truth: dict[str, NormalDist]) -> Iterator[Seen]:
-    """Yield each job that had a past when it was submitted, and asked for more than that ever used."""
+    """Yield each job that had a past when it was submitted, and requested more than that ever used."""
     history, jobs = History(Config().models.recent_jobs), online_jobs(trace)
     for row, ended in moments(trace, "submit", ()):
         for other in ended:
@@ -174,14 +174,14 @@ def replayed(trace: Trace, truth: dict[str, NormalDist]) -> Iterator[Seen]:
 
 
 def implied_risk(past: PastUse, growth: float) -> float:
-    """Return the risk at which the spread bound is just what a job needed: the inverse of `spread_bound`."""
+    """Return the risk at which the spread bound is exactly what a job needed: the inverse of `spread_bound`."""
     freedom = PRIOR_JOBS + past.count - 1
     total = PRIOR_JOBS * PRIOR_SPREAD**2 + 2 * past.above_median
     return float((1 + max(growth, 0.0) ** 2 / total) ** (-freedom / 2))
 
 
 def tail_points(trace: str, seen: Sequence[Seen]) -> Iterator[Point]:
-    """Yield how many jobs exceeded the bounds of their family's own past, by size of family."""
+    """Yield how many jobs exceeded the bounds from their family's own past, by size of family."""
     risks = {nominal: list(mapped_risks(seen, nominal)) for nominal in NOMINAL}
     for nominal in NOMINAL:
         rises = {
@@ -203,7 +203,7 @@ def tail_points(trace: str, seen: Sequence[Seen]) -> Iterator[Point]:
 
 
 def counted(trace: str, bound: str, size: str, nominal: float, held: Sequence[tuple[Seen, float]]) -> Point:
-    """Return how many of the jobs exceeded their bound, and how many should by their true tails."""
+    """Return how many of the jobs exceeded their bound, and how many should, by their true tails."""
     tails = [one.true_tail.cdf(rise) for one, rise in held if one.true_tail is not None]
     return Point(
         trace=trace,
@@ -217,9 +217,9 @@ def counted(trace: str, bound: str, size: str, nominal: float, held: Sequence[tu
 
 
 def mapped_risks(seen: Sequence[Seen], nominal: float) -> Iterator[float | None]:
-    """Yield for each job the risk that just the nominal share of jobs that had ended, of families its size, exceeded.
+    """Yield for each job the risk exceeded by exactly the nominal share of ended jobs in families of its size.
 
-    Of n jobs the k-th lowest implied risk is undercut by the next with a probability of k / (n + 1) (Vovk et al. 2005).
+    Of n jobs, the next one is below the k-th lowest implied risk with probability k / (n + 1) (Vovk et al. 2005).
     """
     waiting = sorted(seen, key=lambda one: one.end_s, reverse=True)
     earlier: defaultdict[str, list[float]] = defaultdict(list)
@@ -255,7 +255,7 @@ def growth_points(trace: str, seen: Sequence[Seen]) -> Iterator[Point]:
 
 
 def granted_points(trace: Trace, seen: Sequence[Seen]) -> Iterator[Point]:
-    """Yield how many of the jobs that are cut get less than they need, by size of family."""
+    """Yield how many of the cut jobs get less than they need, by size of family."""
     sizes, jobs = {one.job_id: one.size for one in seen}, online_jobs(trace)
     for nominal in NOMINAL:
         config = _config_for(nominal)
@@ -286,16 +286,16 @@ def _config_for(most_failures: float) -> Config:
 
 
 def rows_of(seen: Iterable[Seen]) -> Matrix:
-    """Return what the growth models learn from, in the order in which the jobs ended."""
+    """Return the training rows of the growth models, in the order in which the jobs ended."""
     ordered = sorted(seen, key=lambda one: one.end_s)
-    # Public traces do not tell who was killed: every job counts as what it showed.
+    # Public traces do not say which jobs were killed: every job counts with what it showed.
     return matrix_of(
         [Row(one.inputs, one.growth, is_settled(one.past), bounded=False, user="") for one in ordered]
     )
 
 
 def point_row(point: Point) -> dict[str, object]:
-    """Return a bound's row."""
+    """Return the row of a bound."""
     return {
         "trace": point.trace,
         "bound": point.bound,

@@ -1,4 +1,4 @@
-"""The picture of bench.calibration, as a PNG file. Needs matplotlib (the extra `plots`)."""
+"""Plots the result of bench.calibration as a PNG file. Needs matplotlib (the extra `plots`)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ WORDS = {
 }
 COLOURS = {"1-4": "#d1711f", "5-19": "#0b6e99", "20+": "#3b3b3b"}
 SHUFFLED = " shuffled"
-# A share of fewer jobs than this is mostly chance; below LEAST_PCT everything is drawn at its edge.
+# A share of fewer jobs than this is mostly chance; anything below LEAST_PCT is drawn at the edge.
 LEAST_JOBS, LEAST_PCT, MOST_PCT = 50, 0.05, 60.0
 TICKS = [0.05, 0.1, 0.5, 1, 2, 5, 10, 50]
 
 
 def plot_bounds(points: Sequence[Point], folder: Path) -> Path:
-    """Plot observed against nominal shares: a row for each bound, a column for each trace; above the line is unsafe."""
+    """Plot observed against nominal shares: a row per bound, a column per trace; above the line is unsafe."""
     traces = list(dict.fromkeys(point.trace for point in points if not point.trace.endswith(SHUFFLED)))
     figure, grid = panels(len(WORDS), traces, "nominal (%)")
     for row, (bound, words) in enumerate(WORDS.items()):
@@ -78,7 +78,7 @@ def _panel(axes: Axes, points: Sequence[Point]) -> None:
                 clip_on=False,
                 zorder=4,
             )
-            # What stands on the edge must not push the panels apart.
+            # Points on the edge must not push the panels apart.
             for artist in (drawn, true):
                 artist.set_in_layout(False)
     axes.set_xscale("log")

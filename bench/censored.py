@@ -2,10 +2,11 @@
 
     python -m bench.censored [--jobs 40000] [--seeds 3] [--format table|json|csv]
 
-Jobs whose need is drawn from a known distribution get limits that cut some of them off. Each way to learn the quantile
-sees only what accounting would show. Judged on fresh jobs by their whole need: the share that the learned quantile
-covers, and how far it lies from the true one. Three shapes of noise: bell-shaped with one width (what survival:aft
-assumes), with a width that depends on the job, and with a heavy upper tail; limits that cut off few or many.
+Jobs whose need is drawn from a known distribution get limits that cut some of them off. Each way of learning the
+quantile sees only what accounting would show. It is judged on fresh jobs by their whole need: the share that the
+learned quantile covers, and its distance from the true one. There are three shapes of noise: normal with one width
+(what survival:aft assumes), with a width that depends on the job, and with a heavy upper tail; limits cut off few
+or many.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ NOISES: Mapping[str, Noise] = {
     "many widths": lambda draw, x: (0.05 + 0.6 * x) * draw.standard_normal(x.shape),
     "heavy tail": lambda draw, x: 0.15 * (1 + x) * draw.standard_exponential(x.shape) ** 1.5,
 }
-# By how much the limit lies above the mean of a job's logarithm: low limits cut off many.
+# How far the limit lies above the mean of a job's logarithm: low limits cut off many.
 LIMITS: Mapping[str, tuple[float, float]] = {"few": (0.4, 1.6), "many": (0.1, 0.9)}
 
 
@@ -68,7 +69,7 @@ def main() -> None:
 
 
 def compare(noise: str, limits: str, jobs: int, seeds: int) -> list[dict[str, object]]:
-    """Return a row for each way to learn, means over seeds."""
+    """Return a row for each way of learning, as means over seeds."""
     found: dict[str, list[tuple[float, float, float]]] = {way: [] for way in WAYS}
     for seed in range(seeds):
         draw = np.random.default_rng((seed, 17))
@@ -106,14 +107,14 @@ def _mean_log(inputs: Inputs) -> Floats:
 
 
 def learned_truth(draw: np.random.Generator, noise: Noise, jobs: Jobs) -> Floats:
-    """Return the true quantile of each job, from many draws at places between which it is nearly straight."""
+    """Return each job's true quantile, interpolated between points with many draws, where it is nearly linear."""
     places = np.linspace(0, 1, 21)
     quantiles = [float(np.quantile(noise(draw, np.full(DRAWN, place)), QUANTILE)) for place in places]
     return _mean_log(jobs.inputs) + np.interp(jobs.inputs[:, 0], places, quantiles)
 
 
 def cut_off(draw: np.random.Generator, jobs: Jobs, limits: tuple[float, float]) -> Matrix:
-    """Return what accounting shows of jobs that are killed where they need more than their limit."""
+    """Return what accounting shows of jobs that are killed if they need more than their limit."""
     limit_log = _mean_log(jobs.inputs) + draw.uniform(*limits, len(jobs.need_log))
     bounded = jobs.need_log > limit_log
     shown_log = np.minimum(jobs.need_log, limit_log)
@@ -130,17 +131,17 @@ def _values(matrix: Matrix) -> Matrix:
 
 
 def left_out(matrix: Matrix) -> Predict:
-    """Learn from those that ran to their end."""
+    """Learn from only the jobs that ran to their end."""
     return _fitted(matrix.part(~matrix.bounded))
 
 
 def as_values(matrix: Matrix) -> Predict:
-    """Take what they showed for what they needed."""
+    """Learn as if jobs had needed only what they showed."""
     return _fitted(_values(matrix))
 
 
 def refitted(matrix: Matrix) -> Predict:
-    """Fit, raise the bounds to what that says, and fit again; twice."""
+    """Fit, raise the bounds to the prediction, and fit again; twice."""
     targets = matrix.targets
     for _ in range(2):
         booster = fit_quantile(_values(Matrix(matrix.inputs, targets, matrix.settled, matrix.bounded)))
@@ -149,7 +150,7 @@ def refitted(matrix: Matrix) -> Predict:
 
 
 def by_aft(matrix: Matrix) -> Predict:
-    """Fit XGBoost's accelerated failure time, its width by the likelihood of a fifth of the jobs."""
+    """Fit XGBoost's accelerated failure time model, choosing its width by the likelihood of a fifth of the jobs."""
     kept = np.arange(len(matrix)) % 5 > 0
     best = min(
         (_aft(matrix, kept, scale) for scale in (0.1, 0.2, 0.3, 0.45, 0.7)), key=lambda found: found[0]

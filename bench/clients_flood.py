@@ -1,7 +1,7 @@
 """What a user who floods the clients' socket costs slurmctld, and what the filter costs an srun.
 
-Run it by `python -m bench.clients_flood`. The same flood at the hook's own socket is the floor: so it would be,
-if clients asked the process that slurmctld waits for.
+Run it with `python -m bench.clients_flood`. The same flood at the hook's own socket is the floor: that would be the
+cost if clients asked the process for which slurmctld waits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ while time.monotonic() < end:
         except OSError:
             pass
 """
-# A whole client's worth: nothing is loaded yet, as in a new srun.
+# The work of a whole client: nothing is loaded yet, as in a new srun.
 FILTER = """
 local socket = require("socket")
 slurm = { json_cli_options = function() return '{"cpus-per-task":"8","argv":["./fit"]}' end }
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def took(times_ms: list[float | None]) -> list[str]:
-    """Say the percentiles of those that were answered, and how many were not."""
+    """Return the percentiles of the answered requests, and the number of unanswered ones, in words."""
     answered = sorted(time_ms for time_ms in times_ms if time_ms is not None)
     figures = [f"p{share} {answered[len(answered) * share // 100]:6.2f} ms" for share in (50, 99) if answered]
     return [*figures, f"{len(times_ms) - len(answered)} of {len(times_ms)} not answered"]
@@ -76,7 +76,7 @@ def took(times_ms: list[float | None]) -> list[str]:
 
 @contextlib.contextmanager
 def services(folder: Path) -> Iterator[Config]:
-    """Run both services, without a model, in a folder."""
+    """Run both services in a folder, without a model."""
     folder.chmod(0o755)
     plain = msgspec.to_builtins(Config())
     plain["service"] |= {"socket": f"{folder}/hook", "journal": f"{folder}/journal"}
@@ -100,7 +100,7 @@ def services(folder: Path) -> Iterator[Config]:
 
 
 def round_trips_ms(config: Config) -> list[float | None]:
-    """Ask as the hook does, one connection a request; None where there is no answer."""
+    """Ask as the hook does, with one connection per request; None for a request without an answer."""
     job = Submission(user="ann", uid=1, batch=True, other=(), name="fit", cpus_per_task=8)
     line = encode_request(Request(v=VERSION, id="1", kind="submit", job=job))
     times_ms: list[float | None] = []
@@ -120,7 +120,7 @@ def round_trips_ms(config: Config) -> list[float | None]:
 
 
 def filter_times_ms(config: Config, folder: Path) -> list[float | None]:
-    """Play clients, each a Lua process of its own; none where no Lua is installed."""
+    """Simulate clients, each in its own Lua process; empty if no Lua is installed."""
     lua = shutil.which("lua5.1")
     if lua is None:
         return []

@@ -1,8 +1,8 @@
 """What the collector takes of one core: eight GPUs, looked at once a second, two processes of one job on each.
 
-Run it by `python -m bench.collector_cost [SECONDS]`. The floor is a loop that only wakes up once a second, as long and
-at the same time. Where there is a GPU it is real NVML, and one GPU that is read eight times stands for eight; elsewhere
-a stand-in with the same functions (bench/nvml_stand_in.c), which answers at once: the driver's own cost is missing.
+Run it with `python -m bench.collector_cost [SECONDS]`. The floor is a loop that only wakes up once a second, for the
+same time and at the same time. On a machine with a GPU, NVML is real, and one GPU read eight times stands for eight;
+elsewhere a stand-in with the same functions (bench/nvml_stand_in.c) answers at once, without the driver's own cost.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ COLLECTOR, FLOOR, CALLS = "--collector", "--floor", "calls"
 
 
 class EightGpus(Nvml):
-    """NVML with as many GPUs as are wanted: those there are, again and again.
+    """NVML with any number of GPUs: the existing ones, repeated.
 
-    Our processes (one group a GPU) are on them beside those that are there, so that the cost of finding their jobs
-    is in the figure.
+    Our processes (one group per GPU) are added to those really there, so that the cost of finding their jobs is
+    included.
     """
 
     def __init__(self) -> None:
@@ -46,16 +46,16 @@ class EightGpus(Nvml):
         self._ours = [[GpuProcess(int(pid), 1000.0) for pid in group.split(",")] for group in groups]
 
     def count(self) -> int:
-        """Return how many are wanted; NVML is asked all the same."""
+        """Return the wanted number; NVML is asked all the same."""
         return max(GPUS, super().count())
 
     def devices_of(self, gpu: int) -> list[Device]:
-        """Return one of those there are under a number of its own."""
+        """Return one of the existing GPUs under its own number."""
         found = super().devices_of(gpu % self._real)
         return [Device(gpu, one.instance, one.uuid, one.handle, one.parent) for one in found]
 
     def processes(self, device: Device) -> list[GpuProcess]:
-        """Return the real ones, and ours where NVML does not name them."""
+        """Return the real processes, and ours if NVML does not name them."""
         found = super().processes(device)
         named = {process.pid for process in found}
         return found + [process for process in self._ours[device.gpu % GPUS] if process.pid not in named]
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def nvml(folder: Path, pids: str) -> tuple[str, dict[str, str]]:
-    """Return which NVML it is, in words, and the environment in which it is found."""
+    """Return which NVML is used, in words, and the environment in which it is found."""
     try:
         real = Nvml()
     except NvmlFault:
@@ -105,7 +105,7 @@ def nvml(folder: Path, pids: str) -> tuple[str, dict[str, str]]:
 
 @contextlib.contextmanager
 def jobs() -> Iterator[str]:
-    """Start processes that say of which job they are; hand out their ids, `101,102;201,202` for two GPUs."""
+    """Start processes that name their jobs, and yield their ids: `101,102;201,202` for two GPUs."""
     with contextlib.ExitStack() as running:
         groups = []
         for gpu in range(GPUS):
@@ -119,13 +119,13 @@ def jobs() -> Iterator[str]:
 
 
 def used_s() -> float:
-    """Return the CPU seconds of this process, in user and system time."""
+    """Return this process's CPU seconds, in user and system time."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def measure(kind: str, folder: Path, seconds: float) -> None:
-    """Run the collector, or the floor, for so long, and print its share of a core in per cent."""
+    """Run the collector, or the floor, for `seconds`, and print its share of a core in per cent."""
     wait = until_signalled()
     if kind == FLOOR:
         begin_s, until_s = used_s(), time.monotonic() + seconds

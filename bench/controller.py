@@ -1,7 +1,7 @@
-"""A private Slurm for benchmarks, whose slurmctld is started afresh with a chosen hook and a chosen queue.
+"""A private Slurm for benchmarks, whose slurmctld starts afresh with a chosen hook and a chosen queue.
 
-Each hook has a slurmctld of its own, so that they can take turns within a second. Its queue is saved once and
-restored before every round, so that jobs which one round leaves behind cost nothing in the next.
+Each hook has its own slurmctld, so that they can alternate within a second. Its queue is saved once and restored
+before every round, so that jobs left behind by one round cost nothing in the next.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STATE_FILE = "job_state"
 
 
 class Controller:
-    """A sandbox with one hook (or none); `start` puts its slurmctld into a state to measure."""
+    """A sandbox with one hook (or none); `start` brings its slurmctld into the state to measure."""
 
     def __init__(self, directory: Path, hook: str, deadline_ms: int) -> None:
         self.hook = hook
@@ -56,7 +56,7 @@ class Controller:
     def _make_ours(self, deadline_ms: int) -> None:
         config = load_config(str(self._layout.rightsizer_toml))
         recorded = ingest_recording(config, self._layout.rightsizer)
-        # What was recorded of the demo's short script is what is known of the long ones here.
+        # What was recorded of the demo's short script is used for the long scripts here.
         signature = script_signature(task_script(0))
         train_current(config, [msgspec.structs.replace(one, script_signature=signature) for one in recorded])
         own = msgspec.structs.replace(config.hook, deadline_ms=deadline_ms)
@@ -65,20 +65,20 @@ class Controller:
 
     @property
     def port(self) -> int:
-        """Where slurmctld listens."""
+        """The port of slurmctld."""
         return self.sandbox.manifest.ports.slurmctld
 
     @property
     def munge_socket(self) -> str:
-        """Where this sandbox's munged listens."""
+        """The socket of this sandbox's munged."""
         return str(self._layout.munge_socket)
 
     def stop(self) -> None:
-        """End everything."""
+        """Stop everything."""
         cluster.stop(self.sandbox.directory)
 
     def capture(self, options: Sequence[str]) -> tuple[Message, ...]:
-        """Return a submission with each of these options, each of a script of its own."""
+        """Return one submission for each of these options, each with its own script."""
         commands = []
         for number, option in enumerate(options):
             script = self._layout.run / f"task-{number}.sh"
@@ -88,7 +88,7 @@ class Controller:
         return capture(commands, environment, self.port, self.munge_socket, self._layout.run)
 
     def start(self, queued: int) -> None:
-        """Start slurmctld afresh with a queue that `save_queue` has saved (or none at all)."""
+        """Start slurmctld afresh with a queue saved by `save_queue` (or with none)."""
         teardown.end_daemon(self._layout, daemons.SLURMCTLD)
         folder = self._state_folder(queued)
         folder.mkdir(exist_ok=True)
@@ -100,7 +100,7 @@ class Controller:
         self._bring_up()
 
     def begin_queue(self, queued: int) -> None:
-        """Start an empty slurmctld, without its hook, in which a queue of that size may be made."""
+        """Start an empty slurmctld, without its hook, in which a queue of that size can be made."""
         shutil.rmtree(self._state_folder(queued), ignore_errors=True)
         self._state_folder(queued).mkdir()
         teardown.end_daemon(self._layout, daemons.SLURMCTLD)
@@ -113,11 +113,11 @@ class Controller:
         shutil.copyfile(self._state_folder(queued) / STATE_FILE, self._saved(queued))
 
     def reset_counters(self) -> None:
-        """Set slurmctld's counters to nought."""
+        """Reset slurmctld's counters."""
         self.sandbox.command("sdiag", "--reset")
 
     def submissions(self) -> tuple[int, int]:
-        """Return how many submissions slurmctld handled since the reset, and its time for all of them, in µs."""
+        """Return how many submissions slurmctld handled since the reset, and its total time for them, in µs."""
         found = RPC.search(self.sandbox.command("sdiag"))
         return (int(found[1]), int(found[2])) if found else (0, 0)
 
@@ -128,13 +128,13 @@ class Controller:
 
     def _bring_up(self) -> None:
         cluster.bring_up([daemons.slurmctld(self.sandbox.cluster)], self.sandbox.cluster, lambda _: None)
-        # What the run before left for slurmdbd is sent now, and would take the cores from what is measured.
+        # What the previous run left for slurmdbd is sent now, and would take cores from what is measured.
         deadline_s = time.monotonic() + DRAIN_PATIENCE_S
         while not AGENT_EMPTY.search(self.sandbox.command("sdiag")) and time.monotonic() < deadline_s:
             time.sleep(0.1)
 
     def _state_folder(self, queued: int) -> Path:
-        # A folder for each queue: slurmctld removes the scripts of jobs that it does not know.
+        # One folder for each queue: slurmctld removes the scripts of jobs that it does not know.
         return self._layout.state / f"slurmctld-{queued}"
 
     def _saved(self, queued: int) -> Path:

@@ -1,11 +1,11 @@
-"""What means of busy cores say of the next job and of peaks, on public traces: the grounds of docs/decisions/0029.
+"""What means of busy cores say about the next job and about peaks, on public traces: the basis of docs/decisions/0029.
 
     python -m bench.core_means [--traces DIR] [--show next|peaks] [--format table|json|csv]
 
-`next`: jobs of the four workflows whose name was known from three jobs on when they were submitted, of which the middle
-one kept between 90 and 100 % of k cores busy and none more than k; and how many of them then used more than k. `peaks`:
-jobs of SURF's week (16 CPUs, a sample each 30 s) by their mean, just below k; how many have a sample above k, and how
-much longer they would run with k CPUs if what they did beyond that were done afterwards.
+`next`: jobs of the four workflows whose name was known from three jobs or more when they were submitted, of which
+the middle one kept between 90 and 100 % of k cores busy and none more than k; and how many of them then used more
+than k. `peaks`: jobs of SURF's week (16 CPUs, a sample every 30 s) whose mean is just below k; how many have a
+sample above k, and how much longer they would run with k CPUs if the excess work were done afterwards.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHOWN_CORES = (1, 2, 3, 4, 6, 8, 12)
 
 
 class Spoken(msgspec.Struct, frozen=True):
-    """A job of which its name's past says that it needs `whole` cores at most, and by how much it used more."""
+    """A job whose name's past says that it needs at most `whole` cores, and by how much it used more."""
 
     trace: str
     name: str
@@ -72,7 +72,7 @@ def spoken_of(trace: Trace) -> Iterator[Spoken]:
 
 
 def next_rows(spoken: list[Spoken]) -> list[dict[str, object]]:
-    """Return a row for one core and one for several, of each trace and of all."""
+    """Return a row for one core and one for several, for each trace and for all."""
     rows: list[dict[str, object]] = []
     for trace in (*WORKFLOWS, "all"):
         for cores in (ONE, SEVERAL):
@@ -101,7 +101,7 @@ def read_samples(folder: Path) -> pandas.DataFrame:
 
 
 def peak_rows(samples: pandas.DataFrame) -> list[dict[str, object]]:
-    """Return a row for each number of cores: the jobs whose mean lies just below it."""
+    """Return a row for each number of cores: the jobs whose mean is just below it."""
     by_job = samples.groupby("id")["cores"].agg(["mean", "max", "size"])
     by_job = by_job[by_job["size"] >= LEAST_SAMPLES]
     rows: list[dict[str, object]] = []

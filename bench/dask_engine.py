@@ -1,8 +1,8 @@
-"""How near trees that are fitted on Dask workers come to those fitted here: loss and coverage on fresh jobs.
+"""How close trees fitted on Dask workers come to trees fitted here: loss and coverage on fresh jobs.
 
     python -m bench.dask_engine --workers 2 --rows 250 1000 4000 10000
 
-Jobs are drawn; with `cut off` some end at limits of their own. Wanted is a coverage of 98 %.
+Jobs are drawn; with `cut off`, some end at their own limits. The wanted coverage is 98 %.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from models.training.quantile import fit_quantile, predict
 from slurm_plugin.cli.output import print_rows
 
 FRESH, SEEDS = 20_000, (1, 2, 3)
-# As many rows as there are, however few: that is what is looked at here.
+# Any number of rows is accepted, however small, because that is what is examined here.
 LEAST_ROWS = 1
 
 
@@ -71,7 +71,7 @@ def both(client: Client, jobs: int, seed: int, *, cut_off: bool) -> tuple[float,
 
 
 def drawn(jobs: int, seed: int, *, cut_off: bool) -> tuple[Matrix, Any]:
-    """Return jobs whose growth depends on two features, some cut off at limits of their own, and what they needed."""
+    """Return jobs whose growth depends on two features, some cut off at their own limits, and what they needed."""
     draw = np.random.default_rng(seed)
     inputs = draw.random((jobs, len(FEATURES))).astype(np.float32)
     need = inputs[:, 0] + draw.normal(0, 0.1 + 0.3 * inputs[:, 1], jobs)
@@ -86,7 +86,7 @@ def loss(booster: xgboost.Booster, fresh: Matrix, need: Floats) -> float:
 
 
 def covered(booster: xgboost.Booster, fresh: Matrix, need: Floats) -> float:
-    """Return the share of fresh jobs that need no more than what is expected."""
+    """Return the share of fresh jobs that need no more than predicted."""
     return float(np.mean(need <= predict(booster, fresh.inputs)))
 
 

@@ -3,12 +3,12 @@
     python -m venv /tmp/accasim && /tmp/accasim/bin/pip install accasim==1.1.3
     python -m bench.easy_cross_check --accasim /tmp/accasim/bin/python [--jobs 2000] [--format table|json|csv]
 
-AccaSim is a simulator of its own, by others, and no dependency of this project: it runs in an environment of its own.
-Two things are put right there, from outside. It asks `collections` for names that Python 3.10 no longer has. And its
-EASY tells its allocator of no reserved node, so that whatever fits passes, also what delays the first job; handed one,
-the allocator lets nothing pass that would outlast the reservation, not even beside it. So jobs need one core here, or
-all: then nothing is ever left beside a reservation. Limits are exact, since AccaSim never brings a reservation forward.
-The last row leaves its EASY as published.
+AccaSim is an independent simulator, and not a dependency of this project: it runs in its own environment. Two
+things are fixed in it, from outside. It asks `collections` for names that Python 3.10 no longer has. And its EASY
+does not pass reserved nodes to its allocator, so that anything that fits passes, even if it delays the first job;
+given a reserved node, the allocator lets nothing pass that would outlast the reservation, not even next to it. So
+jobs here need one core, or all: then nothing is ever left next to a reservation. Limits are exact, because AccaSim
+never moves a reservation forward. The last row leaves its EASY as published.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def made_up_trace(jobs: int) -> str:
-    """Return an SWF trace whose jobs need one core, or all of them, and run as long as they say."""
+    """Return an SWF trace whose jobs need one core, or all of them, and run exactly as long as stated."""
     draw = random.Random(SEED)
     lines, at_s = ["; UnixStartTime: 0"], 100
     for number in range(1, jobs + 1):
@@ -80,7 +80,7 @@ def made_up_trace(jobs: int) -> str:
 
 
 def accasim_starts_s(python: Path, folder: Path, how: str) -> list[float]:
-    """Return when AccaSim starts each job, in seconds after the first one's start, in the order of their numbers."""
+    """Return when AccaSim starts each job, in seconds after the first start, by job number."""
     ran = subprocess.run(
         [python, "-c", ACCASIM, how], cwd=folder, capture_output=True, text=True, check=False
     )
@@ -97,7 +97,7 @@ def accasim_starts_s(python: Path, folder: Path, how: str) -> list[float]:
 
 
 def row(how: str, ours: Results, theirs_s: list[float]) -> dict[str, object]:
-    """Return how many jobs start at another moment there than here."""
+    """Return how many jobs start at a different moment there than here."""
     pairs = list(zip((ours.start_s - ours.start_s[0]).tolist(), theirs_s, strict=True))
     return {
         "AccaSim's EASY": how,

@@ -1,8 +1,8 @@
-"""How many jobs could be in time at most, if all were known beforehand, cut into pieces and moved about at will.
+"""An upper bound on jobs in time, if all were known beforehand, could be cut into pieces and moved freely.
 
-A linear programme over slices of time: what share of each job is done in a slice, on which kind of device. No kind does
-more in a slice than its GPUs that are there can, and no job more than if it ran all the time. Real schedules, which
-neither cut nor move jobs, nor know what comes, are below it, and how far nobody can say.
+A linear programme over slices of time: the share of each job that is done in a slice, on each kind of device. In a
+slice, no kind does more than its available GPUs can, and no job more than if it ran all the time. Real schedules,
+which neither cut nor move jobs, nor know what comes, are below this bound, by an unknown distance.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEVICES = (CLOUD, EDGE)
 
 
 def most_in_time(load: EdgeLoad) -> float:
-    """Return a share of jobs that no schedule exceeds."""
+    """Return a share of jobs in time that no schedule exceeds."""
     jobs = load.jobs
     supply = _supply(load, int(jobs.deadline_s.max() // SLICE_S) + 1)
     entries: list[tuple[int, int, float]] = []

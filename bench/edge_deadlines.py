@@ -1,14 +1,16 @@
-"""How many jobs meet their deadline on a cloud and idle servers of others: the deadlines policy against named peers.
+"""How many jobs meet their deadline on a cloud and others' idle servers: the deadlines policy against named peers.
 
     python -m bench.edge_deadlines [--traces DIR] [--seeds 3] [--load 0.6 …] [--patience 1] [--show TABLE] [--format …]
 
 Jobs, speeds and owners' hours are joined from three public traces (bench/edge_loads.py): semi-synthetic, simulated.
-A load of 1 asks for all that the cloud has in these hours. All policies are told the same expected run times, wrong by
-a fifth or so. Peers are an order and a place: the cloud alone, the edge as any other node (the fullest that holds the
-job), or the fastest that is free. What a job does not fit holds up nobody, which is the better for all of them.
+A load of 1 asks for everything that the cloud has in these hours. All policies get the same expected run times,
+wrong by a fifth or so. A peer is an order and a placement: only the cloud, the edge like any other node (the
+fullest that holds the job), or the fastest free node. A job that does not fit holds up no other, which is better
+for all of them.
 
-`policies`: means over seeds, which draw jobs, kinds and hours. `goals`: ours over the best peer at each load, over any
-peer at any seed, and over itself without the edge, which is what the edge brings. The bound is that of edge_bound.py.
+`policies`: means over seeds, which draw jobs, kinds and hours. `goals`: ours over the best peer at each load, over
+any peer at any seed, and over itself without the edge, which shows what the edge brings. The bound is that of
+edge_bound.py.
 """
 
 from __future__ import annotations
@@ -36,13 +38,13 @@ from slurm_plugin.cli.output import note, print_rows
 LOADS = (0.6, 0.9, 1.2, 1.6)
 OURS, ALONE, BOUND = "deadlines (ours)", "ours, cloud only", "no schedule exceeds"
 SHOWN = ("policies", "goals")
-# Ours over the best peer: more, whatever the load.
+# The goal for ours over the best peer: more, whatever the load.
 MORE = 1.0
 Row = dict[str, object]
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What a policy makes of one load, of one seed: shares 0..1, and seconds."""
+    """The result of a policy on one load with one seed: shares 0..1, and seconds."""
 
     in_time: float
     work_in_time: float
@@ -51,7 +53,7 @@ class Measured(msgspec.Struct, frozen=True):
     mean_wait_s: float
 
 
-# By load and policy: one of each seed.
+# By load and policy: one for each seed.
 Found = dict[tuple[float, str], list[Measured]]
 
 
@@ -89,7 +91,7 @@ def main() -> None:
 
 
 def by_slack(job: Waiting) -> float:
-    """Least slack first: of what is left until the deadline, beyond the run."""
+    """Least slack first: the time until the deadline, less the run time."""
     return job.deadline_s - job.predicted_s
 
 
@@ -102,7 +104,7 @@ ORDERS = {
 
 
 def cloud_first(cluster: Cluster, *, alone: bool) -> Placement:
-    """Return the way to place on the fastest node that is free, or on those of the cloud alone."""
+    """Return a placement on the fastest free node, or, with `alone`, only on the cloud's nodes."""
     mask = numpy.array([device == CLOUD for device in cluster.devices], dtype=numpy.int64)
 
     def place(room: Room, demand: Amounts) -> Parts | None:
@@ -123,7 +125,7 @@ PLACES: dict[str, Callable[[Cluster], Placement]] = {
 
 
 def policies_for(cluster: Cluster) -> dict[str, Policy]:
-    """Return the peers and ours by name."""
+    """Return the peers and our policy by name."""
     peers = {
         f"{order}, {place}": Policy(ordering=ordering, start="greedy", placement=placed(cluster))
         for order, ordering in ORDERS.items()
@@ -134,7 +136,7 @@ def policies_for(cluster: Cluster) -> dict[str, Policy]:
 
 
 def measure(load: EdgeLoad) -> Iterator[tuple[str, Measured]]:
-    """Yield what each policy makes of a load, ours also without the edge, and the bound."""
+    """Yield the result of each policy on a load, of ours also without the edge, and the bound."""
     policies = policies_for(load.cluster)
     for name, policy in policies.items():
         yield name, _measured(load, load.cluster, policy)
@@ -143,7 +145,7 @@ def measure(load: EdgeLoad) -> Iterator[tuple[str, Measured]]:
 
 
 def cloud_of(cluster: Cluster) -> Cluster:
-    """Return a cluster without the nodes that have owners, which are its last."""
+    """Return a cluster without the nodes that have owners, which are its last ones."""
     own = len(cluster.speeds) - len(cluster.owners)
     return msgspec.structs.replace(
         cluster,

@@ -1,8 +1,8 @@
-"""Jobs with deadlines, a cloud, and servers of others that are idle at times: from public traces. Semi-synthetic.
+"""Jobs with deadlines, a cloud, and others' servers that are idle at times: from public traces. Semi-synthetic.
 
 No trace has all of it. Arrivals, run times, GPUs and deadlines are those of Philly with the deadlines that Chronus
-(S-Lab) assigned; how much slower a job runs on a K80 than on a V100 is measured of other training jobs (Gavel), drawn
-for each user's model; when the servers' owners have them is made of the GPUs that virtual clusters of SenseTime's
+(S-Lab) assigned. How much slower a job runs on a K80 than on a V100 was measured on other training jobs (Gavel), and is
+drawn for each user's model. When owners use their servers is derived from the GPUs that virtual clusters of SenseTime's
 Earth (Helios) kept busy each minute: the n-th server of eight GPUs is its owner's while more than 8 n are in use.
 """
 
@@ -30,15 +30,15 @@ CLOUD, EDGE = "v100", "k80"
 GPUS_A_NODE = 8
 CLOUD_NODES = 8
 MINUTE_H = 1 / 60
-# The month's first days tell of owners' habits; the simulated hours lie in the others.
+# The month's first days show owners' habits; the simulated hours are in the rest.
 TAUGHT_H, MONTH_H = 14 * 24.0, 31 * 24.0
 LONGEST_H = 48.0
-# By how much run times are expected wrongly: the spread of their logarithm.
+# The error of expected run times: the spread of their logarithm.
 ERROR = 0.2
 
 
 class EdgeLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs, what their kinds make of each device, how long they are expected to run on the fastest, and the cluster."""
+    """Jobs, the speed of their kinds on each device, their expected run times on the fastest, and the cluster."""
 
     jobs: Workload
     profiles: tuple[Profile, ...]
@@ -47,14 +47,14 @@ class EdgeLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def owners_file(name: str) -> Path:
-    """Return where a virtual cluster's minutes are."""
+    """Return the file with a virtual cluster's minutes."""
     return Path("queue") / f"helios_earth_{name}.csv.gz"
 
 
 def read_edge_load(traces: Path, load: float, seed: int, patience: float = 1.0) -> EdgeLoad:
-    """Return a load that asks for so much of the cloud, if all ran there; jobs, kinds and days are drawn by a seed.
+    """Return a load that asks for this share of the cloud, if all ran there; a seed draws jobs, kinds and days.
 
-    `patience` stretches what deadlines leave beyond the run.
+    `patience` stretches the time that deadlines leave beyond the run.
     """
     draw = numpy.random.default_rng(seed)
     table = pandas.read_csv(traces / JOBS)
@@ -83,7 +83,7 @@ def read_edge_load(traces: Path, load: float, seed: int, patience: float = 1.0) 
 
 
 def read_profiles(traces: Path) -> tuple[Profile, ...]:
-    """Return how fast each of Gavel's jobs runs on a K80, of a V100's speed."""
+    """Return each of Gavel's jobs' speed on a K80, relative to a V100."""
     with gzip.open(traces / THROUGHPUTS) as file:
         measured = json.load(file)
     return tuple(
@@ -103,7 +103,7 @@ def _cluster(traces: Path, start_h: float) -> Cluster:
 
 
 def had_by_owners(traces: Path) -> Iterator[Flags]:
-    """Yield of each server in which minutes of the month its owner has it."""
+    """Yield for each server the minutes of the month in which its owner uses it."""
     for name in OWNERS:
         table = pandas.read_csv(traces / owners_file(name))
         for server in range(int(table.total_gpu_num.iloc[0]) // GPUS_A_NODE):
@@ -111,10 +111,10 @@ def had_by_owners(traces: Path) -> Iterator[Flags]:
 
 
 def owner_spans(had: Flags, start_h: float) -> tuple[Hours, ...]:
-    """Return the times at which an owner has a server, in hours after the start."""
+    """Return the times at which an owner uses a server, in hours after the start."""
     edges = numpy.flatnonzero(numpy.diff(numpy.concatenate([[False], had, [False]]).astype(numpy.int8)))
     hours = (edges * MINUTE_H - start_h).tolist()
-    # One whose owner never came is lent all the same; he may come after the month.
+    # A server whose owner never came is lent all the same; the owner may come after the month.
     return tuple(zip(hours[::2], hours[1::2], strict=True)) or ((MONTH_H, math.inf),)
 
 

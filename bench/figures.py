@@ -1,4 +1,4 @@
-"""The figures of a benchmark, and how far they meet the goals of the submission path. Pure."""
+"""The figures of a benchmark, and whether they meet the goals of the submission path. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RUNNING, ABSENT, HUNG = "running", "absent", "hung"
 Jobs = Literal["new", "alike", "repeated"]
 
 P50_MS, P99_MS = 0.5, 2.0
-# 250 jobs/s where an empty hook gives 725.
+# 250 jobs/s where an empty hook reaches 725.
 RATE_SHARE = 250 / 725
 OPEN_SHARE = 0.9
 HUNG_MS_IN_30_S = 75.0
@@ -23,10 +23,10 @@ HUNG_MS_IN_30_S = 75.0
 
 @dataclass(frozen=True)
 class Cell:
-    """One way of loading slurmctld: so many submitters, with or without pauses, on top of a queue.
+    """One way of loading slurmctld: a number of submitters, with or without pauses, on top of a queue.
 
-    New jobs all ask for another amount, alike ones differ in their limit alone, repeated ones are a few jobs again and
-    again. `service` is the state of the service that our hook asks.
+    New jobs all ask for a different amount, alike ones differ only in their limit, repeated ones are a few jobs
+    over and over. `service` is the state of the service that our hook asks.
     """
 
     queued: int
@@ -37,7 +37,7 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """What it is, for people."""
+        """A description for people."""
         pauses = f"{self.gap_s * 1000:.0f} ms gaps" if self.gap_s else "hot"
         plural = "s" * (self.submitters > 1)
         told = f"{self.queued:,} queued, {self.submitters} submitter{plural}, {pauses}, {self.jobs} jobs"
@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass
 class Figures:
-    """What was measured of one hook in one cell, batch by batch; hooks take turns from batch to batch."""
+    """Measurements of one hook in one cell, batch by batch; hooks alternate from batch to batch."""
 
     batches_s: list[tuple[float, ...]] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Figures:
 
     @property
     def count(self) -> int:
-        """How many submissions were measured."""
+        """The number of submissions measured."""
         return sum(len(batch) for batch in self.batches_s)
 
     @property
@@ -69,7 +69,7 @@ class Figures:
         return self.rpc_us / max(1, self.rpcs)
 
     def percentile_ms(self, share: float) -> float:
-        """Return a percentile of what submitters saw in all batches together, by nearest rank."""
+        """Return a percentile of the latencies that submitters saw in all batches together, by nearest rank."""
         ordered = sorted(latency_s for batch in self.batches_s for latency_s in batch)
         return ordered[max(0, math.ceil(share * len(ordered)) - 1)] * 1000
 
@@ -79,21 +79,21 @@ Results = dict[tuple[Cell, str], Figures]
 
 
 def added_p50_ms(figures: Figures, floor: Figures) -> float:
-    """Return the median over pairs of batches of what a hook adds to the median latency.
+    """Return what a hook adds to the median latency, as the median over pairs of batches.
 
-    A pair is measured within a second, so that what else the machine does weighs on both.
+    A pair is measured within a second, so that other load on the machine affects both.
     """
     pairs = zip(figures.batches_s, floor.batches_s, strict=True)
     return statistics.median(statistics.median(one) - statistics.median(other) for one, other in pairs) * 1000
 
 
 def rate_share(figures: Figures, floor: Figures) -> float:
-    """Return the median over pairs of batches of a hook's rate over the floor's."""
+    """Return a hook's rate over the floor's, as the median over pairs of batches."""
     return statistics.median(one / other for one, other in zip(figures.rates, floor.rates, strict=True))
 
 
 def rows(results: Results) -> list[dict[str, object]]:
-    """Return a row for each cell and hook, ratios against the empty Lua hook in the same cell first."""
+    """Return a row for each cell and hook; ratios to the empty Lua hook in the same cell come first."""
     table = []
     for (cell, hook), figures in sorted(results.items(), key=lambda item: _order(item[0][0])):
         empty = results[cell, EMPTY]
@@ -119,7 +119,7 @@ def _order(cell: Cell) -> tuple[object, ...]:
 
 
 def goals(results: Results, hung_ms: float, hung_s: float) -> list[dict[str, object]]:
-    """Return a row a goal; `hung_ms` is what a service that hung for `hung_s` added to slurmctld's own time."""
+    """Return a row per goal; `hung_ms` is what a service that hung for `hung_s` added to slurmctld's own time."""
     table = []
     cells = [cell for cell, hook in results if hook == OURS]
     for cell in cells:

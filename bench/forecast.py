@@ -3,14 +3,14 @@
     python -m bench.forecast [--traces DIR] [--what gpus|jobs] [--seed N]
         [--show errors|goals|choice] [--format table|json|csv]
 
-Hourly means of what ran and waited in May 2020 ($RIGHTSIZER_TRACES, queue/helios_earth_*.csv.gz). The origin rolls
-hour by hour over the last seventeen days; models are fitted anew every other day, on what is known then, and who
-forecasts each series, and how much it counts beside seasonal naive, is chosen anew at every origin by errors that are
-known there (models/forecast/choice.py).
+Hourly means of what was running and pending in May 2020 ($RIGHTSIZER_TRACES, queue/helios_earth_*.csv.gz). The
+origin rolls hour by hour over the last seventeen days; models are fitted again every other day, on what is known
+then. The method that forecasts each series, and its weight against seasonal naive, is chosen again at every origin
+by errors known there (models/forecast/choice.py).
 
 Errors are mean absolute errors, in % of that of seasonal naive (the same hour a day before) at the same origins: a
-series of 0.1 GPUs in the mean counts as much as one of 200, and WMAPE would divide by hardly anything. Nothing beats
-the last value an hour ahead, and a day ahead that is seasonal naive itself: its row is the second floor.
+series with a mean of 0.1 GPUs counts as much as one of 200, for which WMAPE would divide by hardly anything. An
+hour ahead, nothing beats the last value, which a day ahead is seasonal naive itself: its row is the second floor.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ TITLES = {
 
 
 def read_panel(files: list[Path], what: str) -> Panel:
-    """Return what ran and waited in each cluster, as means over an hour."""
+    """Return what was running and pending in each cluster, as hourly means."""
     columns = []
     for file in files:
         with gzip.open(file, "rt") as lines:
@@ -81,7 +81,7 @@ def read_panel(files: list[Path], what: str) -> Panel:
 
 
 class Judged:
-    """All forecasts of all origins, and those of who was chosen at each: origins × leads × series, two ends each."""
+    """All forecasts of all origins, and the chosen methods' at each: origins × leads × series, with two ends each."""
 
     def __init__(self, panel: Panel, methods: Sequence[Method], seed: int = 0) -> None:
         self.names = panel.names
@@ -95,7 +95,7 @@ class Judged:
         self.came = self.test.came[self.of_judged]
 
     def errors(self, lead: int) -> dict[str, Floats]:
-        """Return each method's mean absolute error at a lead, series by series; NaN where it cannot run."""
+        """Return each method's mean absolute error at a lead, by series; NaN if it cannot run."""
         found = dict(zip(self.test.methods, self.test.forecasts[:, self.of_judged], strict=True))
         came = self.came[:, lead - 1]
         there = ~np.isnan(came[:, 0])
@@ -105,7 +105,7 @@ class Judged:
         return errors
 
     def covered(self, lead: int) -> Floats:
-        """Return the share of values within their interval, series by series."""
+        """Return the share of values within their interval, by series."""
         came = self.came[:, lead - 1]
         there = ~np.isnan(came[:, 0])
         low, high = self.low[there, lead - 1], self.high[there, lead - 1]
@@ -113,7 +113,7 @@ class Judged:
         return shares
 
     def error_rows(self) -> list[dict[str, object]]:
-        """Return a row for each lead and method: its share of the floor's error in each series, and their means."""
+        """Return a row for each lead and method: its error relative to the floor's in each series, and the means."""
         rows: list[dict[str, object]] = []
         for lead in LEADS:
             errors = self.errors(lead)
@@ -151,7 +151,7 @@ class Judged:
         return rows
 
     def choice_rows(self) -> list[dict[str, object]]:
-        """Return a row for each lead and method: how much it counted, mean of all origins."""
+        """Return a row for each lead and method: its weight, as the mean over all origins."""
         return [
             {"lead": f"{lead} h", "method": name}
             | {
@@ -164,7 +164,7 @@ class Judged:
 
 
 def _chosen(test: Backtest, of_judged: np.ndarray) -> tuple[Floats, Floats, Floats, np.ndarray]:
-    """Return what was chosen at each origin by what was known there, ends of its interval, and who counted."""
+    """Return the choice at each origin by what was known there, the ends of its interval, and the methods' weights."""
     value, low, high, counts = [], [], [], []
     for place in np.flatnonzero(of_judged):
         known = int(test.origins[place])
@@ -179,7 +179,7 @@ def _chosen(test: Backtest, of_judged: np.ndarray) -> tuple[Floats, Floats, Floa
 
 
 def _counts(choice: Choice, methods: int) -> Floats:
-    """Return how much each method counts: methods × leads × series, 1 together."""
+    """Return the weight of each method: methods × leads × series, summing to 1."""
     counts = np.zeros((methods, *choice.methods.shape))
     np.put_along_axis(counts, choice.methods[None], choice.weights[None], axis=0)
     counts[0] = 1 - counts[1:].sum(axis=0)
@@ -187,7 +187,7 @@ def _counts(choice: Choice, methods: int) -> Floats:
 
 
 def _row(lead: int, name: str, figures: Floats, names: tuple[str, ...]) -> dict[str, object]:
-    """Return a row of figures and their means; none of those that are not known."""
+    """Return a row of figures and their means; None for unknown ones."""
     geometric = np.exp(np.log(figures).mean()) if (figures > 0).all() else np.nan
     columns = {**dict(zip(names, figures, strict=True)), "mean": figures.mean(), "geometric": geometric}
     told = {

@@ -1,12 +1,12 @@
-"""What the queue of the moment brings a forecast: the day ahead, as of many moments of two public traces.
+"""What knowing the current queue brings a forecast: the day ahead, at many moments of two public traces.
 
     python -m bench.forecast_open_jobs [--traces DIR] [--what cores|jobs] [--moments N] [--format table|json|csv]
 
 The store holds jobs that have ended. At each moment of the later half of Kabré's and MIT Supercloud's accounting
-($RIGHTSIZER_TRACES, slurm/) the day ahead is forecast twice: from what had ended by then, and with what waited and ran
-then, too, as `rightsizer forecast` does beside a queue. Errors are means over hours and moments, in % of the error of
-the value at the moment itself, which nobody knows without the queue; widths of the 90 % intervals are in the unit.
-PCA+LSTM is left out: it gains nothing here and takes minutes (decision 0032).
+($RIGHTSIZER_TRACES, slurm/), the day ahead is forecast twice: from what had ended by then, and also with what was
+pending and running then, as `rightsizer forecast` does with access to a queue. Errors are means over hours and moments,
+in % of the error of the value at the moment itself, which nobody knows without the queue. Intervals are at 90 %, and
+their widths in the unit. PCA+LSTM is left out: it gains nothing here and takes minutes (decision 0032).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from slurm_plugin.cli.forecast.command import learned_steps
 from slurm_plugin.cli.output import print_rows, progress_bar
 
 STEP_S, AHEAD, LEVEL = 3600, 24, 0.9
-# Of the past, the default of `rightsizer forecast`.
+# How much of the past is used: the default of `rightsizer forecast`.
 HISTORY = 60 * 24
 FIRST_DAYS = 40
 DUMPS = {
@@ -43,7 +43,7 @@ DUMPS = {
 
 
 class Told(NamedTuple):
-    """The errors of a day ahead, hour by hour, which hours lay within their intervals, and how wide those were."""
+    """A forecast of a day: its hourly errors, which hours were within their intervals, and the intervals' widths."""
 
     errors: Floats
     within: Floats
@@ -87,7 +87,7 @@ def attempts_of(dump: Path, options: tuple[str, ...]) -> pa.Table:
 def site_rows(site: str, attempts: pa.Table, what: What, moments: int) -> list[dict[str, object]]:
     """Return a row for each way to forecast."""
     submit_s, end_s = ints(attempts["submit_s"]), ints(attempts["end_s"])
-    # What came is known as far as the trace is whole.
+    # The true demand is known as far as the trace is complete.
     whole = demand_of(attempts, what, "all", STEP_S, 1)
     came = demand_of(attempts, what, "all", STEP_S, 1, known_until_s=int(end_s.max())).panel
     first_s = max(np.quantile(submit_s, 0.5), came.start_s + FIRST_DAYS * DAY_S)
@@ -121,7 +121,7 @@ def site_rows(site: str, attempts: pa.Table, what: What, moments: int) -> list[d
 
 
 def both(attempts: pa.Table, end_s: Ints, submit_s: Ints, now_s: int, what: What) -> tuple[Demand, Demand]:
-    """Return the demand as the store knows it at a moment, and with the queue of then."""
+    """Return the demand as the store knows it at a moment, and with the queue of that moment."""
     ended = attempts.filter(pa.array(end_s <= now_s))
     waits_or_runs = attempts.filter(pa.array((submit_s < now_s) & (end_s > now_s)))
     place = waits_or_runs.column_names.index("end_s")
@@ -134,7 +134,7 @@ def both(attempts: pa.Table, end_s: Ints, submit_s: Ints, now_s: int, what: What
 
 
 def day_ahead(demand: Demand, now_s: int, came: Floats) -> Told:
-    """Forecast the day after a moment from a panel that ends there, or before."""
+    """Forecast the day after a moment from a panel that ends there, or earlier."""
     left_out = (now_s - demand.panel.end_s) // STEP_S
     task = Task(left_out + AHEAD, season_steps(STEP_S), 0)
     panel = demand.panel.latest(learned_steps(task, HISTORY))

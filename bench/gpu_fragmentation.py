@@ -3,15 +3,16 @@
     python -m bench.gpu_fragmentation [--seeds 10] [--arrivals 1.3] [--load default gpushare100] [--ends 0.9 1.0 1.2]
         [--traces DIR] [--format table|json|csv]
 
-The experiment of Weng et al. (USENIX ATC 2023, §6.2) on its own cluster and jobs (Alibaba, 2023: 1,213 nodes with 6,212
-GPUs, 8,152 jobs; gpu/openb_*.csv.gz in $RIGHTSIZER_TRACES): the jobs of the trace in an order drawn by chance, and more
-of them drawn again until they ask for 1.3 times the GPUs that there are. What does not fit is turned away, and nothing
-ends. All ways to place get the same jobs in the same order. «fgd» is ours, «fgd as published» the same without our
-price for nodes that are empty yet. Beside the shares stands what a decision takes by the clock, against best fit.
+The experiment of Weng et al. (USENIX ATC 2023, §6.2) on its own cluster and jobs (Alibaba, 2023: 1,213 nodes with
+6,212 GPUs, 8,152 jobs; gpu/openb_*.csv.gz in $RIGHTSIZER_TRACES): the jobs of the trace in random order, and more
+of them drawn again until they ask for 1.3 times the existing GPUs. A job that does not fit is turned away, and no
+job ends. All placements get the same jobs in the same order. "fgd" is ours, "fgd as published" the same without our
+price for nodes that are still empty. Next to the shares is the wall time of a decision, compared with best fit.
 
-With `--ends` jobs end instead: on every eighth of those nodes 12,000 jobs of the trace, drawn, come one after the other
-(Poisson) and run for an hour in the mean (exponential), so that they ask for so much of the GPUs in the long run. All
-that fit start, in the order of arrival, in the simulator of `rightsizer simulate`; until the last has come.
+With `--ends`, jobs end instead: on every eighth of those nodes, 12,000 jobs drawn from the trace arrive one after
+the other (Poisson) and run for an hour on average (exponential), so that in the long run they ask for this share of
+the GPUs. Jobs that fit start, in the order of arrival, in the simulator of `rightsizer simulate`, until the last
+one has come.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from models.simulation.workload import workload
 from slurm_plugin.cli.output import note, print_rows
 
 LOADS = ("default", "gpushare100")
-# What the paper's simulator reports for «default» at 1.3.
+# What the paper's simulator reports for its load "default" at 1.3.
 PAPER = {
     "fgd as published": 95.39, "best fit": 93.08, "packing": 92.0, "clustering": 91.88, "dot product": 90.85,
     "random": 87.47,
@@ -50,7 +51,7 @@ Row = dict[str, object]
 
 
 class Filled(NamedTuple):
-    """What came of a way to place: the GPUs handed out (%), jobs turned away, and what each decision took (ms)."""
+    """The result of a placement: the GPUs handed out (%), jobs turned away, and the time of each decision (ms)."""
 
     allocated_pct: float
     turned_away: int
@@ -87,7 +88,7 @@ def main() -> None:
 
 
 def measure(traces: Path, load: str, arrivals: float, seeds: range) -> list[Row]:
-    """Return a row a way to place, over seeds."""
+    """Return a row per placement, over seeds."""
     capacity, asked = read_nodes(traces), read_asked(traces, load)
     usual = usual_of(asked)
     found: dict[str, list[Filled]] = {}
@@ -126,21 +127,21 @@ def _times(took_ms: list[float], floor_ms: list[float]) -> Row:
 
 
 def read_nodes(traces: Path) -> Ints:
-    """Return the capacity of the trace's nodes (rows × nodes), GPUs told apart."""
+    """Return the capacity of the trace's nodes (rows × nodes), with GPUs listed separately."""
     nodes = pandas.read_csv(traces / "gpu" / "openb_node_list_gpu_node.csv.gz")
     plain = [nodes["cpu_milli"], nodes["memory_mib"], nodes["gpu"] * MILLI]
     return with_gpus(numpy.array(plain, dtype=numpy.int64))
 
 
 def read_asked(traces: Path, load: str) -> Ints:
-    """Return what the jobs of a trace asked for (jobs × resources)."""
+    """Return what the jobs of a trace requested (jobs × resources)."""
     pods = pandas.read_csv(traces / "gpu" / f"openb_pod_list_{load}.csv.gz")
     plain = [pods["cpu_milli"], pods["memory_mib"], pods["num_gpu"] * pods["gpu_milli"]]
     return numpy.array(plain, dtype=numpy.int64).T
 
 
 def drawn(gpu_milli: Ints, until_milli: float, seed: int) -> Ints:
-    """Return the places of jobs in the order in which they come: those of a trace, and again, that ask for so much."""
+    """Return indices of a trace's jobs in the order of arrival: all of them, and more drawn again up to this demand."""
     draw = numpy.random.default_rng(seed)
     order = draw.permutation(len(gpu_milli))
     again = draw.integers(0, len(gpu_milli), len(gpu_milli))
@@ -167,7 +168,7 @@ def fill(capacity: Ints, jobs: Ints, place: Place) -> Filled:
 
 
 def measure_ending(traces: Path, load: str, share: float, seed: int) -> list[Row]:
-    """Return a row a way to place, of jobs that end."""
+    """Return a row per placement, for jobs that end."""
     note(f"{load}, {share:g} of the GPUs asked for, seed {seed}")
     capacity, draw = read_nodes(traces)[:, ::EVERY], numpy.random.default_rng(seed)
     asked = read_asked(traces, load)
@@ -196,7 +197,7 @@ def measure_ending(traces: Path, load: str, share: float, seed: int) -> list[Row
 
 
 def goals(rows: list[Row]) -> list[Row]:
-    """Return how ours stands against the paper's figure, and against the best peer of the same run."""
+    """Return how ours compares with the paper's figure, and with the best peer of the same run."""
     ours = [row for row in rows if row["placed by"] == OURS]
     found = [
         goal(

@@ -1,9 +1,9 @@
-"""Ways to place jobs on shared GPUs that fragmentation gradient descent is compared with, as its paper has them.
+"""Placements of jobs on shared GPUs with which fragmentation gradient descent is compared, as in its paper.
 
-Each scores the nodes that hold a job, less is better, and takes a share from the fullest GPU that holds it; equal ones
-are drawn. They are those of the paper's simulator (hkust-adsl/kubernetes-scheduler-simulator): best fit over CPUs and
-GPUs, the smallest dot product, used GPUs before used nodes before free ones (packing), nodes of jobs that want as many
-GPUs (clustering), and chance. There scores are whole numbers of 0 to 100, so that more nodes are equal.
+Each scores the nodes that can hold a job, less is better, and takes a share from the fullest GPU that can hold it; ties
+are broken at random. They are those of the paper's simulator (hkust-adsl/kubernetes-scheduler-simulator): best fit over
+CPUs and GPUs, the smallest dot product, used GPUs before used nodes before free ones (packing), nodes of jobs that want
+as many GPUs (clustering), and random. There, scores are whole numbers from 0 to 100, so that more nodes tie.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Score = Callable[[Room, Ints, Amounts], Floats]
 
 
 def peers(capacity: Ints, seed: int) -> dict[str, Place]:
-    """Return the ways to place by name, for a cluster of this capacity (rows × nodes, GPUs told apart)."""
+    """Return the placements by name, for a cluster of this capacity (rows × nodes, with GPUs listed separately)."""
     most_cpu, most_gpu = int(capacity[CPU].max()), int(capacity[GPU].max())
     clusters = _Clusters(capacity)
 
@@ -66,7 +66,7 @@ def _by(score: Score, seed: int, clusters: _Clusters | None) -> Place:
 
 
 def _packing(room: Room, capacity: Ints, nodes: Ints, demand: Amounts) -> Floats:
-    """Return a score below 1 for nodes whose used GPUs do, below 2 for used nodes, else below 3."""
+    """Return a score below 1 for nodes whose used GPUs suffice, below 2 for used nodes, else below 3."""
     wanted = wanted_of(demand[GPU])
     devices, whole = room.free[PLAIN:, nodes], capacity[PLAIN:, nodes]
     order = numpy.sort(numpy.where(devices >= wanted.share_milli, devices, 2 * MILLI), axis=0)[: wanted.gpus]
@@ -87,7 +87,7 @@ class _Clusters:
         self._most_gpu = float(capacity[GPU].max())
 
     def score(self, room: Room, nodes: Ints, demand: Amounts) -> Floats:
-        """Return a score of four steps: that kind alone, among others, none at all, others alone; the fullest first."""
+        """Return a score of four steps: only that kind, that kind among others, none, only others; fullest first."""
         kind = _kind(demand)
         if kind is None:
             return numpy.zeros(len(nodes))

@@ -3,13 +3,13 @@
     python -m bench.gpu_sharing [--traces DIR] [--gpu v100|k80] [--load 0.8 --load 1.1 --load 1.5] [--seeds 5]
         [--show times|goals|errors|decisions] [--format table|json|csv]
 
-Semi-synthetic (bench/gpu_sharing_load.py): measured speeds of pairs by Gavel, arrivals and run times by Philly
-($RIGHTSIZER_TRACES), kinds drawn. A load of 1 asks for as much work, run alone, as there are GPUs. All wait on the
-same arrivals; figures are means over seeds. Ours begins with a fifth of the pairs, drawn, and learns; the truth known
-from the beginning is a bound for it. Long jobs give way to short ones in slots, but for «nobody suspended». Peers are
-in bench/gpu_sharing_peers.py; terms were chosen on seeds 100 to 103.
+Semi-synthetic (bench/gpu_sharing_load.py): speeds of pairs were measured by Gavel, arrivals and run times are
+Philly's ($RIGHTSIZER_TRACES), kinds are drawn. A load of 1 asks for as much work, run alone, as there are GPUs. All
+policies get the same arrivals; figures are means over seeds. Ours begins with a fifth of the pairs, drawn, and
+learns; knowing the truth from the beginning is its bound. Long jobs give way to short ones in slots, except in
+"nobody suspended". Peers are in bench/gpu_sharing_peers.py; parameters were chosen on seeds 100 to 103.
 
-Beside that: how far predicted speeds of pairs that were held out are off, and what a decision costs.
+It also measures how far predicted speeds of held-out pairs are off, and what a decision costs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OURS, STILL, KEEPING, NOTHING, BOUND = (
 # The peers that do not know how long jobs run.
 EXCLUSIVE, PACKING = (FIFO, ATTAINED), (FIRST_FIT, RANDOM, BY_USE)
 Row = dict[str, object]
-# Of each way at each load: its figures, a row a seed.
+# For each policy at each load: its figures, one row per seed.
 Ran = dict[tuple[float, str], Floats]
 COLUMNS = ("mean (h)", "p50 (h)", "p99 (h)", "longest wait (h)", "GPUs' work", "shared %", "moves")
 
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def ways(table: Measured, load: Load, seed: int) -> dict[str, Callable[[], SharingPolicy]]:
-    """Return what makes each policy, for one load."""
+    """Return a constructor for each policy, for one load."""
 
     def ours(share_known: float, terms: Terms, *, moves: bool = True) -> LearnedPairing:
         known = table.pairs(table.some(share_known, seed))
@@ -114,7 +114,7 @@ def ways(table: Measured, load: Load, seed: int) -> dict[str, Callable[[], Shari
 
 
 def simulated(table: Measured, jobs: tuple[Floats, Floats], loads: list[float], seeds: range) -> Ran:
-    """Run each way on the loads of all seeds."""
+    """Run each policy on the loads of all seeds."""
     ran: dict[tuple[float, str], list[Floats]] = {}
     for load_of in loads:
         for seed in seeds:
@@ -135,13 +135,13 @@ def figures_of(load: Load, table: Measured, policy: SharingPolicy) -> Floats:
 
 
 def best(ran: Ran, load: float, names: tuple[str, ...]) -> Floats:
-    """Return the mean completion times of the best of some, the same one for all seeds."""
+    """Return the mean completion times of the best of several policies, the same one for all seeds."""
     found: Floats = min((ran[load, name][:, 0] for name in names), key=lambda means: float(means.mean()))
     return found
 
 
 def time_rows(ran: Ran) -> list[Row]:
-    """Return a row a load and way; ratios are of mean completion times, with the least and most of a seed."""
+    """Return a row per load and policy; ratios are of mean completion times, with the range over seeds."""
     rows: list[Row] = []
     for (load, name), figures in ran.items():
         means = figures[:, 0]
@@ -160,7 +160,7 @@ def time_rows(ran: Ran) -> list[Row]:
 
 
 def error_rows(table: Measured) -> list[Row]:
-    """Return how far off speeds held out are, by the share of pairs known, against the mean of those known."""
+    """Return the errors of held-out speeds, by the share of known pairs, compared with the mean of the known ones."""
     rows: list[Row] = []
     for known_share in KNOWN_SHARES:
         draws = [errors_of(table, known_share, seed) for seed in range(DRAWS)]
@@ -178,7 +178,7 @@ def error_rows(table: Measured) -> list[Row]:
 
 
 def errors_of(table: Measured, known_share: float, seed: int) -> tuple[float, float, float]:
-    """Return mean absolute errors of speeds held out, ours and the mean's, and the share within their intervals."""
+    """Return mean absolute errors of held-out speeds, ours and the mean's, and the share within our intervals."""
     known, fits = table.some(known_share, seed), table.speed > 0
     model = Interference(table.kinds, table.pairs(known))
     held_out = numpy.argwhere(fits & ~known)

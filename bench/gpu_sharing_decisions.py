@@ -1,4 +1,4 @@
-"""What one decision of the pairing costs on a large cluster, and what its pairs gain, against a plain greedy."""
+"""What one decision of the pairing costs on a large cluster, and what its pairs gain, compared with plain greedy."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Pairs = list[tuple[Job, Job]]
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """Who is on each GPU, and who waits."""
+    """The jobs on each GPU, and the waiting jobs."""
 
     gpus: list[list[Job]]
     waiting: list[Job]
 
 
 def decision_rows(known: Interference) -> list[dict[str, object]]:
-    """Return what decisions cost, in CPU time; each is the first after something was learned. Gains are in GPUs' work.
+    """Return decisions' costs, in CPU time, each the first after something was learned, and gains, in GPUs' work.
 
-    Everybody waits beside GPUs that have one job each; in the slot they have two.
+    All jobs wait for GPUs that have one job each; in the slot, GPUs have two.
     """
     alone = [made_up(known, 1, seed) for seed in range(DECISIONS)]
     shared = [made_up(known, 2, seed) for seed in range(DECISIONS)]
@@ -48,7 +48,7 @@ def _row(
     gain, took_ms, gained = gains(known), [], []
     one, other = known.kinds[:2]
     for cluster in clusters:
-        # A moment of what is known already, so that it is worked out anew.
+        # A moment of something known already, so that it is computed again.
         known.learn(Pair(kind=one, beside=other, speed=known.estimate(one, other).speed, seconds=1e-3))
         since = time.process_time()
         pairs = decide(cluster)
@@ -64,7 +64,7 @@ def _row(
 
 
 def made_up(known: Interference, on_each: int, seed: int) -> Cluster:
-    """Return GPUs with so many jobs on each, two only where they fit, and jobs that wait."""
+    """Return GPUs with this number of jobs on each, two only if they fit together, and waiting jobs."""
     draw = numpy.random.default_rng(seed)
     size = len(known.kinds)
     hosts = draw.integers(0, size, HOSTS)
@@ -90,12 +90,12 @@ def _job(known: Interference, number: int, kind: int, waited_s: float = 0.0, ran
 
 
 def paired(found: Round) -> Pairs:
-    """Return who is newly beside whom."""
+    """Return the new pairs."""
     return [(choice.job, choice.beside) for choice in found.choices if choice.beside is not None]
 
 
 def greedy(cluster: Cluster, known: Interference) -> Pairs:
-    """Return pairs made one after the other: who waits longest has the best host there is, the next of those left."""
+    """Return pairs made one after the other: the longest-waiting job gets the best host, the next one the best left."""
     gain = gains(known)
     hosts = [jobs[0] for jobs in cluster.gpus]
     of_hosts = numpy.array([known.number(host.kind) for host in hosts])

@@ -1,8 +1,8 @@
-"""What the benchmark of GPU sharing runs: true speeds of pairs by Gavel, arrivals and run times by Philly.
+"""The load for the benchmark of GPU sharing: true speeds of pairs by Gavel, arrivals and run times by Philly.
 
-The speeds alone and side by side of 26 kinds of training jobs were measured by Gavel on two GPUs; when jobs of one GPU
-came, and how long they ran, is Philly's. No public table has both, so which kind a job is of is drawn, each alike:
-the load is semi-synthetic. Arrivals are stretched or squeezed to the wanted load.
+Gavel measured the speeds of 26 kinds of training jobs, alone and side by side, on two GPUs. When one-GPU jobs came,
+and how long they ran, is Philly's. No public table has both, so each job's kind is drawn uniformly: the load is
+semi-synthetic. Arrivals are stretched or compressed to the wanted load.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from models.simulation.shared_gpus import Load
 
 GAVEL, PHILLY = "gpu/gavel_oracle_throughputs.json.gz", "queue/philly_first_half.csv.gz"
 GPU_TYPES = ("v100", "k80")
-# Philly's jobs that ended sooner failed or were tests.
+# Philly's shorter jobs failed or were tests.
 LEAST_RUN_S = 60.0
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """The kinds of jobs, and `speed[a, b]` of a beside b over its speed alone; 0 where both did not fit."""
+    """The kinds of jobs, and `speed[a, b]`: a's speed next to b over its speed alone; 0 if both do not fit."""
 
     kinds: tuple[str, ...]
     speed: Floats
 
     def pairs(self, known: Mask) -> list[Pair]:
-        """Return the pairs that are known; that two do not fit is known of all, from what each uses of memory."""
+        """Return the known pairs; that two do not fit is always known, from their memory use."""
         return [
             Pair(kind=self.kinds[one], beside=self.kinds[other], speed=float(self.speed[one, other]))
             for one, other in numpy.argwhere(known | (self.speed == 0))
         ]
 
     def some(self, share: float, seed: int) -> Mask:
-        """Return which pairs are known, a share of all that is drawn; of a pair both speeds are."""
+        """Return a random share of pairs to be known; both speeds of such a pair are."""
         size = len(self.kinds)
         drawn = numpy.triu(numpy.random.default_rng((seed, 7)).random((size, size)) < share)
         return numpy.asarray(drawn | drawn.T)
 
     def use_of_twins(self) -> Floats:
-        """Return how busy a kind keeps a GPU, as its twin beside it tells: two of u each run at 1 / 2u.
+        """Return how busy a kind keeps a GPU, derived from running next to its twin: two of use u each run at 1 / 2u.
 
-        The table has no utilisation. A kind whose twin does not fit is taken for one that keeps it busy.
+        The table has no utilisation. A kind whose twin does not fit is assumed to keep the GPU busy.
         """
         twin = numpy.diag(self.speed)
         use: Floats = numpy.minimum(1 / (2 * numpy.where(twin > 0, twin, 0.5)), 1.0)
@@ -55,7 +55,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measured(traces: Path, gpu: str) -> Measured:
-    """Read Gavel's table of a GPU; each pair was measured twice, and the mean of both is taken."""
+    """Read Gavel's table for a GPU; each pair was measured twice, and the mean of both is used."""
     table = msgspec.json.decode(gzip.decompress((traces / GAVEL).read_bytes()))[gpu]
     kinds = tuple(sorted(table))
     speed = [
@@ -66,7 +66,7 @@ def measured(traces: Path, gpu: str) -> Measured:
 
 
 def philly(traces: Path) -> tuple[Floats, Floats]:
-    """Return arrivals and run times of Philly's jobs of one GPU, by arrival (seconds)."""
+    """Return arrivals and run times of Philly's one-GPU jobs, by arrival (seconds)."""
     with gzip.open(traces / PHILLY, "rt", newline="") as file:
         rows = sorted(
             (datetime.fromisoformat(row["timestamp"] + "+00:00").timestamp(), float(row["duration"]))
@@ -78,9 +78,9 @@ def philly(traces: Path) -> tuple[Floats, Floats]:
 
 
 def drawn_load(jobs: tuple[Floats, Floats], number: int, kinds: int, busy_s: float, seed: int) -> Load:
-    """Return so many jobs in a row from a place that is drawn, of kinds that are drawn.
+    """Return `number` consecutive jobs from a random place, with random kinds.
 
-    They come so densely that a GPU second of work alone arrives in each `busy_s` (1 / (GPUs · load)).
+    They are so dense that one GPU second of work alone arrives in each `busy_s` (1 / (GPUs · load)).
     """
     draw = numpy.random.default_rng(seed)
     first = int(draw.integers(0, len(jobs[0]) - number))

@@ -1,8 +1,8 @@
 """Other ways to share GPUs, or not to, for the benchmark: policies of models/simulation/shared_gpus.py.
 
-Exclusive: first come, first served; shortest first, which knows run times; least attained service, which suspends in
-slots (Tiresias). Packing of two, each job as it comes: on the first GPU where it fits, a random one, or the one
-that is then least busy by the use of each alone. All know which kinds fit beside each other.
+Exclusive: first come, first served; shortest first, which knows run times; least attained service, which suspends
+in slots (Tiresias). Packing of two, each job as it comes: on the first GPU where it fits, a random one, or the one
+that is then least busy by the use of each alone. All know which kinds fit next to each other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from models.scheduling.room import Floats
 from models.simulation.shared_gpus import Seen
 
 Decided = dict[int, int | None]
-# Bounds of run time of Tiresias' queues; of twelve tried on other seeds, the best for the mean completion time.
+# Bounds of run time of Tiresias' queues: of twelve tried on other seeds, the best for mean completion time.
 QUEUES_S = (3_600.0, 28_800.0)
 
 
@@ -28,7 +28,7 @@ class Blind:
 
 
 class Exclusive(Blind):
-    """A GPU each, in an order; nothing moves."""
+    """One job per GPU, in an order; nothing moves."""
 
     def __init__(self, key: Callable[[int], float] = float) -> None:
         self.key = key
@@ -40,10 +40,10 @@ class Exclusive(Blind):
 
 
 class LeastAttained(Blind):
-    """A GPU each; in a slot who has run least, by queues, and in a queue who came first, has one."""
+    """One job per GPU; in a slot, the jobs that ran least have one, by queues, and within a queue the first to come."""
 
     def decide(self, seen: Seen) -> Decided:
-        """Suspend and start in slots; between them free GPUs are given as they come."""
+        """Suspend and start in slots; between slots, give free GPUs to jobs as they come."""
         if not seen.slot:
             return Exclusive().decide(seen)
         place = {job: gpu for gpu, jobs in enumerate(seen.on_gpus) for job in jobs}
@@ -60,13 +60,13 @@ Choose = Callable[[int, dict[int, int], Sequence[int]], int]
 
 
 class Packing(Blind):
-    """A free GPU, or else one with another job, as `choose` says: of the kind, kinds by GPU, and GPUs where it fits."""
+    """A free GPU, else one with another job, picked by `choose` from the kind, kinds by GPU, and GPUs where it fits."""
 
     def __init__(self, speed: Floats, choose: Choose) -> None:
         self.fits, self.choose = speed > 0, choose
 
     def decide(self, seen: Seen) -> Decided:
-        """Place each in the order of arrival."""
+        """Place jobs in the order of arrival."""
         decided: Decided = {}
         kind = seen.kind
         free = [gpu for gpu, jobs in enumerate(seen.on_gpus) if not jobs]
@@ -86,18 +86,18 @@ class Packing(Blind):
 
 
 def first_fit(speed: Floats) -> Packing:
-    """Pack each on the first GPU where it fits."""
+    """Pack each job on the first GPU where it fits."""
     return Packing(speed, lambda _kind, _alone, where: min(where))
 
 
 def random_pairs(speed: Floats, seed: int) -> Packing:
-    """Pack each on a random GPU where it fits."""
+    """Pack each job on a random GPU where it fits."""
     draw = numpy.random.default_rng((seed, 11))
     return Packing(speed, lambda _kind, _alone, where: where[int(draw.integers(len(where)))])
 
 
 def by_utilisation(speed: Floats, use: Floats) -> Packing:
-    """Pack each beside the job that keeps its GPU least busy."""
+    """Pack each job next to the one that keeps its GPU least busy."""
     return Packing(speed, partial(_least_busy, use))
 
 

@@ -2,10 +2,10 @@
 
     python -m bench.ingest_rate [--jobs 2000000] [--mariadb] [--format table|json|csv]
 
-A seeded site's attempts, two steps each, go into a fresh store by our upsert, and into the same tables beside it by
-bare `sqlite3.executemany` (INSERT) or bare `COPY`; those are handed ready tuples and bytes. All write in processes of
-their own, chunk by chunk in turns, so that a noisy machine is noisy for all; the ratio is the median over pairs of
-chunks. Both have the same settings. Then everything is upserted once more, and the rows are compared.
+A seeded site's attempts, with two steps each, go into a fresh store by our upsert, and into separate tables of the
+same form by bare `sqlite3.executemany` (INSERT) or bare `COPY`, which get ready-made tuples and bytes. All write in
+their own processes, alternating chunk by chunk, so that noise on the machine affects all; the ratio is the median
+over pairs of chunks. Both have the same settings. Then everything is upserted once more, and the rows are compared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from slurm_plugin.cli.output import note, print_rows
 from tests import servers
 
 RATE, RATIO, PEAK_MIB = 150_000, 0.8, 1024
-# What anybody sets on a server that is to hold millions of rows; the defaults are for few. Durability stays.
+# What anybody sets on a server for millions of rows; the defaults are for few. Durability is unchanged.
 SETTINGS = {
     servers.POSTGRESQL: ("shared_buffers=1GB", "max_wal_size=8GB", "checkpoint_timeout=15min"),
     servers.MARIADB: ("--innodb-buffer-pool-size=1G", "--innodb-log-file-size=1G"),
@@ -38,7 +38,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Place:
-    """A database under measurement: a store, and where the same rows lie that were written without us."""
+    """A database to measure: a store, and the place of the same rows written without our code."""
 
     name: str
     url: str
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def places(undo: ExitStack, *, mariadb: bool) -> list[Place]:
-    """Make the databases that can run here; SQLite in the folder for temporary files, on a disk one hopes."""
+    """Create the databases that can run here; SQLite's is in the temporary folder, which should be on a disk."""
     folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="rightsizer-bench-")))
     found = [Place("sqlite", f"sqlite:///{folder}/ours.db", f"sqlite:///{folder}/bare.db")]
     for kind, start in ((servers.POSTGRESQL, servers.postgresql), (servers.MARIADB, servers.mariadb)):
@@ -99,7 +99,7 @@ def _make_tables(place: Place) -> None:
 
 
 def measure(place: Place, chunks: int, each: int) -> dict[str, list[Written]]:
-    """Write all chunks in turns, then ours once more."""
+    """Write all chunks, alternating, then write ours once more."""
     written: dict[str, list[Written]] = {OURS: [], BARE: [], AGAIN: []}
     with writer(OURS, place.url, each) as ours, writer(BARE, place.bare_url, each) as bare:
         both: list[tuple[str, Writer]] = [(OURS, ours), (BARE, bare)]
@@ -136,7 +136,7 @@ def rate(parts: list[Written]) -> float:
 
 
 def ratio(written: dict[str, list[Written]]) -> float:
-    """Return the median over pairs of chunks of our rate over the bare one."""
+    """Return our rate over the bare one, as the median over pairs of chunks."""
     pairs = zip(written[OURS], written[BARE], strict=True)
     return statistics.median(bare.seconds / ours.seconds for ours, bare in pairs)
 
@@ -153,7 +153,7 @@ def goals_of(place: Place, written: dict[str, list[Written]]) -> list[dict[str, 
 
 
 def check_same(place: Place) -> None:
-    """End the benchmark where the two do not hold the same rows."""
+    """End the benchmark if the two do not hold the same rows."""
     engine = open_store(place.url)
     other = {"sqlite": "bare", "postgresql": "bare"}.get(place.name, make_url(place.bare_url).database)
     with engine.connect() as connection:

@@ -2,8 +2,8 @@
 
     python -m bench.journal_links [--decisions 20000]
 
-Both are encoded and written by one write each, to files of one folder, in turns of fifty, so that a noisy machine
-is noisy for both. The floor is the encoding and the bare append; the figure is the ratio.
+Both encode and write each line with one write, to files in one folder, alternating in batches of fifty, so that
+noise on the machine affects both. The floor is the encoding and the bare append; the figure is the ratio.
 """
 
 from __future__ import annotations

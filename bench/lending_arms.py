@@ -1,7 +1,7 @@
-"""Who lists a lent partition: nobody, everybody, who production's own rule lets in, and who knows when owners return.
+"""Which jobs list a lent partition: none, all, those let in by production's rule, or by an oracle of owners' returns.
 
-The forecast asks `slurm_plugin.advisor.lending.Lending` on snapshots of the simulated queue, as the advisor does each
-cycle of the cluster's.
+The forecast calls `slurm_plugin.advisor.lending.Lending` on snapshots of the simulated queue, as the advisor does
+in each cycle on a cluster's.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from slurm_plugin.slurm.snapshot import (
 )
 
 HORIZON_S = Advisor().horizon_s
-# Slurm's moments are unix seconds, and 0 is none.
+# Slurm's times are unix seconds, and 0 means none.
 EPOCH_S = 1e9
 
 
 class Nobody:
-    """Nobody lists it."""
+    """No job lists it."""
 
     def lists(self, number: int) -> bool:  # noqa: ARG002
-        """Whether a job does: no."""
+        """Whether a job lists it: no."""
         return False
 
     def likes(self, number: int, node: int, now_s: float) -> bool:  # noqa: ARG002
-        """Whether it would start there: as Slurm, wherever there is room."""
+        """Whether the job would start there: as in Slurm, wherever there is room."""
         return True
 
     def look(self, queue: LendingQueue) -> None:
@@ -49,29 +49,29 @@ class Nobody:
 
 
 class Everybody(Nobody):
-    """Everybody lists it."""
+    """Every job lists it."""
 
     def lists(self, number: int) -> bool:  # noqa: ARG002
-        """Whether a job does: yes."""
+        """Whether a job lists it: yes."""
         return True
 
 
 class Oracle(Everybody):
-    """Everybody lists it, and starts where he will be done before the owner is back."""
+    """Every job lists it, and starts where it will end before the owner returns."""
 
     def __init__(self, load: LendingLoad) -> None:
         self._jobs, self._own = load.jobs, load.own_nodes
         self._comes_s = [[from_s for from_s, _ in spans] for spans in load.owners]
 
     def likes(self, number: int, node: int, now_s: float) -> bool:
-        """Whether a job will be done there."""
+        """Whether a job will end there in time."""
         comes_s = self._comes_s[node - self._own]
         at = bisect_left(comes_s, now_s)
         return at == len(comes_s) or now_s + self._jobs[number].run_s <= comes_s[at]
 
 
 class ByForecast(Nobody):
-    """Production's rule: who is let in, cycle by cycle."""
+    """Production's rule: which jobs are let in, cycle by cycle."""
 
     def __init__(self, load: LendingLoad, risk: float) -> None:
         self._jobs, self._own = load.jobs, load.own_nodes
@@ -102,7 +102,7 @@ class ByForecast(Nobody):
         return number in self.listed
 
     def look(self, queue: LendingQueue) -> None:
-        """Let in, and take out, as the advisor would."""
+        """Let jobs in, and take them out, as the advisor would."""
         inside = any(number in self.listed for _, number in queue.waiting)
         asks = bool(queue.waiting) and (inside or queue.has_room())
         if not (asks or queue.owners_changed):
@@ -179,14 +179,14 @@ class ByForecast(Nobody):
         return Problem(machines=self._machines, pending=tuple(pending), running=tuple(running))
 
     def _plan(self, queue: LendingQueue) -> Plan:
-        """Return when jobs would start on the nodes of their own, as a pool, in the order of the queue."""
+        """Return when jobs would start on the site's own nodes, taken as one pool, in the order of the queue."""
         return Plan(order="", why="", gain=0.0, tried=(), jobs=tuple(planned(queue)))
 
 
 def planned(queue: LendingQueue) -> list[PlannedJob]:
-    """Return when jobs are expected to start on own nodes: never, where that is beyond a plan's horizon.
+    """Return when jobs are expected to start on own nodes: never, if that is beyond a plan's horizon.
 
-    Who runs longer than expected has as long again to go.
+    A job that runs longer than expected is assumed to take as long again.
     """
     own = range(queue.own)
     capacity = (queue.own * GPUS_A_NODE * MILLI, 0, 0)

@@ -1,11 +1,12 @@
-"""Jobs let onto idle nodes of others by forecast, on a real Slurm; and by everybody listing both, and not at all.
+"""Jobs let onto others' idle nodes by forecast, on a real Slurm; compared with all jobs listing both, and with none.
 
     python -m bench.lending_live [--full 160] [--seen 900] [--risk 0.5] [--rounds 2] [--seed 1] [--slurm-prefix DIR]
 
-The queue is that of advisor_live.py, and the advisor reorders it in all three. Behind its nodes there are LENT more, of
-owners who come and go: who is there then is ended, and queued again after a while. How long jobs run, and owners stay
-away, is learned from one more queue and from what owners did then, by sacct. All three of a round have the same jobs
-and owners at the same moments, in turns. A wait is from the first submission to the last start.
+The queue is that of advisor_live.py, and the advisor reorders it in all three cases. In addition there are LENT
+nodes of owners who come and go: a job that is there when its owner comes is killed, and requeued after a while. How
+long jobs run, and owners stay away, is learned by sacct from one more queue and from its owners. All three cases of
+a round have the same jobs and owners at the same moments, in alternating order. A wait is from the first submission
+to the last start.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.shape import Shape
 
 LENT = 3
-# Owners stay away for a while, or for long (seconds), by turns of chance, and work for so long.
+# Owners stay away for a while, or for long (seconds), at random, and work for WORK_S.
 AWAY_S, LONG_SHARE, WORK_S = ((15.0, 30.0), (100.0, 180.0)), 0.4, 20
-# Slurm's own are two minutes: much, where jobs run for seconds.
+# Slurm's own delay is two minutes, which is long for jobs that run for seconds.
 AGAIN_S = 15
 NOT, ALL, OURS = "own nodes only", "everybody lists both", "let in by forecast"
 LISTS = {NOT: "main", ALL: "main,lent", OURS: "main"}
@@ -50,7 +51,7 @@ class Came(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What became of a queue: by job, in the order of submission (seconds); and of the owners."""
+    """The result of a queue: by job, in the order of submission (seconds); and of the owners."""
 
     wait_s: numpy.ndarray
     run_s: numpy.ndarray
@@ -66,7 +67,7 @@ class Round(NamedTuple):
 
 
 def owners(for_s: float, seed: int) -> list[Came]:
-    """Return when owners come, in the order of time; each node is left alone at first."""
+    """Return when owners come, in the order of time; each node is free at first."""
     draw, found = random.Random(seed), []
     for node in range(LENT):
         at_s = 0.0
@@ -80,13 +81,13 @@ def owners(for_s: float, seed: int) -> list[Came]:
 
 
 class Lender(NamedTuple):
-    """A site with lent nodes, of these names."""
+    """A site with lent nodes, which have these names."""
 
     site: Site
     lent: Sequence[str]
 
     def owners_come(self, came: Sequence[Came], stop: threading.Event) -> list[int]:
-        """Submit owners' jobs at their moments, until it is stopped; return their ids."""
+        """Submit owners' jobs at their moments, until stopped; return their ids."""
         began_s, found = time.monotonic(), []
         for one in came:
             if stop.wait(max(0.0, began_s + one.at_s - time.monotonic())):
@@ -109,7 +110,7 @@ class Lender(NamedTuple):
         return found
 
     def round(self, jobs: Sequence[Job], came: Sequence[Came], how: str) -> Round:
-        """Let a queue run beside owners."""
+        """Run a queue and owners' jobs at the same time."""
         stop, theirs = threading.Event(), list[int]()
         coming = threading.Thread(target=lambda: theirs.extend(self.owners_come(came, stop)))
         self.site.forget_usage()
@@ -124,14 +125,14 @@ class Lender(NamedTuple):
         return self.became(ids, theirs)
 
     def wait_done(self, ids: Sequence[int]) -> None:
-        """Wait until none of these waits or runs."""
+        """Wait until none of these jobs is pending or running."""
         ours = set(map(str, ids))
         while ours & set(self.site.run("squeue", "--noheader", "--format=%A").split()):
             time.sleep(1)
 
     def became(self, ids: Sequence[int], theirs: Sequence[int]) -> Round:
-        """Return what sacct says of jobs and owners."""
-        time.sleep(3)  # slurmdbd hears of the last end a moment later
+        """Return sacct's record of jobs and owners."""
+        time.sleep(3)  # slurmdbd receives the last end a moment later
         rows = self.runs(ids)
         last = {job: (start, end) for job, state, _, _, start, end, _ in rows if state == "COMPLETED"}
         if missing := set(ids) - last.keys():
@@ -140,7 +141,7 @@ class Lender(NamedTuple):
             )
         ended = [row for row in rows if row[1] == "PREEMPTED"]
         waited = [start - submit for _, _, _, submit, start, _, _ in self.runs(theirs) if start]
-        # Of who was queued again, each run has a moment of submission of its own.
+        # Each run of a requeued job has its own submit time.
         first = {job: submit for job, _, _, submit, *_ in sorted(rows, key=lambda row: -row[3])}
         submitted_s = numpy.array([first[job] for job in ids], dtype=float)
         start_s, end_s = (numpy.array([last[job][at] for job in ids], dtype=float) for at in (0, 1))
@@ -154,7 +155,7 @@ class Lender(NamedTuple):
         )
 
     def runs(self, ids: Sequence[int]) -> list[tuple[int, str, str, int, int, int, int]]:
-        """Return each run of some jobs: job, state, partition, submitted, started, ended (unix; 0: not), CPUs."""
+        """Return the runs of jobs: job, state, partition, submit, start and end time (unix; 0 means none), CPUs."""
         asked = "--format=JobIDRaw,State,Partition,Submit,Start,End,AllocCPUS"
         said = self.site.run("sacct", "-X", "-D", "-n", "-P", "-j", ",".join(map(str, ids)), asked)
         found = []
@@ -167,7 +168,7 @@ class Lender(NamedTuple):
 
 @contextlib.contextmanager
 def lender(folder: Path, prefix: Path | None, full_s: float, seen_s: float, risk: float) -> Iterator[Lender]:
-    """Start a sandbox with lent nodes, let a queue and owners run there, and train on that."""
+    """Start a sandbox with lent nodes, run a queue and owners there, and train on that."""
     lent = ",".join(f"{{node[{NODES + number}]}}" for number in range(LENT))
     lines = (
         "PriorityWeightFairshare=0",
@@ -203,7 +204,7 @@ def lender(folder: Path, prefix: Path | None, full_s: float, seen_s: float, risk
 
 
 def main() -> None:
-    """Run rounds of all three, and print what each came to."""
+    """Run rounds of all three cases, and print their results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--full", type=float, default=160.0, help="for how many seconds a queue fills the nodes of its own"
@@ -248,7 +249,7 @@ def tell(what: str, found: Round) -> None:
 
 
 def compare(rounds: dict[str, list[Round]]) -> None:
-    """Print what letting in by forecast came to against both others."""
+    """Print the result of letting jobs in by forecast, compared with both others."""
     for other in (NOT, ALL):
         pairs = list(zip(rounds[OURS], rounds[other], strict=True))
         waits = interval([float(ours.wait_s.mean() / one.wait_s.mean()) for ours, one in pairs])

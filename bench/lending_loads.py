@@ -1,9 +1,9 @@
-"""Days of jobs on own nodes, beside nodes of others that are idle at times: from public traces. Semi-synthetic.
+"""Days of jobs on own nodes, with access to others' nodes that are idle at times: from public traces. Semi-synthetic.
 
-Arrivals, run times and GPUs are Philly's, of jobs that one node holds, thinned until they ask for so much of the own
-nodes; limits, and by how much run times are expected wrongly, are drawn. When owners have the other nodes is made of
+Arrivals, run times and GPUs are Philly's, of jobs that fit on one node, thinned until they ask for the wanted share of
+the own nodes; limits, and the errors of expected run times, are drawn. When owners use the other nodes is derived from
 the GPUs that virtual clusters of SenseTime's Earth (Helios) kept busy each minute, as in edge_loads.py; nodes and days
-are drawn, of those nodes that are idle for a tenth of the month. All nodes are equally fast.
+are drawn from the nodes that are idle for a tenth of the month. All nodes are equally fast.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ DAY_S = 24 * HOUR_S
 # The trace thins out before its first full week, and its last day is cut off.
 FIRST, LAST = "2017-10-02", "2017-10-21"
 MONTH_S = 31 * DAY_S
-# Who has nothing to lend lends nothing.
+# Owners of busier nodes have nothing to lend.
 LEAST_IDLE = 0.1
-# For so long jobs come, and owners are known of beyond that, as the queue empties.
+# How long owners' times are known after the last job has come, while the queue empties.
 DRAIN_S = 5 * DAY_S
 
 
 class Case(NamedTuple):
-    """Jobs by how long they run in the trace (seconds), all times `faster` by so much; and for how long they come."""
+    """Jobs by their run time in the trace (seconds), all times divided by `faster`; and how long jobs come."""
 
     from_s: float
     to_s: float
@@ -48,7 +48,7 @@ CASES = {
 
 
 class Asked(NamedTuple):
-    """A job: when it comes (seconds), how long it runs, is expected to, and may, and how many GPUs it takes."""
+    """A job: when it comes (seconds), its true and expected run times, its limit, and its GPUs."""
 
     submit_s: float
     run_s: float
@@ -58,9 +58,9 @@ class Asked(NamedTuple):
 
 
 class LendingLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs in the order in which they come, how many nodes of its own a site has, and owners' times of others' nodes.
+    """Jobs in the order of arrival, the number of a site's own nodes, and when owners use the others.
 
-    Times before 0 tell of habits.
+    Times before 0 show owners' habits.
     """
 
     jobs: tuple[Asked, ...]
@@ -71,9 +71,9 @@ class LendingLoad(msgspec.Struct, frozen=True, kw_only=True):
 def read_lending_load(
     traces: Path, case: Case, load: float, seed: int, *, own: int = 4, lent: int = 12, error: float = 0.5
 ) -> LendingLoad:
-    """Return a load that asks for so much of the nodes of its own; jobs, nodes and days are drawn by a seed.
+    """Return a load that asks for this share of the own nodes; a seed draws jobs, nodes and days.
 
-    `error` is by how much run times are expected wrongly: the spread of their logarithm.
+    `error` is that of expected run times: the spread of their logarithm.
     """
     draw = numpy.random.default_rng(seed)
     table = pandas.read_csv(traces / PHILLY, parse_dates=["timestamp"])
@@ -100,7 +100,7 @@ def read_lending_load(
 
 
 def owners_of(traces: Path, start_s: float) -> Sequence[tuple[Span, ...]]:
-    """Return when owners have each server that is idle at times (seconds after the start); before 0 is the past."""
+    """Return when owners use each server that is idle at times (seconds after the start); before 0 is the past."""
     return [
         tuple((from_h * HOUR_S, to_h * HOUR_S) for from_h, to_h in owner_spans(had, start_s / HOUR_S))
         for had in had_by_owners(traces)

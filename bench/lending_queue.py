@@ -1,9 +1,9 @@
-"""A queue over days on nodes of its own and lent ones, event by event: who lists the lent partition may start there.
+"""A queue over days on own nodes and lent ones, event by event; only jobs that list the lent partition may start there.
 
-Slurm as far as it matters here: in the advisor's order, and who passes must not delay the first (EASY, by limits). Who
-lists both partitions starts in his own if he can, else on the fullest lent node that has room. Who is there when its
-owner comes is ended, and queued again, anew in age, once AGAIN_S are over. Who lists both when is a Listing's to say
-(lending_arms.py).
+Slurm as far as it matters here: jobs start in the advisor's order, and a job that passes others must not delay the
+first one (EASY, by limits). A job that lists both partitions starts on its own nodes if it can, else on the fullest
+lent node with room. A job on a node whose owner comes is killed, and requeued with a new age after AGAIN_S. A
+Listing decides which jobs list both, and when (lending_arms.py).
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from slurm_plugin.slurm.snapshot import (
 )
 
 PERIOD_S = float(Advisor().period_s)
-# Of one moment, in this order; an owner goes before one comes.
+# The order of events at one moment; an owner goes before one comes.
 END, GOES, COMES, SUBMIT, CYCLE = range(5)
 OWN, LENT, OWNER = "own", "lent", "owner"
 WHOLE: Amounts = (GPUS_A_NODE * MILLI, 0, 0)
 
 
 class Listing(Protocol):
-    """Who lists the lent partition besides his own."""
+    """Which jobs list the lent partition in addition to their own."""
 
     def lists(self, number: int) -> bool:
-        """Whether a job does."""
+        """Whether a job lists it."""
 
     def likes(self, number: int, node: int, now_s: float) -> bool:
-        """Whether a job that does would start on a lent node that has room."""
+        """Whether a job that lists it would start on a lent node with room."""
 
     def look(self, queue: LendingQueue) -> None:
-        """Look at the queue, each PERIOD_S."""
+        """Look at the queue, every PERIOD_S."""
 
 
 class Running(msgspec.Struct, gc=False):
-    """A job that runs: on which node, since when, and until when it would (seconds)."""
+    """A running job: its node, its start, and its expected and latest end (seconds)."""
 
     node: int
     start_s: float
@@ -54,7 +54,7 @@ class Running(msgspec.Struct, gc=False):
 
 
 class Became(msgspec.Struct):
-    """What became of a job: when it ended, how often it was interrupted, and how long it ran in vain (seconds)."""
+    """The result of a job: when it ended, how often it was interrupted, and how long it ran in vain (seconds)."""
 
     end_s: float = math.nan
     start_s: float = math.nan
@@ -64,7 +64,7 @@ class Became(msgspec.Struct):
 
 
 class LendingQueue:
-    """The loop. Lent nodes are numbered behind the own ones; a run takes `slower` times as long there."""
+    """The event loop. Lent nodes are numbered after the own ones; a run takes `slower` times as long there."""
 
     def __init__(
         self, load: LendingLoad, listing: Listing, strength: float = STRENGTH, slower: float = 1.0
@@ -74,14 +74,14 @@ class LendingQueue:
         self.free = [GPUS_A_NODE] * nodes
         self.had = [False] * nodes
         self.on: list[dict[int, Running]] = [{} for _ in range(nodes)]
-        # (its place, its number), in this order; and since when it waits (seconds).
+        # (place, number), in this order; below, since when each job waits (seconds).
         self.waiting: list[tuple[float, int]] = []
         self.since_s = [job.submit_s for job in load.jobs]
         self.strength, self.slower = strength, slower
         self.became = [Became() for _ in load.jobs]
         self.now_s = 0.0
         self.owners_changed = True
-        # Owners who came while jobs did, and who of them met one.
+        # How many owners came while jobs were still arriving, and how many of them met a job.
         self.came = self.met = 0
         self.events = [(job.submit_s, SUBMIT, number) for number, job in enumerate(load.jobs)]
         for at, spans in enumerate(load.owners, load.own_nodes):
@@ -139,14 +139,14 @@ class LendingQueue:
         self.free[node] = GPUS_A_NODE
 
     def has_room(self) -> bool:
-        """Whether a lent node that its owner has left has any room."""
+        """Whether any lent node without its owner has room."""
         return any(free and not had for free, had in self._lent())
 
     def _lent(self) -> zip[tuple[int, bool]]:
         return zip(self.free[self.own :], self.had[self.own :], strict=True)
 
     def _schedule(self) -> None:
-        """Start who can."""
+        """Start the jobs that can start."""
         left, shadow = [], None
         room = self.has_room()
         for at, one in enumerate(self.waiting):
@@ -168,7 +168,7 @@ class LendingQueue:
         self.waiting = left
 
     def _own_node(self, job: Asked, shadow: list[float] | None) -> int | None:
-        """Return the fullest own node that a job may have: it does not delay whom the shadow is of."""
+        """Return the fullest own node on which a job may start without delaying the job of the shadow."""
         fit = sorted((free, node) for node, free in enumerate(self.free[: self.own]) if free >= job.gpus)
         for _, node in fit:
             if shadow is None or node != shadow[1] or self.now_s + job.limit_s <= shadow[0]:
@@ -189,7 +189,7 @@ class LendingQueue:
         return min(fit, default=(0, None))[1]
 
     def _shadow(self, job: Asked) -> list[float]:
-        """Return when the first of the queue starts at the latest, on which node, and what is left there then."""
+        """Return the latest start of the queue's first job, the node for it, and what is then left on that node."""
         found = []
         for node in range(self.own):
             free = self.free[node]

@@ -2,12 +2,12 @@
 
     python -m bench.lending_risk [--traces DIR] [--seeds 5] [--case mixed …] [--load 1 …] [--risk 0.2 …] [--show TABLE]
 
-Loads are of two public traces (bench/lending_loads.py): semi-synthetic. Jobs are short, as they are, or long, against
-the times that owners stay away. Who is interrupted begins anew. A wait is all that a job did not run to its end: its
-turnaround less its run. `arms`: nobody is let onto others' nodes; those are whom the advisor lets in, at each `risk`;
-everybody lists both partitions; or starts there who will be done before the owner is back, as only an oracle knows.
-Owners meet somebody who then takes up to KillWait (30 s) to end. `owners`: how often they were back within a time, by
-what was said of it. Rules were chosen on seeds 1 to 3.
+Loads are from two public traces (bench/lending_loads.py): semi-synthetic. Jobs are short, as they are, or long,
+compared with the times that owners stay away. An interrupted job begins again. A wait is the job's turnaround less
+its run time, and includes interrupted runs. `arms`: no job is let onto others' nodes; those that the advisor lets
+in, at each `risk`; all jobs list both partitions; or jobs start there that will end before the owner returns, as
+only an oracle knows. An owner who meets a job waits up to KillWait (30 s) until it has ended. `owners`: how often
+owners were back within a time, by the forecast. Rules were chosen on seeds 1 to 3.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from slurm_plugin.cli.output import note, print_rows
 LOADS, RISKS = (0.7, 1.0), (0.05, 0.1, 0.2, 0.5, 1.0)
 NOBODY, ALL, ORACLE = "own nodes only", "everybody lists both", "who knows the owners"
 SHOWN = ("arms", "owners")
-# It is asked how likely owners are back within these times, each STEP_S.
+# Forecasts are made for owners' returns within these times, every STEP_S.
 WITHIN_S, STEP_S = (600.0, HOUR_S, 4 * HOUR_S, 12 * HOUR_S), 1200.0
 SHARES = (0.05, 0.1, 0.2, 0.5, 0.8, 1.01)
 Row = dict[str, object]
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What became of a load under one arm: seconds, and shares 0..1; work is GPU seconds, of all that is asked."""
+    """The result of a load in one arm: seconds, and shares 0..1; work is in GPU seconds, of all requested."""
 
     mean_wait_s: float
     p95_wait_s: float
@@ -54,9 +54,9 @@ class Measured(msgspec.Struct, frozen=True):
     owners_met: float
 
 
-# By case, load and arm: one of each seed.
+# By case, load and arm: one for each seed.
 Found = dict[tuple[str, float, str], list[Measured]]
-# What was said of an owner, and whether he was back.
+# The forecast probability of an owner's return, and whether the owner was back.
 Said = tuple[float, bool]
 
 
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def arms(load: LendingLoad, risks: Iterable[float]) -> Iterator[tuple[str, Listing]]:
-    """Yield who is let in, by name."""
+    """Yield the listings by name."""
     yield NOBODY, Nobody()
     for risk in risks:
         yield f"by forecast, risk {risk:g}", ByForecast(load, risk)
@@ -117,9 +117,9 @@ def arms(load: LendingLoad, risks: Iterable[float]) -> Iterator[tuple[str, Listi
 def measured(
     load: LendingLoad, listing: Listing, strength: float = STRENGTH, slower: float = 1.0
 ) -> Measured:
-    """Return what becomes of a load, in the order of so much strength (models/planning/orders.py).
+    """Return the result of a load, in the advisor's order with this strength (models/planning/orders.py).
 
-    Nobody, not even the oracle, knows by how much lent nodes are slower.
+    Nobody, not even the oracle, knows how much slower lent nodes are.
     """
     queue = LendingQueue(load, listing, strength, slower)
     queue.run()
@@ -159,7 +159,7 @@ def rows(found: Found) -> list[Row]:
 
 
 def _of_own(found: Found, key: tuple[str, float, str]) -> float:
-    """Return the mean over seeds of the mean wait, over that on own nodes alone."""
+    """Return the mean wait relative to that on own nodes only, as the mean over seeds."""
     own = found[key[0], key[1], NOBODY]
     return statistics.fmean(
         one.mean_wait_s / max(1.0, other.mean_wait_s) for one, other in zip(found[key], own, strict=True)
@@ -171,7 +171,7 @@ def _mean(each: list[Measured], name: str) -> float:
 
 
 def said_of_owners(load: LendingLoad, for_s: float) -> list[Said]:
-    """Return what would be said of each idle node, moment by moment, and whether its owner was back by then."""
+    """Return the forecasts for each idle node, moment by moment, and whether its owner was back by then."""
     owners, found = Owners[int](), []
     changes = []
     for node, spans in enumerate(load.owners):
@@ -199,7 +199,7 @@ def said_of_owners(load: LendingLoad, for_s: float) -> list[Said]:
 
 
 def calibration(said: list[Said]) -> list[Row]:
-    """Return how often owners were back, by what was said of it."""
+    """Return how often owners were back, by the forecast."""
     table: list[Row] = []
     least = 0.0
     for most in SHARES:

@@ -8,9 +8,9 @@ import msgspec
 
 
 class Sizing(msgspec.Struct, frozen=True, kw_only=True):
-    """One method on one trace: waste against the request (1 = as much), share of jobs failed, GiB·h lost by them.
+    """One method on one trace: waste relative to the request's (1 means as much), share of failed jobs, their GiB·h.
 
-    `caused` is the share that failed although what was asked would have done.
+    `caused` is the share that failed although the request would have been enough.
     """
 
     trace: str
@@ -25,7 +25,7 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One bound at one nominal share: how many jobs it was held against, and how many exceeded it."""
+    """One bound at one nominal share: how many jobs were compared with it, and how many exceeded it."""
 
     trace: str
     bound: str
@@ -37,5 +37,5 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def observed(self) -> float:
-        """The share that exceeded it; NaN of no jobs."""
+        """The share of jobs that exceeded it; NaN without jobs."""
         return self.exceeded / self.jobs if self.jobs else math.nan

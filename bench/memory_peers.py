@@ -1,14 +1,14 @@
-"""What others do to size memory, each in a few lines, replayed as ours is: by what had ended before a job was decided.
+"""Others' methods of sizing memory, each in a few lines, replayed as ours is: by what had ended before a decision.
 
     max+15%    the most that a job of that name used, and 15 %: KRR's rule, and what sites write by hand
     Witt p99   the 99th percentile of the name's peaks (Witt, Wagner, Leser: Feedback-based resource allocation, 2019)
-    Tovar      that peak of the past which would have wasted least, where a failed job runs again as it was asked for
+    Tovar      the past peak that would have wasted least, if a failed job runs again with its request
                (Tovar et al.: A job sizing strategy for high-throughput scientific workflows, 2018)
     VPA        Kubernetes' Vertical Pod Autoscaler: the 90th percentile of a histogram that forgets by half in a day,
                and 15 %
-    oracle     the job's own peak once a job of its name has ended: the floor for all that must have seen one
+    oracle     the job's own peak once a job of its name has ended: the floor for all methods that need one ended job
 
-Each says nothing of a name of which no job has ended; the request stands then.
+None says anything about a name of which no job has ended; the request then stands.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DAY_S = 86400.0
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What a peer may see of a job; of one that it sizes only `name` and `asked_mib`."""
+    """What a peer may see of a job; of a job to be sized, only `name` and `asked_mib`."""
 
     name: str
     end_s: float
@@ -46,25 +46,25 @@ class Peer(Protocol):
     """The jobs of one name: what they teach, and what the next one is given."""
 
     def learn(self, job: Job) -> None:
-        """Count a job that has ended."""
+        """Learn from an ended job."""
 
     def size(self, job: Job) -> float:
-        """Return what a job is given; at least one has been learned from."""
+        """Return what a job is given; at least one job has been learned from."""
 
 
 class Highest:
-    """The most so far, times a factor; of memory, or of cores in whole ones."""
+    """The maximum so far, times a factor; of memory, or of cores, rounded up to whole ones."""
 
     def __init__(self, cores: bool = False) -> None:
         self._cores, self._highest = cores, 0.0
 
     def learn(self, job: Job) -> None:
-        """Count a job; cores that are not known say nothing."""
+        """Learn from a job; unknown cores are ignored."""
         used = job.cores if self._cores else job.peak_mib
         self._highest = max(self._highest, 0.0 if math.isnan(used) else used)
 
     def size(self, job: Job) -> float:  # noqa: ARG002 - the shape of a peer
-        """Return the most so far, times the factor."""
+        """Return the maximum so far, times the factor."""
         if self._cores:
             return math.ceil(self._highest) if self._highest else math.nan
         return self._highest * MARGIN
@@ -77,7 +77,7 @@ class Percentile:
         self._peaks: list[float] = []
 
     def learn(self, job: Job) -> None:
-        """Count a job."""
+        """Learn from a job."""
         insort(self._peaks, job.peak_mib)
 
     def size(self, job: Job) -> float:  # noqa: ARG002 - the shape of a peer
@@ -88,14 +88,14 @@ class Percentile:
 
 
 class FirstAllocation:
-    """The peak that would have wasted least over the past, were failures run again at the job's request."""
+    """The peak that would have wasted least over the past, with failed jobs run again with their request."""
 
     def __init__(self) -> None:
         self._peaks, self._runs = numpy.empty(0), numpy.empty(0)
         self._until: Floats | None = None
 
     def learn(self, job: Job) -> None:
-        """Count a job."""
+        """Learn from a job."""
         place = self._peaks.searchsorted(job.peak_mib)
         self._peaks = numpy.insert(self._peaks, place, job.peak_mib)
         self._runs = numpy.insert(self._runs, place, job.run_s)
@@ -111,10 +111,10 @@ class FirstAllocation:
 
 
 class Autoscaler:
-    """The histogram of the Vertical Pod Autoscaler: its buckets grow by 5 % from 10 MB on."""
+    """The Vertical Pod Autoscaler's histogram: its buckets grow by 5 % from 10 MB on."""
 
     SHARE, FIRST_MIB, RATIO, BUCKETS = 0.90, 1e7 / 2**20, 1.05, 260
-    # Weights of jobs so many half-lives apart are no longer kept in one scale.
+    # After this many half-lives, weights are rescaled, because they would no longer fit on one scale.
     LONGEST = 50.0
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Autoscaler:
         self._since_s: float | None = None
 
     def learn(self, job: Job) -> None:
-        """Count a job: each day it weighs twice as much as the day before."""
+        """Learn from a job, with twice the weight of a job one day earlier."""
         age = 0.0 if self._since_s is None else (job.end_s - self._since_s) / DAY_S
         if self._since_s is None or age > self.LONGEST:
             self._weights *= 2.0**-age
@@ -131,7 +131,7 @@ class Autoscaler:
         self._weights[min(int(place), self.BUCKETS - 1)] += 2.0**age
 
     def size(self, job: Job) -> float:  # noqa: ARG002 - the shape of a peer
-        """Return the upper end of the bucket that holds the percentile, and the margin."""
+        """Return the upper end of the bucket with the percentile, plus the margin."""
         upto = self._weights.cumsum()
         bucket = int(numpy.searchsorted(upto, self.SHARE * upto[-1]))
         return MARGIN * self.FIRST_MIB * float(self.RATIO ** (bucket + 1) - 1) / (self.RATIO - 1)
@@ -158,7 +158,7 @@ ORACLE = "oracle"
 
 
 def sized_by(make: Callable[[], Peer], trace: Trace, decide_at: DecideAt, warm: Collection[str]) -> Floats:
-    """Return what a peer gives each job of a trace, by row; NaN where it has seen none of that name, and for `warm`."""
+    """Return what a peer gives each job of a trace, by row; NaN for names it has not seen, and for `warm` jobs."""
     peers: defaultdict[str, Peer] = defaultdict(make)
     jobs = jobs_of(trace)
     given = numpy.full(len(jobs), math.nan)
@@ -173,7 +173,7 @@ def sized_by(make: Callable[[], Peer], trace: Trace, decide_at: DecideAt, warm: 
 
 
 def jobs_of(trace: Trace) -> list[Job]:
-    """Return a trace's jobs as peers see them."""
+    """Return a trace's jobs in the form that peers see."""
     names = ["job_name", "end", "elapsed_s", "req_mem_mib", "peak_mem_mib", "used_cores"]
     rows = zip(*(trace.jobs[name].tolist() for name in names), strict=True)
     return [
@@ -183,7 +183,7 @@ def jobs_of(trace: Trace) -> list[Job]:
 
 
 def moments(trace: Trace, decide_at: DecideAt, warm: Collection[str]) -> Iterator[tuple[int, list[int]]]:
-    """Yield each job's row as it is decided, with the rows that ended since the last; `warm` ones ended at first."""
+    """Yield each job's row when it is decided, with the rows that ended since the last one; `warm` ones ended first."""
     when = trace.column("submit_time" if decide_at == "submit" else "start")
     early = trace.jobs["job_id"].isin(list(warm)).to_numpy()
     end_s = numpy.where(early, -math.inf, trace.column("end"))

@@ -1,4 +1,4 @@
-"""The picture of bench.memory_sizing, as a PNG file. Needs matplotlib (the extra `plots`)."""
+"""Plots the result of bench.memory_sizing as a PNG file. Needs matplotlib (the extra `plots`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_FAILED_PCT = 1.0
 
 
 def plot_sizings(sizings: Sequence[Sizing], folder: Path, decide_at: str) -> Path:
-    """Plot waste against failed jobs, a panel for each trace: what is left of the line and low is good."""
+    """Plot waste against failed jobs, one panel per trace: left of the line and low is good."""
     traces = list(dict.fromkeys(one.trace for one in sizings))
     warm = [False, True] if any(one.known != COLD for one in sizings) else [False]
     figure, grid = panels(len(warm), traces, "failed jobs (%)")
@@ -37,7 +37,7 @@ def plot_sizings(sizings: Sequence[Sizing], folder: Path, decide_at: str) -> Pat
 
 
 def _panel(axes: Axes, sizings: Sequence[Sizing]) -> None:
-    """Draw one trace: the mean over seeds where there are several."""
+    """Draw one trace: the mean over seeds if there are several."""
     for method in (*PEERS, ORACLE, OURS_NAME):
         found = [one for one in sizings if one.method == method]
         waste = 100 * statistics.mean(one.waste for one in found)
@@ -56,7 +56,7 @@ def _panel(axes: Axes, sizings: Sequence[Sizing]) -> None:
         )
     axes.axvline(MOST_FAILED_PCT, color="black", linewidth=0.8, linestyle=":")
     axes.axhline(100, color=FAINT, linewidth=1.2)
-    # Linear up to the limit, so that no failure at all has a place too.
+    # Linear up to the limit, so that zero failures has a place too.
     axes.set_xscale("symlog", linthresh=MOST_FAILED_PCT, linscale=1.2)
     axes.set_xlim(-0.05, 25)
     axes.set_xticks([0, 0.5, 1, 2, 5, 10, 20], ["0", "½", "1", "2", "5", "10", "20"])

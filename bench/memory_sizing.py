@@ -1,18 +1,18 @@
-"""What sizing of memory would have saved on public traces, beside what others do, all decided job by job.
+"""What sizing of memory would have saved on public traces, next to what others do, all decided job by job.
 
     python -m bench.memory_sizing [--traces DIR] [--only PATTERN] [--decide-at submit|start] [--warm SEEDS]
         [--ask-cpus N] [--plots DIR] [--show sizes|goals|cores] [--format table|json|csv]
 
 Ours is `rightsizer evaluate --online` with the default configuration. All methods see the same: the jobs that had ended
-before the one that is decided was submitted (or started). None grants less than 128 MiB or more than was asked. A job
-that uses more than it got holds that for its whole run, and then runs again with what was asked. `waste %` is what was
-held and not used, of the same with every job as it was asked. `failed` are jobs that got less than they used, `caused`
-those of them for which the request would have done (`worst`: with any seed). With --warm 30 % of the jobs, drawn by
-each seed, count as ended before all others. Where a trace tells the size of the input when a job is submitted (Galaxy),
-ours is shown with and without it. Two know the future, and are the floor of what can be had once a job of a name has
-ended: `oracle` each job's own peak, `best figure` the one figure for each name that wastes least. Of CPUs a job is
-short that kept more cores busy, in the mean, than it was granted. With --ask-cpus every job asks for that many CPUs at
-least: most of these workflows ask for hardly more than they use, which is not what people do.
+before the decided job was submitted (or started). None grants less than 128 MiB or more than was requested. A job that
+uses more than it got holds that for its whole run, and then runs again with its request. `waste %` is what was held and
+not used, relative to the same with every job as requested. `failed` are jobs that got less than they used, `caused`
+those for which the request would have been enough (`worst`: with any seed). With --warm SEEDS, each seed draws 30 % of
+the jobs, which count as ended before all others. If a trace has the size of the input when a job is submitted (Galaxy),
+ours is shown with and without it. Two methods know the future, and are the floor once a job of a name has ended:
+`oracle` uses each job's own peak, `best figure` the one figure for each name that wastes least. A job is short of CPUs
+if it kept more cores busy on average than it was granted. With --ask-cpus every job asks for at least that many CPUs:
+most of these workflows ask for hardly more than they use, which is not what people do.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from slurm_plugin.config.settings import Config
 Flags = numpy.typing.NDArray[numpy.bool_]
 REQUEST, OURS, COLD = "request", "rightsizer", "nothing"
 FORESIGHT = "best figure"
-# The same where nobody tells it how large the input is.
+# Ours without knowing how large the input is.
 BLIND, INPUT = "rightsizer, no input", "input_mib"
 FLOOR_MIB = 128.0
 WARM_SHARE = 0.3
 MOST_FAILED, LEAST_OF_ORACLE, WARM_PEER = 0.01, 0.8, "Tovar"
 SHOWN = ("sizes", "goals", "cores")
-# What CSV files round away is no failure.
+# What CSV files round away is not a failure.
 ROUNDING = 1e-6
 GIB_HOURS = 1 / 1024 / 3600
 
@@ -114,14 +114,14 @@ def main() -> None:
 
 
 def folder_of(traces: Path | str | None) -> Path:
-    """Return the folder of traces; ends here where there is none."""
+    """Return the folder of traces; exit if there is none."""
     if traces is None or not (Path(traces) / "memory").is_dir():
         sys.exit("no traces: set RIGHTSIZER_TRACES to the folder that holds memory/nextflow_*.csv.gz")
     return Path(traces)
 
 
 def check_plots() -> None:
-    """End here, before anything is measured, where there is nothing to plot with."""
+    """Exit, before anything is measured, if matplotlib is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -129,7 +129,7 @@ def check_plots() -> None:
 
 
 def measure(trace: Trace, decide_at: DecideAt, seed: int | None) -> tuple[list[Sizing], list[Cores]]:
-    """Return what each method would have done to a trace: cold, or with the jobs that a seed draws known before."""
+    """Return each method's results on a trace: cold, or with the jobs drawn by a seed known before."""
     warm = frozenset[str]() if seed is None else drawn(trace, seed)
     known = COLD if seed is None else f"warm {seed}"
     since = time.perf_counter()
@@ -158,14 +158,14 @@ def measure(trace: Trace, decide_at: DecideAt, seed: int | None) -> tuple[list[S
 
 
 def without_input(trace: Trace) -> Trace:
-    """Return the same jobs, of whose input nothing is known."""
+    """Return the same jobs without the size of their input."""
     return Trace(name=trace.name, jobs=trace.jobs.drop(columns=INPUT))
 
 
 def best_figures(trace: Trace, sized: Flags) -> Floats:
-    """Return the one figure for each name that wastes least over all its `sized` jobs (MiB by row), NaN for others.
+    """Return each name's single figure that wastes least over its `sized` jobs (MiB by row), NaN for other rows.
 
-    Who grants a name one figure wastes no less, though he knew all that will come.
+    Anybody who grants a name one figure wastes no less, even knowing the future.
     """
     names, run_s = trace.jobs["job_name"].to_numpy(), trace.column("elapsed_s")
     asked, peak = trace.column("req_mem_mib"), trace.column("peak_mem_mib")
@@ -199,7 +199,7 @@ def sized_by_us(trace: Trace, decide_at: DecideAt, warm: frozenset[str]) -> pand
 
 
 def sizing_of(trace: Trace, known: str, method: str, given_mib: Floats) -> Sizing:
-    """Score what a method gave the jobs of a trace, NaN where it said nothing."""
+    """Score what a method gave the jobs of a trace, NaN where it made no statement."""
     asked, peak = trace.column("req_mem_mib"), trace.column("peak_mem_mib")
     first = granted(asked, numpy.where(numpy.isnan(given_mib), asked, given_mib))
     held, failed = held_by_all(asked, peak, first)
@@ -220,12 +220,12 @@ def sizing_of(trace: Trace, known: str, method: str, given_mib: Floats) -> Sizin
 
 
 def granted(asked: Floats, mib: Floats | float) -> Floats:
-    """Return what a job is given where a method says so much: no less than the floor, no more than was asked."""
+    """Return what a job is given for a method's figure: no less than the floor, no more than requested."""
     return numpy.minimum(numpy.maximum(mib, FLOOR_MIB), asked)
 
 
 def held_by_all(asked: Floats, peak: Floats, first: Floats) -> tuple[Floats, Flags]:
-    """Return what each job held over all its runs, and which failed: then as asked, and twice as much from there on."""
+    """Return what each job held over its runs, and which jobs failed: reruns have the request, then twice as much."""
     given = numpy.maximum(first, 1.0)
     held, runs = given.copy(), numpy.ones(len(given))
     while (short := peak > given * (1 + ROUNDING)).any():
@@ -237,7 +237,7 @@ def held_by_all(asked: Floats, peak: Floats, first: Floats) -> tuple[Floats, Fla
 
 
 def cores_of(trace: Trace, known: str, method: str, given: Floats) -> Cores:
-    """Count the CPUs of those jobs whose cores are known; NaN is as asked, and nobody gets more."""
+    """Sum up the CPUs of jobs whose cores are known; NaN means as requested, and no job gets more."""
     asked, used, run_h = (
         trace.column("req_cpus"),
         trace.column("used_cores"),
@@ -252,13 +252,13 @@ def cores_of(trace: Trace, known: str, method: str, given: Floats) -> Cores:
         jobs=int(told.sum()),
         granted_h=float((granted * run_h)[told].sum()),
         unused_h=float((numpy.maximum(granted - used, 0) * run_h)[told].sum()),
-        # A job that keeps more threads busy than it asked CPUs for was never given them.
+        # A job that keeps more threads busy than it requested CPUs was never given them.
         short=float((granted < numpy.minimum(used, asked))[told].mean()) if told.any() else math.nan,
     )
 
 
 def size_rows(sizings: Sequence[Sizing]) -> list[dict[str, object]]:
-    """Return a row for each trace and method: the means over the seeds where some jobs were known before."""
+    """Return a row for each trace and method, as means over the seeds that made some jobs known before."""
     groups: dict[tuple[str, str, str], list[Sizing]] = {}
     for one in sizings:
         groups.setdefault((one.trace, known_of(one), one.method), []).append(one)
@@ -301,7 +301,7 @@ def core_row(one: Cores) -> dict[str, object]:
 
 
 def goals(sizings: Sequence[Sizing]) -> list[dict[str, object]]:
-    """Return a row for each goal and trace: our figure, the figure it is held against, and whether it holds."""
+    """Return a row for each goal and trace: our figure, the figure it is compared with, and whether the goal is met."""
     rows: list[dict[str, object]] = []
     for trace in dict.fromkeys(one.trace for one in sizings):
         cold = {one.method: one for one in sizings if one.trace == trace and one.known == COLD}

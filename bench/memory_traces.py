@@ -1,9 +1,9 @@
-"""The public traces on which memory is sized: every job with what it asked, what it used, and when it came and ended.
+"""The public traces on which memory is sized: every job's request, use, arrival and end.
 
-Of the nextflow traces every completed job with a measured peak is taken; its name is its process, its user the trace,
-its account the first part of the process. Of Galaxy's every job whose tool asks for an amount is taken; when those
-ended is not in the data, so that each counts one hour. The size of their input is known at submission; of the nextflow
-tasks only what they read is told, and that after the run: it is left out.
+From the nextflow traces, every completed job with a measured peak is taken; its name is its process, its user the
+trace, its account the first part of the process. From Galaxy's, every job whose tool requests an amount is taken;
+the data lack their ends, so that each counts as one hour. The size of their input is known at submission. For the
+nextflow tasks, only what they read is recorded, and only after the run: it is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GALAXY = "galaxy"
 TRACES = (*WORKFLOWS, GALAXY)
 GALAXY_RUN_S = 3600.0
 MIB, GIB_IN_MIB, MS = 2.0**20, 1024.0, 1000.0
-# Shorter than this a task's own clock shows nothing.
+# For shorter times, a task's own clock shows nothing.
 LEAST_RUN_S = 1.0
 FIGURES = (
     "submit_time", "start", "end", "elapsed_s", "req_mem_mib", "peak_mem_mib", "used_cores",
@@ -33,7 +33,7 @@ DIGITS = 3
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of one trace in the order of their submission, with the columns of models/judging/online_table.py."""
+    """The jobs of one trace in the order of submission, with the columns of models/judging/online_table.py."""
 
     name: str
     jobs: pandas.DataFrame
@@ -47,7 +47,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         return Trace(name=self.name, jobs=self.jobs[~self.jobs["job_id"].isin(ids)].reset_index(drop=True))
 
     def asking(self, cpus: int) -> Trace:
-        """Return the same trace as if each job that asked for CPUs had asked for so many at least."""
+        """Return the same trace as if each job that requested CPUs had requested at least this many."""
         return Trace(name=self.name, jobs=self.jobs.assign(req_cpus=self.jobs["req_cpus"].clip(lower=cpus)))
 
 
@@ -70,7 +70,7 @@ def _nextflow(file: Path, name: str) -> pandas.DataFrame:
     figures = {
         column: pandas.to_numeric(table[column], errors="coerce").astype(float) for column in columns[3:]
     }
-    # Some executors round a start to whole seconds, to before its own submission.
+    # Some executors round a start to whole seconds, and so to before its own submission.
     start = numpy.maximum(figures["start"], figures["submit"])
     end = numpy.maximum(figures["complete"], start)
     wall = (figures["complete"] - figures["start"]).clip(lower=LEAST_RUN_S * MS)

@@ -1,4 +1,4 @@
-"""Compiles the stand-in for NVML, for machines without a GPU: pynvml itself then loads it in place of the driver's."""
+"""Compiles the stand-in for NVML, for machines without a GPU: pynvml then loads it in place of the driver's library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIBRARY = "libnvidia-ml.so.1"
 
 
 def build(folder: Path) -> Path | None:
-    """Compile it into a folder and return that; None where there is no C compiler."""
+    """Compile it into a folder and return the folder; None if there is no C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return None
@@ -22,7 +22,7 @@ def build(folder: Path) -> Path | None:
 
 
 def environment(folder: Path, **settings: str) -> dict[str, str]:
-    """Return the environment in which pynvml finds it; `settings` are its variables, `gpus="8"`."""
+    """Return the environment in which pynvml finds it; `settings` are its variables, such as `gpus="8"`."""
     named = {f"NVML_STAND_IN_{name.upper()}": text for name, text in settings.items()}
     path = f"{folder}:{os.environ['LD_LIBRARY_PATH']}" if os.environ.get("LD_LIBRARY_PATH") else str(folder)
     return {**os.environ, "LD_LIBRARY_PATH": path, **named}

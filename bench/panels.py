@@ -1,4 +1,4 @@
-"""Panels side by side: a row for each way of looking, a column for each trace. Needs matplotlib (the extra `plots`)."""
+"""Panels side by side: a row per view, a column per trace. Needs matplotlib (the extra `plots`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DPI = 150
 
 
 def panels(rows: int, traces: Sequence[str], x_label: str) -> tuple[Figure, Any]:
-    """Return a figure and its grid of axes (rows × traces), which share their scales."""
+    """Return a figure and its grid of axes (rows × traces) with shared scales."""
     figure, grid = pyplot.subplots(
         rows,
         len(traces),
@@ -40,7 +40,7 @@ def panels(rows: int, traces: Sequence[str], x_label: str) -> tuple[Figure, Any]
 
 
 def finish_panel(axes: Axes) -> None:
-    """Draw the faint lines, and no frame above and on the right."""
+    """Draw faint grid lines, and no frame at the top and right."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="both", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)

@@ -18,7 +18,7 @@ WAYS: tuple[Way, ...] = (
     "rightsizer",
     "rightsizer, slower",
 )
-# `policy.most_slowdown` of our own.
+# Our own setting `policy.most_slowdown`.
 BORNE_SLOWDOWN: dict[Way, float] = {"rightsizer": 0.0, "rightsizer, slower": 0.2}
 Premise = Literal["as the paper", "work stays"]
 PREMISES: tuple[Premise, ...] = ("as the paper", "work stays")
@@ -37,10 +37,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """The means over seeds of one case; utilisation and completion are shares, `stretch` run time over that as asked.
+    """The means over seeds of one case; utilisation and completion are shares.
 
-    `deployed` are jobs that ran or had run to their end: one that was killed, and waits again, is not.
-    `cpu_asked` is what was granted of the CPUs asked for.
+    `deployed` are jobs that were running or had completed: a job that was killed and waits again is not. `stretch` is
+    the run time over that with the requests. `cpu_asked` is the share of the requested CPUs that was granted.
     """
 
     deployed: float
@@ -56,7 +56,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_way(measured: Mapping[Case, Measured], way: Way, **fixed: str) -> Sequence[tuple[Case, Measured]]:
-    """Return the cases of a way in the order of their load, where other fields are as given."""
+    """Return the cases of a way in the order of their load, with other fields as given."""
     found = [
         (case, one)
         for case, one in measured.items()

@@ -2,13 +2,13 @@
 
     python -m bench.paper_experiments [--seeds 5] [--plots DIR] [--format table|json|csv]
 
-Algorithm 2 on 384 cores, 2 TB and 32 GPUs for 12 h (bench/paper_load.py says what of the load is published and what is
-assumed): jobs in order, each scaled when it comes, on the servers that have the least left, over several if need be.
-Five ways to size, all on the same arrivals; the last is the fourth with `policy.most_slowdown` at 0.2: each job may be
-expected to run a fifth longer. «as the paper»: a scaled job runs as long as before, and none dies. «work stays»: a job
-with fewer cores or less of a GPU than it keeps busy runs longer, and one with less memory than its peak dies half-way
-and comes back with what was asked. Figures are means over seeds; learned is from 8,000 jobs of before, of the first
-mix.
+Algorithm 2 on 384 cores, 2 TB and 32 GPUs for 12 h (bench/paper_load.py says what of the load is published and what
+is assumed): jobs in order, each scaled when it comes, on the servers with the least left, over several if
+necessary. There are five ways of sizing, all on the same arrivals; the last is the fourth with
+`policy.most_slowdown` at 0.2: each job may be expected to run a fifth longer. "as the paper": a scaled job runs as
+long as before, and none dies. "work stays": a job with fewer cores or less of a GPU than it keeps busy runs longer,
+and one with less memory than its peak dies half-way and comes back with its request. Figures are means over seeds;
+learning is from 8,000 earlier jobs of the first mix.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from models.simulation.workload import Workload, poisson_arrivals
 from slurm_plugin.cli.output import note, print_rows
 
 PAST_JOBS, PAST_SEED = 8000, 20200701
-# Of each type; more makes the models slower, not better.
+# For each type; more makes the models slower, not better.
 LEARNED_FROM = 400
-# What the paper reports at 70 jobs an hour; whether of shares it means points or per cent, it does not say.
+# What the paper reports at 70 jobs an hour; it does not say whether shares are points or per cent.
 PAPER = {"deployed %": 25.3, "completion": 15.2, "GPU": 7.2, "memory": 8.0, "CPU": -2.0, "CPU asked %": -28.5}
 Row = dict[str, object]
 
 
 class Past(msgspec.Struct, frozen=True):
-    """Jobs of before by their users' habits, and what Algorithm 1's models learned of use and run times."""
+    """Earlier jobs by their users' habits, and what Algorithm 1's models learned of use and run times."""
 
     jobs: dict[str, Workload]
     kinds: dict[int, TypeModel]
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def experiment_1() -> list[Case]:
-    """FIFO at growing load, by all ways and both premises; at the highest also with users who are not alike."""
+    """FIFO at growing load, in all ways and under both premises; at the highest load also with dissimilar users."""
     loads = [(load, ALIKE) for load in LOADS] + [(MOST_LOAD, DIFFERENT)]
     return [
         Case(load=load, way=way, premise=premise, habits=habits)
@@ -128,7 +128,7 @@ def experiment_3() -> list[Case]:
 
 
 def learn_past() -> Past:
-    """Make the jobs of before, and let Algorithm 1's models learn from them."""
+    """Make the earlier jobs, and train Algorithm 1's models on them."""
     jobs = {habits: earlier_jobs(habits) for habits in HABITS}
     kinds: dict[int, TypeModel] = {}
     for number, kind in enumerate(KINDS):
@@ -143,7 +143,7 @@ def learn_past() -> Past:
 
 
 def earlier_jobs(habits: str) -> Workload:
-    """Return jobs of before, of the first mix."""
+    """Return earlier jobs of the first mix."""
     draw = numpy.random.default_rng(PAST_SEED)
     arrivals_s = numpy.sort(draw.uniform(0, PAST_JOBS * HOUR_S, PAST_JOBS))
     return paper_load(arrivals_s, MIXES[MAIN_MIX], draw, habits)
@@ -155,7 +155,7 @@ def latest(jobs: Jobs) -> Jobs:
 
 
 def measure(case: Case, *, past: Past, seeds: int) -> Measured:
-    """Return the means over seeds of one case; the arrivals of a seed are the same in every way."""
+    """Return the means over seeds of one case; a seed's arrivals are the same for every way."""
     each = [msgspec.structs.astuple(once(case, past, seed)) for seed in range(seeds)]
     return Measured(**dict(zip(Measured.__struct_fields__, numpy.mean(each, axis=0).tolist(), strict=True)))
 
@@ -192,7 +192,7 @@ def run_case(case: Case, past: Past, seed: int) -> Results:
 
 
 def sizing_of(case: Case, load: Workload, past: Past) -> Sizing | None:
-    """Return what decides grants."""
+    """Return what decides grants in a case."""
     if case.way in BORNE_SLOWDOWN:
         return own_sizing(load, past.jobs[case.habits], BORNE_SLOWDOWN[case.way])
     if case.way == "as asked":
@@ -201,13 +201,13 @@ def sizing_of(case: Case, load: Workload, past: Past) -> Sizing | None:
 
 
 def first_cpu_share(results: Results) -> float:
-    """Return the CPUs granted over those asked, of all that came."""
+    """Return the CPUs granted over those requested, for all jobs that came."""
     came = results.outcome != Outcome.ABSENT
     return float(results.granted[came, 0].sum() / max(1, results.jobs.asked[came, 0].sum()))
 
 
 def stretch(results: Results, found: Figures) -> float:
-    """Return how long what started runs, over how long it would with what was asked; lost runs count, too."""
+    """Return the run time of started jobs over that with their requests, including lost runs."""
     if not found.deployed:
         return 1.0
     last_s = numpy.zeros(len(results.jobs))
@@ -215,16 +215,17 @@ def stretch(results: Results, found: Figures) -> float:
     for run in results.runs:
         lost_s[run.number] += last_s[run.number]
         last_s[run.number] = run.end_s - run.start_s
-    # What waits for its second run has no run time yet.
+    # Jobs that wait for a second run have no run time yet.
     lives = numpy.isin(results.outcome, (Outcome.RUNNING, Outcome.COMPLETED))
     lives &= (results.jobs.used[:, 1] <= results.granted[:, 1]) | (results.failures.sum() == 0)
     return float(((last_s + lost_s)[lives] / results.jobs.run_s[lives]).mean())
 
 
 def against_paper(measured: dict[Case, Measured]) -> list[Row]:
-    """Return the changes against «as asked» at the highest load, beside the paper's.
+    """Return the changes against "as asked" at the highest load, next to the paper's.
 
-    Of jobs, requests and run time in per cent; of completion and utilisation, themselves per cent, in points.
+    Changes of jobs, requests and run time are in per cent; those of completion and utilisation, which are per cent
+    already, in points.
     """
     rows: list[Row] = [
         {

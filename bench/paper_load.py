@@ -1,12 +1,12 @@
-"""The load of the resource-demand paper's experiments, made up from what it publishes. Seeded; no trace is in it.
+"""The load of the resource-demand paper's experiments, made up from what it publishes. Seeded; it contains no trace.
 
-Yang, Hong, Tang: AI computing power cluster scheduling based on task resource demand prediction. Published, and taken
-as it is: the mean use of each of four types of job (its table 1), the mixes, Poisson arrivals up to 70 jobs an hour
-over 12 h, and a cluster of 384 cores, 2 TB and 32 GPUs. Inferred: mean run times, as MAE / WMAPE of its table 3, read
-as hours. ASSUMED, since nothing is published: four equal servers; graph learning's run time; by how much users ask
-for more than they use (CPU most for CTR, then ResNet, as the paper says; such that all that is idle is a third of
-what is asked, of which the paper's −28.5 % is most); what run time depends on; that users repeat their jobs. Forty
-users are drawn, so that their means are within a fifth of those published.
+Yang, Hong, Tang: AI computing power cluster scheduling based on task resource demand prediction. Published, and
+used as is: the mean use of each of four types of job (its table 1), the mixes, Poisson arrivals up to 70 jobs an
+hour over 12 h, and a cluster of 384 cores, 2 TB and 32 GPUs. Inferred: mean run times, as MAE / WMAPE of its table
+3, read as hours. ASSUMED, since nothing is published: four equal servers; graph learning's run time; by how much
+users request more than they use (CPU most for CTR, then ResNet, as the paper says; such that idle resources are a
+third of the requests, of which the paper's −28.5 % is most); what run time depends on; that users repeat their
+jobs. Forty users are drawn, so that their means are within a fifth of the published ones.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ HOURS = 12.0
 MIB_A_GB = 1000**3 / 1024**2
 RESOURCES = (CORES, GPU_PCT, MEM_MIB)
 USERS = 40
-# How much one user's jobs differ from another's, and one user's from each other; sigmas of logarithms.
+# How much users' jobs differ from other users', and a user's own from each other; sigmas of logarithms.
 USER_SIGMA, JOB_SIGMA, RUN_SIGMA = 0.3, 0.1, 0.12
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """A type of job: means of what it uses and of its run time; what is asked over what is used; the law of run time.
+    """A type of job: mean use and run time, the ratio of requests to use, and the law of run time.
 
     `law` has the exponents with which use above a user's mean lengthens the run, in the order of RESOURCES.
     """
@@ -82,7 +82,8 @@ KINDS = (
         law=(0, 0.4, 0.5),
     ),
 )
-# All users ask for the same multiple of what they use, or each for another with the same mean (exponential above 1).
+# All users request the same multiple of what they use, or each a different one with the same mean (exponential
+# above 1).
 ALIKE, DIFFERENT = HABITS = ("alike", "each otherwise")
 # ResNet : NMT : GraphLearn : CTR.
 MIXES = {"5:15:15:65": (5, 15, 15, 65), "40:30:20:10": (40, 30, 20, 10)}
@@ -96,7 +97,7 @@ def paper_cluster() -> Cluster:
 def paper_load(
     arrivals_s: Floats, mix: tuple[int, ...], draw: numpy.random.Generator, habits: str = ALIKE
 ) -> Workload:
-    """Return one job for each arrival; a user's number tells the user apart, a kind's number is its place in KINDS."""
+    """Return one job for each arrival; a user's number identifies the user, a kind's number is its place in KINDS."""
     jobs = len(arrivals_s)
     # The users are the same in every load, whatever else is drawn.
     people = numpy.random.default_rng(USERS)
@@ -116,7 +117,7 @@ def paper_load(
     laws = numpy.array([each.law for each in KINDS])[kind]
     noise = numpy.exp(draw.normal(-(RUN_SIGMA**2) / 2, RUN_SIGMA, jobs))
     run_s = numpy.array([each.run_h for each in KINDS])[kind] * HOUR_S * (factors**laws).prod(axis=1) * noise
-    # What a user asks is a habit: the same for all jobs of a kind, above nearly all that they use.
+    # Requests are a habit: the same for all of a user's jobs of a kind, above nearly all that they use.
     over = numpy.broadcast_to(over_asked, (USERS, len(KINDS), 3))[user, kind]
     asked = numpy.ceil(numpy.maximum(means[kind] * numpy.exp(level) * over, used))
     units = numpy.array([1000, 10, 1])
@@ -125,7 +126,7 @@ def paper_load(
 
 
 def past_jobs(load: Workload, kind: int) -> Jobs:
-    """Return what jobs of a kind used, and how long they ran, as a regression of run time takes it."""
+    """Return the use and run times of a kind's jobs, in the form of a run-time regression."""
     rows = load.used[load.kind == kind].astype(numpy.float64)
     amounts = numpy.stack([rows[:, 0] / 1000, rows[:, 2] / 10, rows[:, 1]], axis=1)
     return Jobs(resources=RESOURCES, amounts=amounts, run_s=load.run_s[load.kind == kind])

@@ -1,4 +1,4 @@
-"""Draws what `python -m bench.paper_experiments` measured. Needs matplotlib (the extra `plots`).
+"""Plots the results of `python -m bench.paper_experiments`. Needs matplotlib (the extra `plots`).
 
 Every picture says that its load is made up from published averages.
 """
@@ -22,7 +22,7 @@ Cases = Mapping[Case, Measured]
 
 
 def draw(first: Cases, second: Cases, third: Cases, folder: Path) -> list[Path]:
-    """Draw the three experiments into a folder and return the files."""
+    """Plot the three experiments into a folder and return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     return [
         draw_completion(first, "premise", PREMISES, folder / "experiment_1.png", "Experiment 1: FIFO"),
@@ -38,14 +38,14 @@ def draw(first: Cases, second: Cases, third: Cases, folder: Path) -> list[Path]:
 
 
 def legend() -> list[Line2D]:
-    """Return a line for each way to size."""
+    """Return a line for each way of sizing."""
     return [
         Line2D([], [], color=colour, marker="o", label=way) for way, colour in zip(WAYS, COLOURS, strict=True)
     ]
 
 
 def draw_completion(cases: Cases, field: str, values: tuple[str, ...], file: Path, title: str) -> Path:
-    """Draw completion over load, a panel for each value of a field."""
+    """Plot completion over load, one panel for each value of a field."""
     figure, grid = panels(1, values, "jobs an hour")
     for axes, value in zip(grid[0], values, strict=True):
         for way, colour in zip(WAYS, COLOURS, strict=True):
@@ -62,7 +62,7 @@ def draw_completion(cases: Cases, field: str, values: tuple[str, ...], file: Pat
 
 
 def draw_orders(cases: Cases, file: Path) -> Path:
-    """Draw completion and what was allocated at the highest load, a panel for each figure, a group for each order."""
+    """Plot completion and allocation at the highest load, one panel per figure, one group per order."""
     figures = {"completion": "completion", "CPU": "cpu", "GPU": "gpu", "memory": "mem"}
     orders = list(dict.fromkeys(case.ordering for case in cases))
     figure, grid = panels(1, tuple(figures), "")
@@ -84,7 +84,7 @@ def draw_orders(cases: Cases, file: Path) -> Path:
 
 
 def draw_over_time(ran: Mapping[Way, Results], folder: Path) -> Path:
-    """Draw what was allocated, and the completion rate, from hour to hour of one load, a line for each way."""
+    """Plot allocation and completion rate of one load from hour to hour, one line per way."""
     names = ("CPU", "memory", "GPU")
     figure, grid = panels(1, (*names, "completion"), "hours")
     for (way, results), colour in zip(ran.items(), COLOURS, strict=True):
@@ -101,7 +101,7 @@ def draw_over_time(ran: Mapping[Way, Results], folder: Path) -> Path:
 
 
 def completion_over_time(results: Results) -> list[float]:
-    """Return for each moment what had finished, in per cent of that and of what waited."""
+    """Return for each moment what had finished, in per cent of that plus what was waiting."""
     ends_s = numpy.sort(results.end_s[results.outcome == Outcome.COMPLETED])
     finished = [int(numpy.searchsorted(ends_s, moment.at_s, side="right")) for moment in results.moments]
     return [

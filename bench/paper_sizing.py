@@ -1,6 +1,6 @@
-"""This project's own predictor and policy as what decides a simulation's grants, for jobs that no accounting knows.
+"""This project's predictor and policy as the sizing in a simulation, for jobs without accounting.
 
-GPU shares stay as asked: no request of Slurm's that the service knows names a part of a GPU.
+GPU shares stay as requested: no Slurm request that the service knows names a part of a GPU.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from models.simulation.workload import Workload
 from slurm_plugin.cli.models.sizing import online_grant
 from slurm_plugin.config.settings import Config
 
-# The paper knows no time limits.
+# The paper has no time limits.
 NO_LIMIT_S = 365 * 86400
 
 
 def own_sizing(jobs: Workload, past: Workload, most_slowdown: float = 0.0) -> LearnedSizing:
-    """Return what the service would grant by its defaults, on what had ended before; `past` are jobs of before."""
+    """Return what the service would grant by its defaults, based on what had ended; `past` are earlier jobs."""
     config = Config()
     learner = Learner(ChainSettings(most_slowdown=most_slowdown), config.models.recent_jobs)
     latest_s = float((past.submit_s + past.run_s).max())
@@ -34,7 +34,7 @@ def own_sizing(jobs: Workload, past: Workload, most_slowdown: float = 0.0) -> Le
 
 
 def online_job(jobs: Workload, number: int, end_s: float) -> OnlineJob:
-    """Return a job as the service's learning sees it, as it runs with what it asks for."""
+    """Return a job as the service's learning sees it, run with its request."""
     asked_cpu, asked_mem, _ = amounts_of(jobs.asked[number])
     used_cpu, used_mem, _ = amounts_of(jobs.used[number])
     request = JobRequest(

@@ -1,7 +1,7 @@
-"""Days of demand to plan: of Philly's virtual clusters, or drawn from a seed where there is no trace.
+"""Days of demand to plan: of Philly's virtual clusters, or drawn from a seed if there is no trace.
 
-A consumer's volume of a day is the GPUs that its jobs of that day ask for, added up; its duration the GPU seconds that
-they then take. Jobs of one day are served in that day's plan, none is left over from the day before.
+A consumer's volume of a day is the sum of the GPUs that its jobs of that day ask for; its duration is the GPU
+seconds that these jobs take. Jobs of one day are served in that day's plan; none is left over from the day before.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pandas
 from models.scheduling.checks import Floats
 
 PHILLY = Path("queue") / "philly_first_half.csv.gz"
-# The trace thins out before its first full week, and its last day is cut off; then few consumers have any jobs.
+# The trace thins out before its first full week, and its last day is cut off: few consumers have any jobs then.
 LEAST_CONSUMERS = 5
 SEEDED_DAYS, SEEDED_CONSUMERS = 28, 40
 DAY_S = 86_400
 
 
 class Day(msgspec.Struct, frozen=True, kw_only=True):
-    """The consumers of a day in the order of their first jobs; GPUs asked, and GPU seconds, of each."""
+    """The consumers of a day in the order of their first jobs; GPUs requested, and GPU seconds, of each."""
 
     name: str
     consumers: tuple[str, ...]
@@ -51,7 +51,7 @@ def philly_days(traces: Path) -> list[Day]:
 
 
 def seeded_days(seed: int) -> list[Day]:
-    """Return days of consumers of very different sizes, who come in random order, with an hour a GPU give or take."""
+    """Return days of consumers of very different sizes, who come in random order, with about an hour per GPU."""
     generator = numpy.random.default_rng(seed)
     sizes = generator.lognormal(3, 1.5, SEEDED_CONSUMERS)
     days = []

@@ -1,4 +1,4 @@
-"""The tables of `python -m bench.patent_waits` that come from the plans alone: maps, candidates, choices. Pure."""
+"""The tables of `python -m bench.patent_waits` that need only the plans: maps, candidates, choices. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLICES_S = (60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """A day to plan: what was planned of it from the days before, and how long one supplier really needs."""
+    """A planned day: durations planned from the days before, and the real ones on a single supplier."""
 
     day: Day
     planned_s: Floats
@@ -31,7 +31,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def map_rows(days: list[Planned]) -> list[dict[str, object]]:
-    """Return how wrong planned durations are: by the map, by a mean for each GPU asked, by each consumer's own mean."""
+    """Return the errors of planned durations: by the map, by a mean per GPU requested, by each consumer's own mean."""
     real_s = numpy.concatenate([planned.real_s for planned in days])
     ways = {
         "map of volumes to durations": numpy.concatenate([planned.planned_s for planned in days]),
@@ -51,7 +51,7 @@ def map_rows(days: list[Planned]) -> list[dict[str, object]]:
 
 
 def candidate_rows(days: list[Planned]) -> list[dict[str, object]]:
-    """Return a row a slice over the days with several candidates, heaps together."""
+    """Return a row per slice over the days with several candidates, for all heaps together."""
     short = [planned.plan for planned in days if len(planned.plan.tried) > 1]
     rows: list[dict[str, object]] = []
     for slice_s in SLICES_S:
@@ -76,7 +76,7 @@ def candidate_rows(days: list[Planned]) -> list[dict[str, object]]:
 
 
 def each_rows(days: list[Planned]) -> list[dict[str, object]]:
-    """Return a row a candidate of each day."""
+    """Return a row for each candidate of each day."""
     return [
         {
             "day": planned.day.name,
@@ -94,7 +94,7 @@ def each_rows(days: list[Planned]) -> list[dict[str, object]]:
 
 
 def choice_rows(days: list[Planned]) -> list[dict[str, object]]:
-    """Return a row a day: the slice of least sum, the one that is used, and why."""
+    """Return a row per day: the slice of least sum, the slice that is used, and why."""
     return [
         {
             "day": planned.day.name,
@@ -108,7 +108,7 @@ def choice_rows(days: list[Planned]) -> list[dict[str, object]]:
 
 
 def reason_rows(days: list[Planned]) -> list[dict[str, object]]:
-    """Return a row a reason: on how many days it decided, for which slices, and what was gained by it."""
+    """Return a row per reason: on how many days it decided, for which slices, and what that gained."""
     rows: list[dict[str, object]] = []
     for why in REASONS:
         plans = [planned.plan for planned in days if reason_of(planned.plan) == why]
@@ -133,7 +133,7 @@ def reason_rows(days: list[Planned]) -> list[dict[str, object]]:
 
 
 def reason_of(plan: SlicePlan) -> str:
-    """Return which of the REASONS decided."""
+    """Return the one of the REASONS that decided."""
     if len(plan.tried) == 1:
         return SERVES_ALL
     least = plan.chosen.performance.blocking_rate + SAME_SHARE

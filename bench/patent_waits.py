@@ -2,16 +2,16 @@
 
     python -m bench.patent_waits [--traces DIR] [--load philly|seeded] [--suppliers N] [--show TABLE] [--format FORMAT]
 
-Philly's virtual clusters (or seeded consumers, where there is no trace) are the demanders, days the windows; the
-trace's volumes stand for a forecast that is right. A cluster of as many GPUs as the mean day keeps busy is cut into
-equal suppliers; whoever has a turn has a supplier whole. Every consumer's demand is there when its day begins.
-Durations are planned by the map learned from the days before, and the first week only teaches. No job ran like this:
-all times are simulated.
+Philly's virtual clusters (or seeded consumers, if there is no trace) are the demanders, days the windows; the
+trace's volumes stand for a correct forecast. A cluster with as many GPUs as the mean day keeps busy is divided into
+equal suppliers; a demander whose turn it is has a whole supplier. Every consumer's demand is there when its day
+begins. Durations are planned by the map learned from the days before, and the first week is only for learning. No
+job ran like this: all times are simulated.
 
-`waits`: each order served by the real durations, to the end. `goals`: those of the patent over the others', before and
-after its choice by performance. `map`: how wrong planned durations are. `candidates`: blocking and variance by slice,
-on days whose planned demand is not met. `reasons`: what decided which slice is used, how often, and what it gained.
-`choices`: the same day by day, in words. `each`: every candidate of every day.
+`waits`: each order served with the real durations, to the end. `goals`: waits under the patent's method over the
+others', before and after its choice by performance. `map`: the errors of planned durations. `candidates`: blocking
+and variance by slice, on days whose planned demand is not met. `reasons`: what decided which slice is used, how
+often, and what it gained. `choices`: the same day by day, in words. `each`: every candidate of every day.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HEAPS = 20
 SHOWN = ("waits", "goals", "map", "candidates", "reasons", "choices", "each")
 
 
-# An order and a slice for a day; by heap where it has random ones.
+# Returns an order and a slice for a day, given a random generator for heaps.
 Method = Callable[[Planned, numpy.random.Generator], tuple[Order, float]]
 
 
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def read_days(load: str | None, traces: Path | None, seed: int) -> tuple[list[Day], str]:
-    """Return the days of the load that was asked for, and what it is."""
+    """Return the days of the requested load, and its description."""
     found = traces is not None and (Path(traces) / PHILLY).is_file()
     if load == "seeded" or (load is None and not found):
         return seeded_days(seed), f"seeded load (seed {seed})"
@@ -102,7 +102,7 @@ def read_days(load: str | None, traces: Path | None, seed: int) -> tuple[list[Da
 
 def planned_days(days: list[Day], suppliers: int, seed: int) -> Iterator[Planned]:
     """Yield each day after the first week, planned by what the days before it teach."""
-    # What one supplier of a cluster that the mean day fills does in a second.
+    # What one supplier does in a second, in a cluster that the mean day fills.
     gpus = float(numpy.mean([day.gpu_s.sum() for day in days])) / DAY_S / suppliers
     supply = Supply(suppliers=suppliers, window_s=DAY_S, slices_s=SLICES_S)
     generator = numpy.random.default_rng(seed)
@@ -122,7 +122,7 @@ def planned_days(days: list[Day], suppliers: int, seed: int) -> Iterator[Planned
 
 
 def _own_mean(durations_s: Floats, own: npt.NDArray[numpy.bool_]) -> float:
-    """Return the mean of a consumer's own durations, that of all where it has none."""
+    """Return the mean of a consumer's own durations, or that of all if it has none."""
     return float(durations_s[own].mean() if own.any() else durations_s.mean())
 
 
@@ -161,7 +161,7 @@ GOAL_COLUMNS = (LONGEST, BY_VOLUME, BY_TIME)
 
 
 def wait_rows(days: list[Planned], suppliers: int, seed: int) -> list[dict[str, object]]:
-    """Return a row a method: means over days, and over heaps, of hours waited."""
+    """Return a row per method: hours waited, as means over days and heaps."""
     rows: list[dict[str, object]] = []
     for name, method in METHODS.items():
         generator = numpy.random.default_rng(seed)
@@ -178,7 +178,7 @@ def wait_rows(days: list[Planned], suppliers: int, seed: int) -> list[dict[str, 
 
 
 def waits_of_day(planned: Planned, order: Order, slice_s: float, suppliers: int) -> dict[str, float]:
-    """Return the hours waited under an order and a slice; small is the half with the least GPUs asked, or GPU time."""
+    """Return the hours waited with an order and a slice; small is the half with the fewest GPUs, or least GPU time."""
     record = serve(planned.real_s, order, slice_s, range(suppliers))
     waits_h, first_h = record.waits_s / HOUR_S, record.first_start_s / HOUR_S
     few = planned.day.volumes <= numpy.median(planned.day.volumes)
@@ -194,7 +194,7 @@ def waits_of_day(planned: Planned, order: Order, slice_s: float, suppliers: int)
 
 
 def goals(waits: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Return a row a goal: the patent's orders and slices make nobody wait longer than others' orders do."""
+    """Return a row per goal: under the patent's orders and slices, nobody waits longer than under others' orders."""
     hours = {
         (str(row["order and slice"]), column): float(str(row[column]))
         for row in waits

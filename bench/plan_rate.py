@@ -2,14 +2,14 @@
 
     python -m bench.plan_rate [--times 3] [--windows none|some|all] [--gpu-types 0] [--limited none|cpus|time]
 
-Made-up queues on one core, in seconds of CPU time, the least of several runs: 10,000 records on 1,000 nodes, and 1,000
-on 100. A quarter are arrays, a quarter need several nodes; each node runs four jobs; limits are two to a hundred times
-the run. With `--windows some` a tenth of the nodes is to be down, and pools overlap; with `all` each node is reserved
-a day from now, as for maintenance. With `--gpu-types` nodes have four GPUs and all ask for some, two of three by type;
-where there are several types, each node is of one. With `--limited cpus` half of the users may have no more CPUs at a
-time than they have now, and all are counted; with `time` no more CPU time that runs may still use, as Slurm counts it
-every five minutes. The queue without us is simulated again from an hour ago, of which nothing is certain. The goal is
-for that and the plan together.
+Made-up queues on one core, in seconds of CPU time, the minimum of several runs: 10,000 records on 1,000 nodes, and
+1,000 on 100. A quarter are arrays, a quarter need several nodes; each node runs four jobs; limits are two to a
+hundred times the run time. With `--windows some`, a tenth of the nodes will be down, and pools overlap; with `all`,
+each node is reserved a day from now, as for maintenance. With `--gpu-types`, nodes have four GPUs and all jobs ask
+for some, two of three by type; if there are several types, each node is of one. With `--limited cpus`, half of the
+users may have no more CPUs at a time than they have now, and all are counted; with `time`, no more CPU time that
+runs may still use, as Slurm counts it every five minutes. The queue without us is simulated again from an hour ago,
+of which nothing is certain. The goal is for that and the plan together.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def measure(problem: Problem, times: int) -> list[Row]:
 
 
 def timed_shadow(problem: Problem, horizon_s: float, times: int) -> float:
-    """Return what it costs to pass the queue without us on by an hour, and to measure a problem against it."""
+    """Return the cost of advancing the queue without us by an hour, and of measuring a problem against it."""
     nodes = tuple(str(node) for node in range(len(problem.machines)))
     site = Site(
         machines=problem.machines,
@@ -156,7 +156,7 @@ def _seen(job: Pending) -> Seen:
 
 
 def timed(work: Callable[[], Found], times: int) -> tuple[float, Found]:
-    """Return the least CPU seconds of several runs, and what came out of the last."""
+    """Return the fewest CPU seconds of several runs, and the result of the last."""
     least_s = float("inf")
     for _ in range(max(1, times)):
         begin_s = time.process_time()
@@ -166,7 +166,7 @@ def timed(work: Callable[[], Found], times: int) -> tuple[float, Found]:
 
 
 def goals(rows: list[Row]) -> list[Row]:
-    """Return how a plan of the larger size stands against its goal."""
+    """Return how a plan of the larger size compares with its goal."""
     (whole,) = (row for row in rows if row["records"] == GOAL_RECORDS and row["what"] == WHOLE)
     where = f"{GOAL_RECORDS:,} records, {GOAL_NODES:,} nodes"
     return [goal("a cycle's plan (CPU s)", where, float(str(whole["CPU s"])), MOST_S, at_most=True)]
@@ -182,7 +182,7 @@ def made_up_queue(
 
 
 def _with_limits(problem: Problem, of: str) -> Problem:
-    """Return a queue of which each second user may have no more CPUs, or CPU time, than he has."""
+    """Return a queue in which every second user may have no more CPUs, or CPU time, than now."""
     replace, names = msgspec.structs.replace, [f"user {number}: {of}" for number in range(USERS)]
 
     def dues(user: int, amounts: Amounts, limit_s: float) -> Dues:
@@ -206,7 +206,7 @@ def _with_limits(problem: Problem, of: str) -> Problem:
 
 
 def _with_gpus(problem: Problem, types: int) -> Problem:
-    """Return a queue with GPUs for as many CPUs as a job asks for; a single type is not told apart."""
+    """Return a queue with one GPU per requested CPU; a single type is not named."""
     replace = msgspec.structs.replace
 
     def told(amounts: Amounts, kind: int | None) -> Amounts:
@@ -249,7 +249,7 @@ def _plain_queue(records: int, nodes: int, windows: str) -> Problem:
 
 
 def _reserved(nodes: int, windows: str) -> list[tuple[int, float]]:
-    """Return which nodes are to be down or reserved, each from when on (seconds)."""
+    """Return the nodes that will be down or reserved, each with its start (seconds)."""
     if windows == "some":
         return [(node, (6 + node % 8) * HOUR_S) for node in range(0, nodes, 10)]
     return [(node, 24 * HOUR_S) for node in range(nodes)] if windows == "all" else []

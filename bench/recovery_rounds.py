@@ -3,11 +3,11 @@
     python -m bench.recovery_rounds [--waiting 8000] [--tasks 100000] [--again 400] [--failed 200]
         [--slurm-prefix DIR]
 
-On a private Slurm wait so many jobs, half of them by their own `--begin`, one array of so many tasks, and so many cut
-jobs that a node which failed had queued again; so many cut jobs have failed for reasons of their own. Every round is
-one that also looks at what waits (the others, of every ten seconds, ask for what failed alone), and writes nothing. CPU
-time is that of this process and of the commands that it runs; the first rounds look at each job that failed or was
-queued again once, the last one has nothing new to look at.
+On a private Slurm there are this many pending jobs, half of them with their own `--begin`, one array with this many
+tasks, and this many cut jobs that were requeued after a node failure; the failed cut jobs failed for their own
+reasons. Every round also looks at pending jobs (of the usual rounds, every ten seconds, the others ask only for
+failed jobs), and writes nothing. CPU time is that of this process and of the commands that it runs; the first
+rounds look at each job that failed or was requeued once, the last one has nothing new to look at.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 
 SUBMITTERS = 4
 ASKED_MIB, GIVEN_MIB = 20, 10
-# Slurm lets who was queued again wait for so long.
+# Slurm delays requeued jobs for this long.
 WAITS_S = 120.0
 Row = dict[str, object]
 
@@ -73,13 +73,13 @@ def main() -> None:
                 rows = measure(folder, arguments.again + arguments.failed)
         finally:
             cluster.stop(folder / "site")
-        # A long queue's folder takes minutes to remove.
+        # Removing a long queue's folder takes minutes.
         print_rows(rows, arguments.format, "rounds of recovery, each with a look at what waits")
         sys.stdout.flush()
 
 
 def fail(jobs: int) -> None:
-    """Let jobs fail that are cut, but not for that."""
+    """Let cut jobs fail for other reasons than the cut."""
     submit(jobs, "--job-name=fails --mem=1 --hold --wrap=false")
     numbers = marked("fails")
     if numbers:
@@ -88,12 +88,12 @@ def fail(jobs: int) -> None:
 
 
 def fill(node: str, waiting: int, tasks: int, again: int) -> None:
-    """Make the queue."""
+    """Fill the queue."""
     script = f"--job-name=again --mem={ASKED_MIB} --wrap='sleep 600'"
     submit(again, script, script)
     until(lambda: in_state("RUNNING") >= again)
     marked("again")
-    # What waits behind them needs more than the node has, so that it stays where it is.
+    # The jobs behind them need more than the node has, so that they stay pending.
     submit(waiting, "--mem=1 --exclusive --wrap=true", "--begin=now+86400 --mem=1 --wrap=true")
     run(
         "sbatch",
@@ -134,7 +134,7 @@ def cut() -> Decision:
 
 
 def submit(jobs: int, *kinds: str) -> None:
-    """Submit so many jobs, by several submitters at once, each of one kind after the other."""
+    """Submit this many jobs with several parallel submitters, each with one of the kinds."""
     each = jobs // SUBMITTERS
     loops = [
         f"for i in $(seq {each}); do sbatch --quiet --output=/dev/null {kinds[n % len(kinds)]} >/dev/null; done"
@@ -146,13 +146,13 @@ def submit(jobs: int, *kinds: str) -> None:
 
 
 def measure(folder: Path, looked_at: int) -> list[Row]:
-    """Return what squeue took, and each round."""
+    """Return the cost of squeue, and of each round."""
     floor_s, _, wall_s = cost(lambda: run("squeue", "--all", "--array"))
     rows: list[Row] = [{"what": "bare squeue --array", "wall s": wall_s, "CPU s": floor_s, "of squeue": 1.0}]
     recoverer = Recoverer(
         RecoveryGate(ScontrolQueue(), apply=False), Journal(folder / "journal"), apply=False, most=Recovery().most_jobs
     )  # fmt: skip
-    rounds.LOOKS_AGAIN_S = 0.0  # each looks at what waits
+    rounds.LOOKS_AGAIN_S = 0.0  # each round looks at pending jobs
     for number in range(looked_at // Recovery().most_jobs + 2):
         cpu_s, commands, wall_s = cost(recoverer.round)
         rows.append(
@@ -167,7 +167,7 @@ def measure(folder: Path, looked_at: int) -> list[Row]:
 
 
 def cost(action: Callable[[], object]) -> tuple[float, Mapping[str, int], float]:
-    """Return CPU seconds of an action with its commands, how many of each it ran, and seconds by the clock."""
+    """Return an action's CPU seconds including its commands, how many of each it ran, and its wall seconds."""
     commands = Counter[str]()
     original = subprocess.run
 
@@ -182,7 +182,7 @@ def cost(action: Callable[[], object]) -> tuple[float, Mapping[str, int], float]
 
 
 def cpu_s() -> float:
-    """Return the CPU time of this process and of those that it has waited for."""
+    """Return the CPU time of this process and of its finished children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
@@ -193,7 +193,7 @@ def run(*command: str) -> str:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     end_s = time.monotonic() + WAITS_S
     while not holds():
         if time.monotonic() > end_s:

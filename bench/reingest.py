@@ -2,9 +2,9 @@
 
     python -m bench.reingest [--jobs 100000] [--rounds 3] [--format table|json|csv]
 
-The day is what sacct would print of a seeded site's jobs, two steps each; sacct itself is left out. It goes through all
-of ingest (texts matched, rows parsed, attempts labelled, everything written) into a fresh SQLite store, then the very
-same day again, as every run's overlap does, and then with one job in 100 changed.
+The day is what sacct would print of a seeded site's jobs, with two steps each; sacct itself is left out. It goes
+through all of ingest (texts matched, rows parsed, attempts labelled, everything written) into a fresh SQLite store,
+then the very same day again, as every run's overlap does, and then with one job in 100 changed.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ def main() -> None:
 
 
 def timed(engine: Engine, answer: Answer, folder: Path, way: str, jobs: int) -> float:
-    """Ingest a day and return the seconds it took; ends the benchmark where the store did not get what it should."""
+    """Ingest a day and return the seconds it took; end the benchmark if the store did not get what it should."""
     settings = IngestSettings(
         sacct="sacct", overlap_s=0, first_days=1, gpu_spool=folder / "spool", journal=folder / "journal"
     )
     until_s = site_rows.T0 + DAY_S
-    # The first window brings all of the day, the others nothing: how long windows are is not what is measured.
+    # The first window brings all of the day, the others nothing: the length of windows is not measured here.
     told = iter([answer])
     begin = time.perf_counter()
     report = ingest(
@@ -109,7 +109,7 @@ def timed(engine: Engine, answer: Answer, folder: Path, way: str, jobs: int) -> 
 
 
 def in_a_day(table: pa.Table) -> pa.Table:
-    """Return attempts or steps with their times pressed into the day after T0; some weeks are more than a window."""
+    """Return attempts or steps with their times compressed into the day after T0: some weeks are more than a window."""
     for name in ("submit_s", "start_s", "end_s"):
         if name in table.column_names:
             since_s = pc.subtract(table[name], site_rows.T0)

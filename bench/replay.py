@@ -1,15 +1,15 @@
 """Submits jobs to a real slurmctld far faster than sbatch can be started: sbatch's own bytes, signed anew.
 
-One sbatch process costs 10 ms of fork and exec, so that a handful of them load the machine and not slurmctld. The
-alternatives were weighed: slurm_submit_batch_job of libslurm by ctypes needs the layout of a structure of 200 members
-that changes with every release; slurmrestd adds a package, a daemon and a JSON parser that takes more time than
-slurmctld itself. Here sbatch submits once through a small proxy that keeps what it sent. That message holds a MUNGE
-credential, which slurmctld takes only once, and whose payload is the digest of the message's body. So a replay is the
-same message with a fresh credential over the same payload: slurmctld unpacks, checks, runs its plugins and saves just
-as for sbatch. One costs its sender about 0.1 ms, and nothing here knows the layout of a job.
+One sbatch process costs 10 ms of fork and exec, so that a handful of them load the machine and not slurmctld. Two
+alternatives were rejected: calling libslurm's slurm_submit_batch_job by ctypes needs the layout of a structure of 200
+members that changes with every release; slurmrestd adds a package, a daemon and a JSON parser that takes more time than
+slurmctld itself. Instead, sbatch submits once through a small proxy that keeps what it sent. That message holds a MUNGE
+credential, which slurmctld accepts only once, and whose payload is the digest of the message's body. So a replay is the
+same message with a fresh credential for the same payload: slurmctld unpacks, checks, runs its plugins and saves just as
+for sbatch. A replay costs its sender about 0.1 ms, and nothing here knows the layout of a job.
 
-Standard library and libmunge alone, so that a submitter's process is small. Every replay of one message submits the
-same job again: capture several to submit different ones.
+Only the standard library and libmunge are used, so that a submitter's process is small. Every replay of one message
+submits the same job again: capture several to submit different ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MUNGE_OPT_SOCKET = 8
-# What munge_decode says of a credential that is sound but was decoded before.
+# munge_decode's code for a credential that is valid but was decoded before.
 MUNGE_CRED_REPLAYED = 17
 RESPONSE_SUBMIT_BATCH_JOB, RESPONSE_SLURM_RC = 4004, 8001
 LOOPBACK = "127.0.0.1"
@@ -37,7 +37,7 @@ CONNECT_PATIENCE_S = 30.0
 
 @dataclass(frozen=True)
 class Message:
-    """A captured submission: what stands before its credential and after it, and the credential's payload."""
+    """A captured submission: the bytes before its credential and after it, and the credential's payload."""
 
     head: bytes
     payload: bytes
@@ -46,7 +46,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Load:
-    """What one submitter does: `count` submissions from `start_s` (unix time) on, `gap_s` of sleep between them."""
+    """The work of one submitter: `count` submissions from `start_s` (unix time) on, sleeping `gap_s` between them."""
 
     port: int
     munge_socket: str
@@ -59,7 +59,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one submitter saw: the time from connecting to the reply of each accepted submission, and its span."""
+    """The measurements of one submitter: the time from connecting to the reply for each accepted job, and its span."""
 
     latencies_s: tuple[float, ...]
     refused: int
@@ -68,7 +68,7 @@ class Measured:
 
 
 class Munge:
-    """libmunge, as far as it is needed here."""
+    """The parts of libmunge that are needed here."""
 
     def __init__(self, munge_socket: str) -> None:
         self._library = ctypes.CDLL("libmunge.so.2")
@@ -91,7 +91,7 @@ class Munge:
             self._free(credential)
 
     def decode(self, credential: bytes) -> bytes:
-        """Return the payload of a credential, even of one that was used already."""
+        """Return the payload of a credential, even of a used one."""
         payload, length = ctypes.c_void_p(), ctypes.c_int()
         user, group = ctypes.c_uint(), ctypes.c_uint()
         answer = (ctypes.byref(payload), ctypes.byref(length), ctypes.byref(user), ctypes.byref(group))
@@ -111,9 +111,9 @@ def capture(
     munge_socket: str,
     folder: Path,
 ) -> tuple[Message, ...]:
-    """Run sbatch commands through a proxy before the slurmctld at `port`; the submissions they sent, in order.
+    """Run sbatch commands through a proxy in front of the slurmctld at `port`; return the submissions sent, in order.
 
-    `folder` takes a copy of slurm.conf. Raises CalledProcessError where an sbatch fails.
+    `folder` gets a copy of slurm.conf. Raises CalledProcessError if an sbatch fails.
     """
     sent: list[bytes] = []
     with _proxy(port, sent) as own_port:
@@ -132,7 +132,7 @@ def capture(
 
 @contextmanager
 def _proxy(port: int, sent: list[bytes]) -> Iterator[int]:
-    """Pass connections on to `port`, noting what submissions sent; yield the port to connect to instead."""
+    """Forward connections to `port`, recording what submissions sent; yield the port to connect to instead."""
     listener = socket.create_server((LOOPBACK, 0))
 
     def serve() -> None:
@@ -160,7 +160,7 @@ def _proxy(port: int, sent: list[bytes]) -> Iterator[int]:
 
 
 def _receive(connection: socket.socket) -> bytes:
-    """Return one whole message with its length in front; what there is of it where the peer hangs up."""
+    """Return one whole message, preceded by its length; a part of it if the peer hangs up."""
     received = b""
     while len(received) < 4 or len(received) < 4 + struct.unpack("!I", received[:4])[0]:
         chunk = connection.recv(65536)
@@ -176,44 +176,44 @@ def _kind(packet: bytes) -> int:
 
 
 def _message(packet: bytes, munge: Munge) -> Message:
-    """Take a packet apart at its credential: a string with a NUL at its end and its length in front."""
+    """Split a packet at its credential, which is a string with a trailing NUL, preceded by its length."""
     begin = packet.index(b"MUNGE:")
     end = packet.index(b"\0", begin) + 1
     return Message(head=packet[4 : begin - 4], payload=munge.decode(packet[begin:end]), tail=packet[end:])
 
 
 def signed(message: Message, munge: Munge) -> bytes:
-    """Return a message with a fresh credential, its length in front."""
+    """Return a message with a fresh credential, preceded by its length."""
     credential = munge.encode(message.payload) + b"\0"
     body = message.head + struct.pack("!I", len(credential)) + credential + message.tail
     return struct.pack("!I", len(body)) + body
 
 
 def exchange(packet: bytes, port: int) -> bytes:
-    """Send slurmctld a message and return its answer; OSError where it takes none."""
+    """Send slurmctld a message and return its answer; OSError if it accepts none."""
     with socket.create_connection((LOOPBACK, port), CONNECT_PATIENCE_S) as connection:
         connection.sendall(packet)
         return _receive(connection)
 
 
 def accepted_job(answer: bytes) -> int | None:
-    """Return the number of the job that an answer accepts; None where it accepts none."""
+    """Return the number of the job that an answer accepts; None if it accepts none."""
     return _first(answer) if _kind(answer) == RESPONSE_SUBMIT_BATCH_JOB else None
 
 
 def refusal(answer: bytes) -> int | None:
-    """Return Slurm's error of an answer that refuses (slurm_errno.h); None where that cannot be told."""
+    """Return Slurm's error in an answer that refuses (slurm_errno.h); None if it has none."""
     return _first(answer) if _kind(answer) == RESPONSE_SLURM_RC else None
 
 
 def _first(answer: bytes) -> int:
-    """Return the first number of an answer's body, whose length is in its header."""
+    """Return the first number in an answer's body; the body's length is in the header."""
     length = int(struct.unpack("!I", answer[10:14])[0])
     return int(struct.unpack("!I", answer[-length:][:4])[0])
 
 
 def submit(load: Load) -> Measured:
-    """Do what one submitter has to do."""
+    """Do the work of one submitter."""
     munge = Munge(load.munge_socket)
     time.sleep(max(0.0, load.start_s - time.time()))
     latencies: list[float] = []

@@ -2,8 +2,8 @@
 
     python -m bench.replay_rate [--jobs 100000] [--before 20000] [--nodes 22] [--format table|json|csv]
 
-Each step in seconds of CPU time and jobs a second, on one core, and the most memory that the process has taken by then.
-The jobs are those of bench/site_rows.py: 3,000 families, four a minute, on nodes of 64 CPUs, 128,000 MiB and 4 GPUs.
+For each step, seconds of CPU time and jobs per second, on one core, and the process's peak memory so far. The jobs
+are those of bench/site_rows.py: 3,000 families, four a minute, on nodes of 64 CPUs, 128,000 MiB and 4 GPUs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def fill(config: Config, jobs: int) -> None:
-    """Make a store of so many jobs."""
+    """Make a store with this many jobs."""
     engine = open_store(config.store.url, create=True)
     for number in range(-(-jobs // EACH)):
         attempts, steps = chunk(number, EACH)

@@ -1,4 +1,4 @@
-"""The pictures of bench.run_time_table, as PNG files. Needs matplotlib (the extra `plots`)."""
+"""Plots the results of bench.run_time_table as PNG files. Needs matplotlib (the extra `plots`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PANELS: dict[str, Callable[[Point], float]] = {
 
 
 def plot_errors(learned: Sequence[Learned], folder: Path) -> Path:
-    """Plot the error of each type by both methods, the largest on top, against the goal."""
+    """Plot the error of each type by both methods, the largest at the top, against the goal."""
     by_error = sorted(learned, key=lambda one: one.judged.errors[XGBOOST].wmape)
     figure, axes = pyplot.subplots(figsize=(8, 1.6 + 0.22 * len(by_error)), layout="constrained")
     for place, one in enumerate(by_error):
@@ -63,7 +63,7 @@ def plot_errors(learned: Sequence[Learned], folder: Path) -> Path:
 
 
 def plot_sweep(points: Sequence[Point], folder: Path) -> Path:
-    """Plot what Algorithm 1 saves and costs over α, a line for each θ: as in the paper above, with a floor below."""
+    """Plot what Algorithm 1 saves and costs over α, one line per θ: as in the paper above, with a floor below."""
     figure, grid = pyplot.subplots(
         2, len(PANELS), figsize=(13, 6.4), sharex=True, sharey="col", layout="constrained"
     )
@@ -95,7 +95,7 @@ def plot_sweep(points: Sequence[Point], folder: Path) -> Path:
 def _line(
     points: Sequence[Point], theta: float, figure_of: Callable[[Point], float], *, floor: bool
 ) -> list[tuple[float, float]]:
-    """Return (α, %) of the points of one θ at the usual step."""
+    """Return (α, %) for the points of one θ at the usual step."""
     return sorted(
         (point.setting.scaling.alpha, 100 * figure_of(point))
         for point in points

@@ -1,6 +1,6 @@
-"""Algorithm 1 over its settings, on what the judged jobs of traced types asked. Pure.
+"""Algorithm 1 over its settings, on what the judged jobs of traced types requested. Pure.
 
-The request is scaled with what the earlier jobs taught, by the very code that sizes requests (run_time/strategy.py).
+Requests are scaled with what the earlier jobs taught, by the code that also sizes requests (run_time/strategy.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ USUAL = Scaling()
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
-    """A traced type, how well its run times are told, and the model of its earlier jobs, or why they would not do."""
+    """A traced type, how well its run times are predicted, and its earlier jobs' model, or why it would not do."""
 
     traced: TracedType
     judged: Judged
@@ -38,9 +38,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """What one setting does. Shares are of the hours asked; `changed_share` is the predicted change of all run time.
+    """The effect of one setting, as shares of the hours requested; `changed_share` is the predicted change in run time.
 
-    `short_*` are the shares of jobs that were left with less than they really used.
+    `short_*` are the shares of jobs left with less than they really used.
     """
 
     setting: Setting
@@ -52,7 +52,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     short_of_cores: float
 
     def row(self) -> dict[str, object]:
-        """Return it as a table shows it."""
+        """Return it as a row of a table."""
         scaling = self.setting.scaling
         return {
             "α": round(scaling.alpha, 2),
@@ -80,7 +80,7 @@ def settings_of() -> Iterator[Setting]:
 
 
 def swept(learned: list[Learned], setting: Setting) -> Point:
-    """Return what one setting does to all judged jobs of all types."""
+    """Return the effect of one setting on all judged jobs of all types."""
     jobs = numpy.vstack([_type_jobs(one, setting) for one in learned])
     hours, cores, memory, new_cores, new_memory, change, busy, peak = jobs.T
     return Point(
@@ -89,7 +89,7 @@ def swept(learned: list[Learned], setting: Setting) -> Point:
         saved_memory=1 - float(hours @ new_memory / (hours @ memory)),
         scaled_jobs=float(((new_cores < cores) | (new_memory < memory)).mean()),
         changed_share=float(hours @ change / hours.sum()),
-        # What was measured above the request is no failure of scaling.
+        # Use measured above the request is not a failure of scaling.
         short_of_memory=float((numpy.minimum(peak, memory) > new_memory).mean()),
         short_of_cores=float((numpy.minimum(busy, cores) > new_cores).mean()),
     )
@@ -105,7 +105,7 @@ def _type_jobs(one: Learned, setting: Setting) -> numpy.ndarray[tuple[int, int],
 
 
 def _scaled(one: Learned, cores: float, mem_mib: float, setting: Setting) -> tuple[float, float, float]:
-    """Return the cores and MiB that are left of a request, and the predicted change of its run time as a share."""
+    """Return the cores and MiB left of a request, and the predicted change of its run time as a share."""
     model = one.model
     if isinstance(model, NotLearned):
         return cores, mem_mib, 0.0

@@ -3,12 +3,12 @@
     python -m bench.run_time_table [--traces DIR] [--plots DIR] [--only PATTERN]
         [--least-median-s S] [--show errors|goals|worth|scaling] [--format table|json|csv]
 
-The paper's own trace (Alibaba PAI 2020) cannot be had, so its Table 3 is done on the nextflow traces in
-$RIGHTSIZER_TRACES: for each type of job XGBoost and the random forest learn from the earlier jobs and are judged on the
-later ones. A type is trusted where the earlier jobs alone, split once more, say that its model will do, as a site would
-find at that time (models/run_time/strategy.py). Then Algorithm 1 scales what the later jobs of these types asked, over
-its α, Δα and θ. What is saved are hours of the request; what it costs is what the model predicts, and how many jobs
-were left with less than they had really used.
+The paper's own trace (Alibaba PAI 2020) is not available, so its Table 3 is reproduced on the nextflow traces in
+$RIGHTSIZER_TRACES: for each type of job, XGBoost and the random forest learn from the earlier jobs and are judged
+on the later ones. A type is trusted if the earlier jobs alone, split once more, say that its model will do, as a
+site would find at that time (models/run_time/strategy.py). Then Algorithm 1 scales what the later jobs of these
+types requested, over its α, Δα and θ. Savings are hours of the request; the cost is what the model predicts, and
+how many jobs were left with less than they had really used.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def check_plots() -> None:
-    """End here, before anything is measured, where there is nothing to plot with."""
+    """Exit, before anything is measured, if matplotlib is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -103,7 +103,7 @@ def check_plots() -> None:
 
 
 def learn_all(types: list[TracedType]) -> list[Learned]:
-    """Judge each type by each method; those of which nothing can be learned are named and left out."""
+    """Judge each type by each method; types from which nothing can be learned are named and left out."""
     learned = []
     for number, traced in enumerate(types, start=1):
         note(f"{number} of {len(types)}: {traced.name}")
@@ -119,7 +119,7 @@ def learn_all(types: list[TracedType]) -> list[Learned]:
 
 
 def error_row(one: Learned) -> dict[str, object]:
-    """Return a type's errors; MAE in seconds, WMAPE in %. `median` is that of always saying the median."""
+    """Return a type's errors; MAE in seconds, WMAPE in %. `median` is the method that always predicts the median."""
     judged = one.judged
     row: dict[str, object] = {
         "type": one.traced.name,
@@ -142,7 +142,7 @@ def error_row(one: Learned) -> dict[str, object]:
 def paper_row(
     name: str, mae: float, wmape: float, forest_mae: float, forest_wmape: float
 ) -> dict[str, object]:
-    """Return one of the paper's own rows, whose MAE has no unit there."""
+    """Return one of the paper's own rows, whose MAE has no unit."""
     told = {
         f"{COLUMNS[XGBOOST]} MAE": mae,
         f"{COLUMNS[XGBOOST]} WMAPE": wmape,
@@ -159,18 +159,18 @@ def paper_row(
 
 
 def is_ahead(judged: Judged, peer: Method = FOREST) -> bool:
-    """Whether XGBoost errs less than a peer; on the same jobs MAE and WMAPE always agree."""
+    """Whether XGBoost errs less than a peer; on the same jobs, MAE and WMAPE always agree."""
     return judged.errors[XGBOOST].wmape < judged.errors[peer].wmape
 
 
 def chance(one: Learned) -> float:
-    """Return how often the two differ so much on a type's later jobs where neither is better, a share 0..1."""
+    """Return the probability (0..1) that the two differ this much on later jobs if neither is better."""
     said_s = one.judged.predicted_s
     return nearer_by_chance(said_s[XGBOOST], said_s[FOREST], one.traced.jobs.run_s[one.judged.learned_from :])
 
 
 def summary(learned: list[Learned]) -> list[dict[str, object]]:
-    """Return a row for each goal, of all types and of those trusted: of how many it holds, and of which it does not."""
+    """Return a row for each goal, for all types and for trusted ones: how many meet it, and which do not."""
     tests: tuple[tuple[str, Callable[[Learned], bool]], ...] = (
         ("XGBoost ahead of the random forest", lambda one: is_ahead(one.judged)),
         ("… or not behind it by more than chance", lambda one: is_ahead(one.judged) or chance(one) > RARE),
@@ -197,7 +197,7 @@ def summary(learned: list[Learned]) -> list[dict[str, object]]:
 
 
 def worth_row(one: Learned) -> dict[str, object]:
-    """Return what each resource is worth to a type's model: what shuffling it adds to WMAPE; a star is not chance."""
+    """Return each resource's worth to a type's model: what shuffling it adds to WMAPE; a star means not by chance."""
     found = {importance.resource: importance for importance in one.judged.importances}
     row: dict[str, object] = {"type": one.traced.name}
     for resource in one.traced.jobs.resources:

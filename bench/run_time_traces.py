@@ -1,12 +1,12 @@
-"""The public traces from which run times are learned: types of jobs, what each job used, asked and how long it ran.
+"""The public traces from which run times are learned: types of jobs, what each job used, requested and how long it ran.
 
-A trace is fit for it where it has, of every job, the program, the run time and at least two measured resources: the
-four nextflow traces. A type is fit where at least MIN_JOBS of its jobs completed with all of that known, and their
-median run time is at least LEAST_MEDIAN_S: two of the traces tell whole seconds, and nobody scales a shorter job for
-its run time. Every type that is fit is taken, none for its figures.
+A trace is suitable if it has, for every job, the program, the run time and at least two measured resources: the
+four nextflow traces. A type is suitable if at least MIN_JOBS of its jobs completed with all of that known, and
+their median run time is at least LEAST_MEDIAN_S: two of the traces have whole seconds, and nobody scales a shorter
+job for its run time. Every suitable type is taken, none for its figures.
 
-The others are not: Galaxy's has no run times; of nupack only memory was measured; MIT's has requests, but no use;
-SURF's has neither types nor memory; Gavel's has one rate of each model and GPU, and no amounts that vary.
+The other traces are not suitable: Galaxy's has no run times; of nupack only memory was measured; MIT's has requests,
+but no use; SURF's has neither types nor memory; Gavel's has one rate per model and GPU, and no amounts that vary.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MIB, MS = 2.0**20, 1000.0
 
 
 class TracedType(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of one tool of one workflow, by time: what they used (`jobs`), and what each asked of cores and MiB."""
+    """The jobs of one tool of one workflow, by time: what they used (`jobs`), and the cores and MiB requested."""
 
     workflow: str
     tool: str
@@ -38,12 +38,12 @@ class TracedType(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What a table shows."""
+        """The name in a table."""
         return f"{self.workflow}: {self.tool}"
 
 
 def read_types(traces: Path, least_median_s: float = LEAST_MEDIAN_S) -> tuple[list[TracedType], list[str]]:
-    """Return the types that are fit, and the names of those that are not, with the reason."""
+    """Return the suitable types, and the names of the others, with the reason."""
     fit: list[TracedType] = []
     unfit: list[str] = []
     for workflow in WORKFLOWS:

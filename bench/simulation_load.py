@@ -1,4 +1,4 @@
-"""A made-up load for measuring the simulator: seeded, of a given pressure on the scarcest resource. Not a site's."""
+"""A made-up load for measuring the simulator: seeded, with a given pressure on the scarcest resource. Not a site's."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def even_cluster(nodes: int) -> Cluster:
 
 
 def made_up_load(jobs: int, cluster: Cluster, pressure: float) -> Workload:
-    """Return jobs that ask for `pressure` times what the cluster has of its scarcest resource, while they arrive.
+    """Return jobs that ask for `pressure` times the cluster's capacity of its scarcest resource while they arrive.
 
-    Few sizes of CPUs and GPUs, any memory, run times over four powers of ten, limits of one to ten times those.
+    They have a few sizes of CPUs and GPUs, any memory, run times over four powers of ten, and limits of one to ten
+    times those.
     """
     draw = numpy.random.default_rng(SEED)
     cpus = draw.choice([1, 2, 4, 8, 16, 32], jobs, p=[0.3, 0.2, 0.2, 0.15, 0.1, 0.05]) * 1000

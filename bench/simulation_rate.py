@@ -3,9 +3,10 @@
     python -m bench.simulation_rate [--jobs 100000] [--nodes 32] [--pressure 0.9] [--sweep] [--plots DIR]
         [--format table|json|csv]
 
-A made-up load (bench/simulation_load.py) on one core, in seconds of CPU time; each policy runs twice, and both results
-are compared to the bit. The floor is a heap that takes an arrival and an end for each job and does nothing else.
-Then the cost a job over the number of jobs and of nodes, `--sweep` leaving the rest alike; `--plots` draws it.
+A made-up load (bench/simulation_load.py) on one core, in seconds of CPU time; each policy runs twice, and both
+results are compared bit by bit. The floor is a heap that takes an arrival and an end for each job and does nothing
+else. With `--sweep`, also the cost per job over the number of jobs and of nodes, with everything else equal;
+`--plots` draws it.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ OTHERS = {
     "EASY++": Policy(start="easy", guess=LastTwo),
 }
 JOB_SWEEP, NODE_SWEEP = (10_000, 30_000, 100_000), (8, 32, 128, 512)
-# Other simulators of queues, in jobs a second: measured by us once, on other machines and loads, so of its order only.
+# Other simulators of queues, in jobs per second: measured by us once, on other machines and loads, so only the
+# order of magnitude counts.
 PEERS = {"AccaSim, EASY (20,000 jobs)": 20_000 / 8.8, "Alibaba's PAI simulator, FIFO to DRF": (480 + 740) / 2}
-# On a larger cluster as many jobs would be over before a queue forms.
+# On a larger cluster, as many jobs would be over before a queue forms.
 JOBS_A_NODE = 300
 Row = dict[str, object]
 
@@ -120,7 +122,7 @@ def digest(results: Results) -> str:
 
 
 def goals(rows: Sequence[Row], jobs: int) -> list[Row]:
-    """Return the goals: CPU seconds for the named policies at that many jobs, and two runs alike."""
+    """Return the goals: CPU seconds of the named policies for this many jobs, and two identical runs."""
     named = [row for row in rows if row["policy"] in POLICIES]
     wanted_s = MOST_S * jobs / GOAL_JOBS
     alike = sum(row["twice the same"] == "yes" for row in rows)
@@ -136,7 +138,7 @@ def goals(rows: Sequence[Row], jobs: int) -> list[Row]:
 
 
 def against_peers(rows: Sequence[Row]) -> list[Row]:
-    """Return how many times as many jobs a second each policy takes as other simulators."""
+    """Return how many times as many jobs per second each policy processes as other simulators."""
     return [
         {"simulator": name, "jobs/s": round(rate)}
         | {str(row["policy"]): round(float(str(row["jobs/s"])) / rate, 1) for row in rows}
@@ -156,7 +158,7 @@ def sweep(pressure: float) -> list[Row]:
 
 
 def draw_sweep(rows: Sequence[Row], folder: Path) -> Path:
-    """Draw µs a job over jobs and over nodes; needs matplotlib (the extra `plots`)."""
+    """Draw µs per job over jobs and over nodes; needs matplotlib (the extra `plots`)."""
     from matplotlib import pyplot
 
     from bench.panels import finish_panel, save

@@ -2,11 +2,11 @@
 
     python -m bench.site_factors [--jobs 10000] [--slices 20] [--writes-per-s 50] [--slurm-prefix DIR]
 
-All the jobs wait behind one that fills the cluster, and backfill looks at all of them in each of its cycles, over and
-over. At each rate the gate writes, reads back and notes a new factor for each job, slice by slice, and after each slice
-it writes nothing for as long, so that a noisy machine is noisy for both. A cycle is slurmctld's own mean (sdiag, reset
-before each spell), as are the RPCs. Ratios count, not times; their interval is over slices. Then the queue is read by
-each backend that is there.
+All the jobs wait behind one that fills the cluster, and backfill looks at all of them in each of its continuous
+cycles. At each rate, the gate writes, reads back and notes a new factor for each job, slice by slice, and after
+each slice it writes nothing for as long, so that noise on the machine affects both. A cycle's time is slurmctld's
+own mean (sdiag, reset before each spell), as are the RPCs'. Ratios count, not times; their interval is over slices.
+Then the queue is read with each available backend.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def start(folder: Path, jobs: int, prefix: Path | None) -> Sandbox:
-    """Return a sandbox with so many jobs that wait, which backfill looks at all the time."""
+    """Return a sandbox with this many pending jobs, at which backfill looks all the time."""
     note(f"starting a private Slurm, and queueing {jobs:,} jobs")
     parameters = (
         "bf_continue,bf_interval=1,bf_resolution=60,bf_window=1440,sched_interval=60,default_queue_depth=10"
@@ -116,7 +116,7 @@ def start(folder: Path, jobs: int, prefix: Path | None) -> Sandbox:
 
 
 def measure(sandbox: Sandbox, folder: Path, jobs: int, slices: int, writes_per_s: float) -> list[Row]:
-    """Return what was seen at a rate, as rows."""
+    """Return the measurements at a rate, as rows."""
     terms = WriteTerms(most_changes=jobs, writes_per_s=writes_per_s)
     quiet: list[Spell] = []
     busy: list[Spell] = []
@@ -133,7 +133,7 @@ def measure(sandbox: Sandbox, folder: Path, jobs: int, slices: int, writes_per_s
 
 
 def wait_for_all(jobs: int) -> None:
-    """Wait until the scheduler has looked at each job: before, sprio does not show it."""
+    """Wait until the scheduler has looked at each job: before that, sprio does not show it."""
     queue = ScontrolQueue()
     deadline = time.monotonic() + 600
     while (seen := len(queue.site_factors())) < jobs:
@@ -158,7 +158,7 @@ def write(sandbox: Sandbox, gateway: Gateway, jobs: Sequence[QueuedJob]) -> Spel
 
 
 def watch(sandbox: Sandbox, spell_s: float) -> Spell:
-    """Let slurmctld be for as long, and return what it did."""
+    """Leave slurmctld alone for as long, and return what it did."""
     sandbox.command("sdiag", "--reset")
     time.sleep(spell_s)
     return look(sandbox)
@@ -178,7 +178,7 @@ def look(sandbox: Sandbox) -> Spell:
 
 
 def reads() -> dict[str, float]:
-    """Return how long each backend takes to read the queue, in seconds; the better of three."""
+    """Return how long each backend takes to read the queue, in seconds; the best of three."""
     names = ["scontrol", *([] if why_no_pyslurm() else ["pyslurm"])]
     times: dict[str, float] = {}
     for name in names:
@@ -193,7 +193,7 @@ def reads() -> dict[str, float]:
 
 
 def rows_of(rate: float, quiet: Sequence[Spell], busy: Sequence[Spell], undone_s: float) -> list[Row]:
-    """Return the figures of a rate with what they are to be."""
+    """Return the figures of a rate with their goals."""
     ratio, error = ratio_of(quiet, busy)
     verdict = "" if ratio + error <= GOAL else " MISSED" if ratio - error > GOAL else " not told"
     update = [spell.rpcs_us.get("REQUEST_UPDATE_JOB", (0, 0)) for spell in busy]
@@ -219,9 +219,9 @@ def row(figure: str, value: str | float, goal: str = "") -> Row:
 
 
 def ratio_of(quiet: Sequence[Spell], busy: Sequence[Spell]) -> tuple[float, float]:
-    """Return the mean over slices of how long a cycle is with writes to how long without, and its 95 % interval.
+    """Return the mean over slices of the ratio of cycle times with and without writes, and its 95 % interval.
 
-    The interval is normal; of one slice alone it is infinite.
+    The interval is normal; for a single slice it is infinite.
     """
     ratios = [one.cycle_us / max(1, other.cycle_us) for one, other in zip(busy, quiet, strict=True)]
     if len(ratios) < 2:

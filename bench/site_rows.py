@@ -1,8 +1,8 @@
 """Rows of the store as a busy site's accounting would give them: seeded, in columns, made in chunks. Pure.
 
-Families of jobs come again and again with their own needs, users and names, as real ones do; a quarter of the jobs
-carry our token, one in fifty was cut off at a limit, one in ten used GPUs. A chunk is a span of time: jobs are in the
-order of their ids and submissions, their ends are not.
+Families of jobs recur with their own needs, users and names, as real ones do; a quarter of the jobs carry our
+token, one in fifty was cut off at a limit, one in ten used GPUs. A chunk is a span of time: jobs are in the order
+of their ids and submissions, but not of their ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEMORY_QUALITIES = ("sampled", "sampled", "censored", "sampled", "sampled")
 
 
 def chunk(number: int, each: int) -> tuple[pa.Table, pa.Table]:
-    """Return (attempts, steps) of the `number`th `each` jobs, two steps a job; the same each time."""
+    """Return (attempts, steps) of the `number`th `each` jobs, two steps per job; the same each time."""
     return _chunk(number * each + 1, each, np.random.default_rng((4, number)))
 
 
@@ -88,7 +88,7 @@ def _texts(job_id: Array, family: Array, draw: np.random.Generator) -> dict[str,
         "cores_quality": _repeated(("exact",), empty),
         "io_quality": _repeated(("sampled",), empty),
         "energy_quality": _repeated(("absent",), empty),
-        # As it is where no site switched it on.
+        # As at a site that has not enabled it.
         "input_mib": pa.nulls(jobs, pa.float64()),
         "record_digest": draw.integers(-(2**63), 2**63 - 1, jobs),
     }
@@ -130,7 +130,7 @@ def _figures(family: Array, state: Array, wall_s: Array, draw: np.random.Generat
 
 
 def _steps(attempts: pa.Table, draw: np.random.Generator) -> pa.Table:
-    """Return two steps an attempt: `batch`, and `0` that it started."""
+    """Return two steps per attempt: `batch`, and `0` that it started."""
     twice = np.repeat(np.arange(attempts.num_rows), 2)
     rows = len(twice)
     first = np.arange(rows) % 2

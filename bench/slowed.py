@@ -1,9 +1,10 @@
 """Jobs whose cores are busy by turns, or that read files again: how much longer they run once they are cut.
 
-A family's jobs ask for 16 CPUs and 16,000 MiB. Each has serial work, and work that up to `threads` CPUs share; how much
-of either differs from job to job. They come one after the other, sized by the chains for cores and memory, and what
-accounting tells of them teaches the next. The floor are the same chains without what models/demand/slowed.py does.
-Families that no cut slows show what that costs; of families whose program came to use fewer cores, how soon it is seen.
+A family's jobs ask for 16 CPUs and 16,000 MiB. Each has serial work, and work that up to `threads` CPUs share; the
+amount of either differs from job to job. They come one after the other, sized by the chains for cores and memory,
+and what accounting records of them teaches the next. The floor is the same chains without what
+models/demand/slowed.py does. Families that no cut slows show what that costs; families whose program came to use
+fewer cores show how soon that is noticed.
 
     python -m bench.slowed [--families N] [--jobs N] [--seed N]
 """
@@ -31,7 +32,7 @@ ASKED = JobRequest(
 
 
 class Chains(NamedTuple):
-    """What says how many CPUs a job needs, and how much memory."""
+    """The estimators of a job's CPUs, and of its memory."""
 
     cores: Estimator
     memory: Estimator
@@ -49,7 +50,7 @@ NOTED = 1.1
 class Work(NamedTuple):
     """One job's work, in core-seconds: what one core does, what up to `threads` share; and seconds of waiting.
 
-    With less memory than it asked for it waits `again_s` more, to read its files again.
+    With less memory than it asked for, it waits `again_s` more, to read its files again.
     """
 
     serial: float
@@ -59,13 +60,13 @@ class Work(NamedTuple):
     again_s: float = 0.0
 
     def runs_s(self, cpus: int, mem_mib: int) -> float:
-        """Return how long it runs with so many CPUs and so much memory."""
+        """Return the run time with these CPUs and this memory."""
         waits_s = self.waits_s + self.again_s * (mem_mib < ASKED_MIB)
         return waits_s + self.serial + self.shared / min(self.threads, cpus)
 
 
 class Told(NamedTuple):
-    """What became of a family's jobs: what was granted, and how many times as long as with all they asked they ran."""
+    """The result of a family's jobs: what was granted, and their run times relative to those with their requests."""
 
     cpus: list[int]
     mem_mib: list[int]
@@ -91,7 +92,7 @@ def by_turns(random_: random.Random, jobs: int) -> list[Work]:
 
 
 def one_thread(random_: random.Random, jobs: int) -> list[Work]:
-    """Return jobs of a program of one thread, which waits for files: one for long, another hardly."""
+    """Return jobs of a single-threaded program that waits for files, for a time that varies widely."""
     most_s, spread = random_.uniform(0, 3000), random_.choice((0.05, 0.2, 0.5))
     return [Work(600 * drawn(random_, spread), 0, 1, most_s * random_.random()) for _ in range(jobs)]
 
@@ -103,7 +104,7 @@ def all_threads(random_: random.Random, jobs: int) -> list[Work]:
 
 
 def reads_again(random_: random.Random, jobs: int) -> list[Work]:
-    """Return jobs of a program of one thread whose files need all the memory that it asks for, to be read but once."""
+    """Return jobs of a single-threaded program whose files fit only into all of its memory, else are read again."""
     again_s, spread = 600 * random_.uniform(0.5, 5), random_.choice((0.05, 0.2, 0.5))
     return [
         Work(600 * drawn(random_, spread), 0, 1, 60 * random_.random(), again_s * drawn(random_, spread))
@@ -112,7 +113,7 @@ def reads_again(random_: random.Random, jobs: int) -> list[Work]:
 
 
 def changed(random_: random.Random, jobs: int) -> list[Work]:
-    """Return jobs of a program that uses four threads, and from its thirtieth job on one."""
+    """Return jobs of a program that uses four threads, and from its thirty-first job on one."""
     return [
         Work(0, 2400 * drawn(random_, 0.2), 4, 0) if number < 30 else Work(600 * drawn(random_, 0.2), 0, 1, 0)
         for number in range(jobs)
@@ -120,12 +121,12 @@ def changed(random_: random.Random, jobs: int) -> list[Work]:
 
 
 def drawn(random_: random.Random, spread: float) -> float:
-    """Return how many times the usual amount of work one job has."""
+    """Return one job's work as a multiple of the usual amount."""
     return random_.lognormvariate(0, spread)
 
 
 def run(family: Sequence[Work], chains: Chains, array: int = 1) -> Told:
-    """Run a family's jobs, so many at a time, all of them sized by what the ones before showed."""
+    """Run a family's jobs, `array` at a time, all of them sized by what the earlier ones showed."""
     history, told = History(RECENT_JOBS), Told([], [], [])
     end_s, cpus, mem_mib = 0, ASKED_CPUS, ASKED_MIB
 
@@ -147,7 +148,7 @@ def run(family: Sequence[Work], chains: Chains, array: int = 1) -> Told:
 
 
 def ended(number: int, end_s: int, cpus: int, mem_mib: int, work: Work, wall_s: int) -> PastJob:
-    """Return a job as accounting tells of it."""
+    """Return a job as accounting records it."""
     return PastJob(
         end_s=end_s, num_tasks=1, asked_cpus=ASKED_CPUS, asked_mem_mib=ASKED_MIB, asked_gpus=None, complete=True,
         mem_mib=SEEN_MIB, mem_at_least=False, cores_per_task=(work.serial + work.shared) / max(wall_s, 1),
@@ -155,7 +156,7 @@ def ended(number: int, end_s: int, cpus: int, mem_mib: int, work: Work, wall_s: 
     )  # fmt: skip
 
 
-# How a kind's jobs are drawn, and how many are submitted at a time.
+# The function that draws a kind's jobs, and how many are submitted at a time.
 KINDS: dict[str, tuple[Callable[[random.Random, int], list[Work]], int]] = {
     "busy by turns": (by_turns, 1),
     "reads again": (reads_again, 1),
@@ -169,7 +170,7 @@ KINDS: dict[str, tuple[Callable[[random.Random, int], list[Work]], int]] = {
 
 
 def row(kind: str, chains: str, families: Sequence[Told]) -> dict[str, object]:
-    """Return what became of all jobs of a kind: shares of jobs, of run time and of what was asked, in per cent."""
+    """Return the result of all jobs of a kind: shares of jobs, of run time and of requests, in per cent."""
     times = [each for told in families for each in told.times]
     cpus = [each for told in families for each in told.cpus]
     mem_mib = [each for told in families for each in told.mem_mib]

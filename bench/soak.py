@@ -2,14 +2,14 @@
 
     python -m bench.soak [--minutes 30] [--submitters 4] [--every 5] [--seed 1] [--deadline-ms 25] [--empty-hook]
 
-Beside the service run `ingest --watch`, `recover --watch` and `advise --watch`. The one node is full, and what waits is
-cancelled every two seconds; submitters wait while that or slurmdbd cannot keep up, since what waits, and what slurmctld
-has not told slurmdbd, stays in memory. In the end slurmdbd must know every job that was accepted, with the resources
-that were asked or that the service grants, and no process may hold more in the last third than in the middle one: the
-first ten minutes are for warming up. Slurm's daemons have one arena of glibc's: of 16 slurmctld comes to 240 MiB, 25 of
-which it uses, and that would hide what it does not give back.
-Faults that end the service come in the first fifth only. Exit 1 where a job is lost, a process grows, or a submission
-gets no answer. But for those around a reconfigure, which an empty hook has as well (--empty-hook: 6 of 147,627).
+`ingest --watch`, `recover --watch` and `advise --watch` run next to the service. The one node is full, and pending
+jobs are cancelled every two seconds; submitters pause while that or slurmdbd cannot keep up, because pending jobs,
+and what slurmctld has not yet sent to slurmdbd, stay in memory. In the end slurmdbd must know every accepted job,
+with the resources that were requested or that the service grants, and no process may hold more in the last third
+than in the middle one: the first ten minutes are for warming up. Slurm's daemons have one glibc arena: with 16,
+slurmctld grows to 240 MiB, of which it uses 25, and that would hide what it does not give back. Faults that end the
+service come only in the first fifth. Exits with 1 if a job is lost, a process grows, or a submission gets no
+answer, except around a reconfigure, where an empty hook gets none either (--empty-hook: 6 of 147,627).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Unanswered(NamedTuple):
 
 @dataclass(frozen=True)
 class Submissions:
-    """What submitters saw: how many they sent, which jobs were accepted and in what time, and what else came back."""
+    """The submitters' results: how many they sent, which jobs were accepted and how fast, and what else came back."""
 
     sent: int
     jobs: tuple[int, ...]
@@ -70,7 +70,7 @@ class Submissions:
 
 
 def submit(load: Load, brake: Path) -> Submissions:
-    """Submit without a pause until the time is over, whatever becomes of it; not while the brake's file is there."""
+    """Submit without a pause until the time is over, whatever happens; not while the brake's file exists."""
     munge = Munge(load.munge_socket)
     jobs, latencies_s = array("L"), array("d")
     unanswered: list[Unanswered] = []
@@ -101,7 +101,7 @@ def submit(load: Load, brake: Path) -> Submissions:
 
 
 def together(several: Sequence[Submissions]) -> Submissions:
-    """Add up what submitters saw."""
+    """Combine submitters' results."""
     return Submissions(
         sent=sum(one.sent for one in several),
         jobs=tuple(job for one in several for job in one.jobs),
@@ -119,7 +119,7 @@ class Watch:
         self.samples: dict[str, list[Sample]] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Go on until told to stop."""
+        """Run until stopped."""
         told_s = began_s = time.monotonic()
         while not stop.wait(SAMPLE_EVERY_S):
             now_s = time.monotonic()
@@ -135,15 +135,15 @@ class Watch:
 
 
 def cancel_until(site: SoakSite, stop: threading.Event) -> None:
-    """Empty the queue again and again until told to stop."""
+    """Empty the queue again and again until stopped."""
     while not stop.wait(CANCEL_EVERY_S):
         site.cancel_waiting()
 
 
 def brake_until(site: SoakSite, brake: Path, stop: threading.Event) -> None:
-    """Hold submitters back while slurmdbd or what cancels cannot keep up, until told to stop."""
+    """Hold submitters back while slurmdbd or the cancelling cannot keep up, until stopped."""
     while not stop.wait(1.0):
-        # A slurmctld that reads its configuration anew may not answer: then all stays as it is.
+        # A slurmctld that rereads its configuration may not answer: then the brake stays as it is.
         with contextlib.suppress(SlurmError):
             unsent, waiting = site.unsent(), site.waiting()
             if unsent > MOST_UNSENT or waiting > MOST_WAITING:
@@ -155,7 +155,7 @@ def brake_until(site: SoakSite, brake: Path, stop: threading.Event) -> None:
 
 @contextlib.contextmanager
 def running(threads: Sequence[threading.Thread], stop: threading.Event) -> Iterator[None]:
-    """Run threads within the block; they are told to stop at its end, and waited for."""
+    """Run threads within the block; they are told to stop at its end, and joined."""
     for thread in threads:
         thread.start()
     try:
@@ -167,7 +167,7 @@ def running(threads: Sequence[threading.Thread], stop: threading.Event) -> Itera
 
 
 def soak(site: SoakSite, arguments: argparse.Namespace) -> tuple[Submissions, Faults, Watch]:
-    """Submit and inject faults for as long as it was asked."""
+    """Submit and inject faults for as long as requested."""
     site.fill_node()
     messages = site.capture(DIFFERENT)
     site.cancel_waiting()
@@ -199,10 +199,10 @@ def soak(site: SoakSite, arguments: argparse.Namespace) -> tuple[Submissions, Fa
 
 
 def accounted(site: SoakSite, since_s: float, accepted: Sequence[int]) -> dict[int, list[str]]:
-    """Return the CPUs and memory that slurmdbd has for each job of each number, once it has all that were accepted.
+    """Return slurmdbd's CPUs and memory of all jobs by number, once it has all accepted jobs.
 
-    What slurmctld cancels it tells some seconds later; who is not known after DRAIN_PATIENCE_S is lost. A slurmctld
-    that reads its configuration anew may give numbers of jobs again that have gone.
+    slurmctld reports what it cancels some seconds later; a job not known after DRAIN_PATIENCE_S is lost. A
+    slurmctld that rereads its configuration may reuse the numbers of jobs that are gone.
     """
     deadline_s = time.monotonic() + DRAIN_PATIENCE_S
     while True:
@@ -217,7 +217,7 @@ def accounted(site: SoakSite, since_s: float, accepted: Sequence[int]) -> dict[i
 
 
 def jobs_known(site: SoakSite, since_s: float) -> dict[int, list[str]]:
-    """Return the CPUs and memory that slurmdbd has for each job of each number."""
+    """Return slurmdbd's CPUs and memory of all jobs by number."""
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since_s))
     argv = ("sacct", "--allusers", "--allocations", "--duplicates", "--noheader", "--parsable2")
     said = site.sandbox.command(*argv, f"--starttime={since}", "--format=JobIDRaw,ReqTRES", patience_s=300.0)
@@ -230,16 +230,16 @@ def jobs_known(site: SoakSite, since_s: float) -> dict[int, list[str]]:
 
 
 def lost(accepted: Sequence[int], known: Mapping[int, Sequence[str]]) -> int:
-    """Return how many accepted jobs slurmdbd does not know; a number may have been given more than once."""
+    """Return how many accepted jobs slurmdbd does not know; a number may have been used more than once."""
     return sum(max(0, count - len(known.get(job, ()))) for job, count in Counter(accepted).items())
 
 
 def submission_rows(
     seen: Submissions, known: Mapping[int, Sequence[str]], cut: str, lasts_s: float, reconfigured: int
 ) -> list[dict[str, object]]:
-    """Return what became of all submissions; the last figures are those that must be 0.
+    """Return the results of all submissions; the last figures are those that must be 0.
 
-    So many as `reconfigured` of those without an answer met a reconfigure.
+    `reconfigured` of the submissions without an answer met a reconfigure.
     """
     accepted = Counter(seen.jobs)
     tres = Counter(one for job in accepted for one in known.get(job, ()))
@@ -265,7 +265,7 @@ def submission_rows(
 
 
 def unanswered_row(site: SoakSite, faults: Faults, one: Unanswered) -> dict[str, object]:
-    """Return what there is to know of a submission without an answer."""
+    """Return everything known about a submission without an answer."""
     return {
         "why": one.why,
         "after (ms)": round((one.ended_s - one.sent_s) * 1000),

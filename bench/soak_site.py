@@ -1,4 +1,4 @@
-"""The private Slurm of the soak: everything of ours beside it, and the faults that are injected."""
+"""The private Slurm of the soak, all of our programs next to it, and the faults that are injected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from slurm_plugin.sandbox.shape import Shape
 SCRIPT = JOBS / "align.sbatch"
 ASKED = "cpu=8,mem=16000M"
 MOST_JOBS = 500_000
-# A site's own settings, but that jobs which have ended go at once: they would only fill slurmctld.
+# Settings as a site has them, except that ended jobs are forgotten at once: they would only fill slurmctld.
 LINES = (f"MaxJobCount={MOST_JOBS}", "MinJobAge=2", "SchedulerParameters=bf_continue")
 BESIDE: Mapping[str, tuple[str, ...]] = {
     "ingest": ("ingest", "--watch", "5"),
@@ -50,17 +50,17 @@ FILL_PATIENCE_S = 30.0
 ADVISE_EVERY_S, OVERLAP_S = 5, 120
 JOURNAL_SIZE = "2g"
 BEFORE = "none yet"
-# Of mallopt(3), for Slurm's daemons: less of what they have freed stays theirs.
+# See mallopt(3). For Slurm's daemons: less of what they have freed stays theirs.
 ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
-# A slurmctld before 23.11 that reads its configuration anew hangs up on some, and to answer others looks for munged at
-# the default socket, for two seconds: its threads read AuthInfo and the like meanwhile.
+# While a slurmctld before 23.11 rereads its configuration, it hangs up on some clients, and for two seconds it
+# looks for munged at the default socket to answer others: its threads then read AuthInfo and the like.
 RECONFIGURE, RECONFIGURED_S = "reconfigure", 3.0
-# So many lines of slurmctld's log are told of a submission without an answer.
+# How many lines of slurmctld's log are shown for a submission without an answer.
 MOST_ERRORS = 3
 
 
 class SoakSite:
-    """A sandbox of one node that enforces, with a trained model, a journal of its own size, and our programs beside."""
+    """An enforcing sandbox with one node, a trained model, a journal of limited size, and our other programs."""
 
     def __init__(self, directory: Path, deadline_ms: int, *, empty_hook: bool) -> None:
         options = cluster.Options(
@@ -84,9 +84,9 @@ class SoakSite:
         self._starting = threading.Lock()
 
     def _configured(self) -> Config:
-        """Let the advisor go through enough cycles that what it holds tells of a leak, and size what waits.
+        """Configure enough advisor cycles to reveal a leak, and the sizing of pending jobs.
 
-        What ingest reads again is of two minutes: of an hour it would hold ever more as long as the soak lasts.
+        What ingest reads again is two minutes: with an hour, it would hold ever more as long as the soak lasts.
         """
         file = self.layout.rightsizer_toml
         found = load_config(str(file))
@@ -97,7 +97,7 @@ class SoakSite:
         return config
 
     def capture(self, different: int) -> tuple[Message, ...]:
-        """Return submissions, all of another time limit, so that none is the same question."""
+        """Return submissions that all have different time limits, so that no two are the same question."""
         commands = [
             ("sbatch", "--output=/dev/null", f"--time={minutes}", str(SCRIPT))
             for minutes in range(1, different + 1)
@@ -107,33 +107,33 @@ class SoakSite:
 
     @property
     def port(self) -> int:
-        """Where slurmctld listens."""
+        """The port of slurmctld."""
         return self.sandbox.manifest.ports.slurmctld
 
     @property
     def munge_socket(self) -> str:
-        """Where this sandbox's munged listens."""
+        """The socket of this sandbox's munged."""
         return str(self.layout.munge_socket)
 
     def pid(self, daemon: str) -> int | None:
-        """Return the pid of a daemon; None where it does not run."""
+        """Return the pid of a daemon; None if it is not running."""
         record = teardown.running_record(self.layout, daemon)
         return record.pid if record else None
 
     def start_service(self) -> None:
-        """Start the service where it does not run, as systemd would."""
+        """Start the service if it is not running, as systemd would."""
         with self._starting:
             cluster.start_service(self.sandbox.directory)
 
     def signal_service(self, number: signal.Signals) -> None:
-        """Send the service a signal, where it runs."""
+        """Send the service a signal, if it is running."""
         pid = self.pid(daemons.SERVE)
         if pid is not None:
             os.kill(pid, number)
 
     @contextlib.contextmanager
     def programs(self) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-        """Run what works beside the service; ended with the block."""
+        """Run our other programs next to the service; they end with the block."""
         running: dict[str, subprocess.Popen[bytes]] = {}
         environment = {**os.environ, **self.sandbox.environment()}
         try:
@@ -150,7 +150,7 @@ class SoakSite:
 
     @contextlib.contextmanager
     def journal_mounted(self) -> Iterator[None]:
-        """Put the journal on a file system of its own, which can be made too small."""
+        """Put the journal on its own file system, which can be made too small."""
         subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={JOURNAL_SIZE},mode=755", "tmpfs", str(self.journal)],
             check=True,
@@ -162,7 +162,7 @@ class SoakSite:
             subprocess.run(["umount", "--lazy", str(self.journal)], check=True)
 
     def fill_node(self) -> None:
-        """Let a job take the whole node, so that all others wait: held ones would not be told by sacct."""
+        """Let a job take the whole node, so that all others stay pending: sacct would not report held ones."""
         argv = ("sbatch", "--comment=rightsize=off", "--exclusive", "--time=600", "--output=/dev/null")
         self.sandbox.command(*argv, "--wrap=sleep 36000")
         until_s = time.monotonic() + FILL_PATIENCE_S
@@ -179,29 +179,29 @@ class SoakSite:
         return int(found[1]) if found else 0
 
     def waiting(self) -> int:
-        """Return how many jobs wait; sdiag's own count is half a minute old."""
+        """Return how many jobs are pending; sdiag's own count is half a minute old."""
         argv = ("squeue", "--noheader", "--states=PENDING", "--format=%i")
         return len(self.sandbox.command(*argv, patience_s=60.0).split())
 
     def errors(self, from_s: float, to_s: float) -> list[str]:
-        """Return the first errors that slurmctld has logged between two moments (unix)."""
+        """Return the first errors that slurmctld logged between two moments (unix)."""
         with (self.layout.log / "slurmctld.log").open(encoding="utf-8", errors="replace") as lines:
             return errors_between(lines, from_s, to_s)
 
     def cancel_waiting(self) -> None:
-        """Cancel all that waits: this is how jobs leave the queue."""
+        """Cancel all pending jobs: this is how jobs leave the queue."""
         argv = [self.sandbox.cluster.program("scancel"), "--quiet", "--state=PENDING", "--partition=main"]
         environment = command_environment(self.layout, self.sandbox.cluster.path_first)
         subprocess.run(argv, env=environment, capture_output=True, check=False, cwd="/")
 
     def stop_briefly(self) -> None:
-        """SIGSTOP the service for a moment."""
+        """Stop the service for a moment, by SIGSTOP."""
         self.signal_service(signal.SIGSTOP)
         time.sleep(STOPPED_S)
         self.signal_service(signal.SIGCONT)
 
     def kill_service(self) -> None:
-        """SIGKILL the service and start it again."""
+        """Kill the service by SIGKILL and start it again."""
         self.signal_service(signal.SIGKILL)
         time.sleep(STOPPED_S)
         self.start_service()
@@ -212,20 +212,20 @@ class SoakSite:
         registry.promote(self.models, second if registry.current_version(self.models) == first else first)
 
     def flip_switch(self) -> None:
-        """Make the kill switch, and remove it a moment later."""
+        """Create the kill switch, and remove it a moment later."""
         switch = Path(self.config.hook.kill_switch)
         switch.touch()
         time.sleep(SWITCHED_S)
         switch.unlink()
 
     def fill_journal(self) -> None:
-        """Let the journal's file system be full for a moment."""
+        """Fill the journal's file system for a moment."""
         held = os.statvfs(self.journal)
-        # A size of 0 would be no limit, and could not be given one again.
+        # A size of 0 would mean no limit, and could not be set again.
         used = max(1, held.f_blocks - held.f_bfree) * held.f_frsize
         with contextlib.suppress(
             subprocess.CalledProcessError
-        ):  # a decision came in between: it has room left
+        ):  # a decision came in between: there is room left
             self._remount(str(used))
             time.sleep(FULL_S)
         self._remount(JOURNAL_SIZE)
@@ -243,7 +243,7 @@ class SoakSite:
         self.start_service()
 
     def reconfigure(self) -> None:
-        """Let slurmctld read its configuration anew."""
+        """Let slurmctld reread its configuration."""
         self.sandbox.command("scontrol", "reconfigure", patience_s=60.0)
 
     def reload_script(self) -> None:
@@ -252,7 +252,7 @@ class SoakSite:
 
 
 def errors_between(lines: Iterable[str], from_s: float, to_s: float) -> list[str]:
-    """Return the first errors in a log of Slurm's from one moment (unix) to another; it names them in local time."""
+    """Return the first errors in a Slurm log between two moments (unix); the log is in local time."""
     here = (
         datetime.fromtimestamp(at_s, timezone.utc).astimezone().replace(tzinfo=None)
         for at_s in (from_s, to_s)
@@ -264,16 +264,17 @@ def errors_between(lines: Iterable[str], from_s: float, to_s: float) -> list[str
 
 
 def since_s(began_s: Sequence[tuple[float, str]], fault: str, moment_s: float) -> float:
-    """Return how long before a moment (unix) a fault was last made (seconds; infinite: never)."""
+    """Return how long before a moment (unix) a fault was last injected (seconds; infinite if never)."""
     return moment_s - max(
         (at_s for at_s, name in began_s if name == fault and at_s <= moment_s), default=-math.inf
     )
 
 
 def blame(began_s: Sequence[tuple[float, str]], sent_s: float, ended_s: float) -> str:
-    """Return which fault a submission without an answer is put down to, by when each began: in its order, all unix.
+    """Return the fault blamed for a submission without an answer, given when each began, in order; all times are unix.
 
-    A reconfigure shortly before its end, which may have come after it was sent; else the last other one before that.
+    It is a reconfigure shortly before the submission's end, even if after it was sent; else the last other fault
+    before that.
     """
     if since_s(began_s, RECONFIGURE, ended_s) <= RECONFIGURED_S:
         return RECONFIGURE
@@ -282,9 +283,9 @@ def blame(began_s: Sequence[tuple[float, str]], sent_s: float, ended_s: float) -
 
 
 class Faults:
-    """Injects a fault from time to time, drawn by lot, until it is stopped; `began_s` says when (unix) each began.
+    """Injects a random fault from time to time until stopped; `began_s` says when (unix) each began.
 
-    Those that end the service come in the first `restarting_s` only: what lives no longer than a minute shows no leak.
+    Faults that end the service come only in the first `restarting_s`: a process that lives for a minute shows no leak.
     """
 
     def __init__(self, site: SoakSite, every_s: float, restarting_s: float, seed: int) -> None:
@@ -304,13 +305,13 @@ class Faults:
         self.failed: list[str] = []
 
     def rows(self, blamed: Counter[str]) -> list[dict[str, object]]:
-        """Return how often each fault was made, and for how many submissions without an answer it is blamed."""
+        """Return how often each fault was injected, and how many submissions without an answer are blamed on it."""
         times = Counter(name for _, name in self.began_s)
         names = [fault.__name__ for fault in self._all] + ([BEFORE] if blamed[BEFORE] else [])
         return [{"fault": name, "times": times[name], "no answer for it": blamed[name]} for name in names]
 
     def run(self, stop: threading.Event) -> None:
-        """Go on until told to stop."""
+        """Run until stopped."""
         began_s = time.monotonic()
         while not stop.wait(self._every_s):
             restarting = time.monotonic() - began_s < self._restarting_s
@@ -322,6 +323,6 @@ class Faults:
                 RightsizerError,
                 OSError,
                 subprocess.SubprocessError,
-            ) as error:  # the soak goes on: what cannot be made is told at its end
+            ) as error:  # the soak continues; faults that failed are reported at its end
                 self.failed.append(f"{fault.__name__}: {error}")
                 note(self.failed[-1])

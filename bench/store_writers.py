@@ -1,7 +1,7 @@
 """Processes that write a site's rows into a store: ours, and what each database's own driver does at best.
 
-Each runs by itself, so that its memory is its own, and writes a chunk when told to: a chunk a transaction. Making the
-rows, and what the bare drivers are handed (tuples for executemany, bytes for COPY), is not in the time measured.
+Each runs separately, so that its memory is its own, and writes a chunk when told to, in one transaction. Making the
+rows, and what the bare drivers get (tuples for executemany, bytes for COPY), is not included in the measured time.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ROWS_A_CALL = 20_000
 TABLES = (schema.attempts, schema.steps)
 
 Chunk = tuple[pa.Table, pa.Table]
-# What is done untimed, and returns what is timed.
+# Does what is not timed, and returns what is.
 Prepare = Callable[[Chunk], Callable[[], None]]
 
 
 @dataclass(frozen=True)
 class Written:
-    """One chunk: how many rows in how many seconds, and the most memory that the process has had so far."""
+    """One chunk: how many rows in how many seconds, and the process's peak memory so far."""
 
     rows: int
     seconds: float
@@ -50,7 +50,7 @@ class Writer:
     pipe: Pipe
 
     def write(self, number: int) -> Written:
-        """Have a chunk written."""
+        """Write a chunk in the process."""
         self.pipe.send(number)
         answer = self.pipe.recv()
         if not isinstance(answer, Written):
@@ -103,7 +103,7 @@ def _ours(url: str) -> Iterator[Prepare]:
 
 @contextmanager
 def _ours_again(url: str) -> Iterator[Prepare]:
-    """Only the upserts: whether steps are left over is not asked, as when digests tell that nothing changed."""
+    """Only the upserts: leftover steps are not looked for, as if digests had shown that nothing changed."""
     engine = open_store(url)
 
     def write(chunk: Chunk) -> None:
@@ -181,7 +181,7 @@ def _bare_postgresql(url: str) -> Iterator[Prepare]:
 
 
 def _named(chunk: Chunk) -> Iterator[tuple[str, pa.Table]]:
-    """Yield each table's name and its rows with the columns in the table's order."""
+    """Yield each table's name and its rows, with the columns in the table's order."""
     for table, rows in zip(TABLES, chunk, strict=True):
         yield table.name, rows.select([column.name for column in table.columns])
 

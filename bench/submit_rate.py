@@ -4,16 +4,15 @@
     python -m bench.submit_rate --curve        what large queues cost any Lua hook (docs/large-queues.md)
 
 Jobs are submitted held, by one and by eight submitters, without a pause (hot) and 100 ms apart, to an empty and to a
-full queue. Each hook has a slurmctld of its own, all start every round from the same queue, and they take turns batch
-by batch, so that a noisy machine is noisy for all; what a hook adds is the median over pairs of batches. Latency is
-what a submitter sees from connecting to the reply; the mean time per RPC is slurmctld's own (sdiag). Where there are
-pauses, the first submission of a batch is not counted: it comes seconds after the one before, when the others had their
-turns.
+full queue. Each hook has its own slurmctld; all start every round from the same queue, and they alternate batch by
+batch, so that noise on the machine affects all; what a hook adds is the median over pairs of batches. Latency is what a
+submitter sees from connecting to the reply; the mean time per RPC is slurmctld's own (sdiag). With pauses, the first
+submission of a batch is not counted: it comes seconds after the previous one, because the others had their turns.
 
-Each job has a script of its own, of some 4 KiB, as workflows' engines write them (bench/task_script.py). New jobs all
-ask for another amount of memory too; alike ones differ in their limit, which no model of this benchmark reads; repeated
-ones are ten jobs over and over. To the latter two the service remembers its answer. Ratios count, not times. Then the
-service is taken away, and hung (SIGSTOP).
+Each job has its own script, of some 4 KiB, as workflow engines write them (bench/task_script.py). New jobs also all
+ask for a different amount of memory; alike ones differ in their limit, which no model of this benchmark uses;
+repeated ones are ten jobs over and over. For the latter two, the service remembers its answer. Ratios count, not
+times. Then the service is removed, and hung (SIGSTOP).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.sandbox import cluster, daemons, teardown
 
 WARM = 20
-# Time for every submitter to have its messages before the first one starts.
+# Time for every submitter to get its messages before the first one starts.
 HEAD_START_S = 0.15
 RARE_S = 1.1
 HUNG_GAP_S = 0.5
@@ -65,7 +64,7 @@ REPEATED = 10
 
 @dataclass(frozen=True)
 class Plan:
-    """How a cell is measured in a round: so many batches for each hook, in which each submitter submits so often."""
+    """How a cell is measured in a round: the batches for each hook, and each submitter's submissions per batch."""
 
     submitters: int
     gap_s: float
@@ -74,12 +73,12 @@ class Plan:
     each: int
 
     def cell(self, queued: int, service: str) -> Cell:
-        """Return the cell that is measured at a queue of this size, with the service in this state."""
+        """Return the cell that is measured with a queue of this size, and the service in this state."""
         return Cell(queued, self.submitters, self.gap_s, self.jobs, service)
 
 
-# The slower ones first, since they leave few jobs behind. Theirs are short batches: what the machine does meanwhile
-# lasts for seconds, and would decide a p99 where it meets one hook alone.
+# The slower ones come first, because they leave few jobs behind. Their batches are short: other load on the machine
+# lasts for seconds, and would decide a p99 if it met only one hook.
 PLANS = (
     Plan(1, GAP_S, "new", 20, 8),
     Plan(1, GAP_S, "alike", 20, 8),
@@ -91,7 +90,7 @@ PLANS = (
     Plan(MOST_SUBMITTERS, 0.0, "new", 8, 8),
 )
 BROKEN_PLANS = (Plan(1, 0.0, "new", 8, 40), Plan(MOST_SUBMITTERS, 0.0, "new", 12, 10))
-# Slurmctld shows Lua a fresh list of all jobs once a second at most.
+# slurmctld gives Lua a fresh list of all jobs at most once a second.
 CURVE_PLANS = (Plan(1, RARE_S, "new", 10, 2), Plan(1, 0.0, "new", 8, 40))
 
 
@@ -119,7 +118,7 @@ class Bench:
             self.load(hook, Plan(1, 0.0, "new", 1, WARM))
 
     def load(self, hook: str, plan: Plan, for_s: float | None = None) -> tuple[Measured, ...]:
-        """Let submitters submit one batch, or for so many seconds, and return what each saw."""
+        """Let submitters submit one batch, or for `for_s` seconds, and return what each saw."""
         return self.loads([hook], plan, for_s)
 
     def loads(self, hooks: Sequence[str], plan: Plan, for_s: float | None = None) -> tuple[Measured, ...]:
@@ -141,7 +140,7 @@ class Bench:
         return tuple(self._pool.map(submit, loads, chunksize=1))
 
     def _take(self, hook: str, plan: Plan) -> tuple[Message, ...]:
-        """Return what one submitter sends next: jobs that were not submitted before in this round, or the repeated."""
+        """Return a submitter's next jobs: ones not yet submitted in this round, or the repeated ones."""
         if plan.jobs == "repeated":
             return self._messages[hook, "new"][:REPEATED]
         messages, first = self._messages[hook, plan.jobs], self._next[hook, plan.jobs]
@@ -149,7 +148,7 @@ class Bench:
         return (messages[first:] + messages[:first])[: plan.each]
 
     def measure(self, plan: Plan, cell: Cell, hooks: Sequence[str], results: Results) -> None:
-        """Measure a cell once, as planned, and add what comes out to the results."""
+        """Measure a cell once, as planned, and add the result to `results`."""
         order = list(hooks)
         figures = {hook: results.setdefault((cell, hook), Figures()) for hook in hooks}
         for hook in hooks:
@@ -173,7 +172,7 @@ class Bench:
         figures.rates.append(sum(len(one.latencies_s) for one in measured) / span_s)
 
     def make_queues(self, sizes: Sequence[int]) -> None:
-        """Make and save queues of held jobs of each size (none for 0): as many records, not one array."""
+        """Make and save queues of held jobs of each size (none for 0): as separate records, not one array."""
         for queued in sorted(set(sizes) - {0}):
             note(f"queueing {queued:,} jobs for each hook")
             for hook, controller in self.controllers.items():
@@ -193,7 +192,7 @@ def main() -> None:
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     with ExitStack() as undo:
-        # Forked while this process is small and has one thread.
+        # Forked while this process is small and single-threaded.
         pool = undo.enter_context(multiprocessing.get_context("fork").Pool(MOST_SUBMITTERS))
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="rightsizer-bench-")))
         folder.chmod(0o755)
@@ -224,7 +223,7 @@ def print_all(bench: Bench, arguments: argparse.Namespace) -> None:
 
 
 def take_turns(bench: Bench, queues: Sequence[int], plans: Sequence[Plan], rounds: int) -> Results:
-    """Measure all plans at every size of queue."""
+    """Measure all plans with every size of queue."""
     bench.make_queues(queues)
     results: Results = {}
     for number in range(rounds):
@@ -239,7 +238,7 @@ def take_turns(bench: Bench, queues: Sequence[int], plans: Sequence[Plan], round
 
 
 def check_resized(bench: Bench, plans: Sequence[Plan]) -> None:
-    """End the benchmark where our hook did not really do its work."""
+    """End the benchmark if our hook did not really do its work."""
     newest = sum(plan.batches * plan.each * plan.submitters for plan in plans)
     resized = bench.controllers[OURS].share_resized(newest)
     if resized < 0.95:
@@ -249,7 +248,7 @@ def check_resized(bench: Bench, plans: Sequence[Plan]) -> None:
 
 
 def without_service(bench: Bench, results: Results) -> None:
-    """Measure our hook without a service, and with a hung one once the first calls have failed."""
+    """Measure our hook without a service, and with a hung one after the first calls have failed."""
     directory = bench.controllers[OURS].sandbox.directory
     for state in (ABSENT, HUNG):
         note(f"service {state}")
@@ -266,9 +265,9 @@ def without_service(bench: Bench, results: Results) -> None:
 
 
 def hung_lock_ms(bench: Bench, hung_s: float) -> float:
-    """Return the ms of slurmctld's own time that a service adds which hangs for `hung_s`, at two jobs a second.
+    """Return how many ms a service that hangs for `hung_s` adds to slurmctld's own time, at two jobs a second.
 
-    That is what these submissions take beyond those to the slurmctld with an empty hook at the very same moments.
+    That is the difference to an empty hook's slurmctld, which gets submissions at the very same moments.
     """
     note(f"a hung service for {hung_s:g} s")
     bench.start(0)

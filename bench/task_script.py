@@ -1,6 +1,6 @@
-"""A batch script as the engines of workflows write them: for each task one of its own, of some 4 KiB.
+"""A batch script as workflow engines write them: one for each task, of some 4 KiB.
 
-They differ in their sample's number alone, so that all do the same work (models/past/families.py).
+They differ only in their sample's number, so that all do the same work (models/past/families.py).
 """
 
 from __future__ import annotations

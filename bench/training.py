@@ -2,11 +2,11 @@
 
     python -m bench.training [--jobs 1000000] [--format table|json|csv]
 
-A seeded site's attempts are made in columns, as the store hands them over. Measured is all of training: the rows that
-growth models learn from, the models, their calibration, the history. The floor is `xgboost.train` with the same
-settings and rounds on the rows that were fitted, in the same process. Then a prediction for a request, features and
-all, against one bare call of ONNX Runtime; one prediction asks for memory and cores. Peak RSS is that of the whole
-process when training ends.
+A seeded site's attempts are made in columns, as the store provides them. All of training is measured: the rows from
+which growth models learn, the models, their calibration, the history. The floor is `xgboost.train` with the same
+settings and rounds on the rows that were fitted, in the same process. Then a prediction for a request, including
+its features, is compared with one bare call of ONNX Runtime; one prediction asks for memory and cores. Peak RSS is
+that of the whole process when training ends.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def population(jobs: int) -> pa.Table:
-    """Return what training reads of a site's attempts, texts packed as the store hands them over."""
+    """Return what training reads of a site's attempts, with texts packed as by the store."""
     chunks = [
         site_rows.chunk(number, min(EACH, jobs))[0].select(COLUMNS) for number in range(max(1, jobs // EACH))
     ]
@@ -93,7 +93,7 @@ def population(jobs: int) -> pa.Table:
 
 
 def parts(table: pa.Table, trained: Trained) -> dict[str, float]:
-    """Return the seconds of parts of training, and of bare XGBoost."""
+    """Return the seconds of the parts of training, and of bare XGBoost."""
     rows_s, matrices = timed(lambda: build_matrices(columns_of(table), RECENT_JOBS))
     found = {"rows": rows_s, "models and calibration": 0.0, "bare XGBoost": 0.0}
     for dimension, matrix in matrices.items():
@@ -106,7 +106,7 @@ def parts(table: pa.Table, trained: Trained) -> dict[str, float]:
 
 
 def fit_bare(matrix: Matrix) -> xgboost.Booster:
-    """Fit a matrix as anybody would."""
+    """Fit a matrix with plain XGBoost."""
     return xgboost.train(SETTINGS, xgboost.DMatrix(matrix.inputs, label=matrix.targets), ROUNDS)
 
 
@@ -126,7 +126,7 @@ def predictions(table: pa.Table, trained: Trained) -> dict[str, float]:
 
 
 def requests(table: pa.Table) -> Iterator[JobRequest]:
-    """Yield the latest requests, each for a little more memory than anyone asked for, so that none was seen before."""
+    """Yield the latest requests, each for a little more memory than any before, so that none was seen already."""
     for number, row in enumerate(table.slice(table.num_rows - REQUESTS).to_pylist()):
         yield JobRequest(
             user=row["user"],
@@ -148,7 +148,7 @@ def timed(function: Callable[[], Answer]) -> tuple[float, Answer]:
 
 
 def peak_mib() -> float:
-    """Return the most memory that this process ever had."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

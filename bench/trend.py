@@ -1,4 +1,4 @@
-"""Whether what a process holds grows: its memory, files and threads, sampled over time. Pure but for /proc."""
+"""Whether a process's resources grow: its memory, files and threads, sampled over time. Pure, except for /proc."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# A process warms up in the first third of its time, and frees what it holds now and then: this much more in the last
-# third than in the middle one is flat.
+# A process warms up in the first third of its time, and frees memory now and then: up to this much more in the last
+# third than in the middle one counts as flat.
 FLAT_SHARE, FLAT_KIB, FLAT_COUNT = 0.05, 8192, 3
 
 
@@ -25,7 +25,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Trend:
-    """A figure over time: its mean in each third, and its growth a minute by least squares."""
+    """A figure over time: its mean in each third, and its growth per minute by least squares."""
 
     what: str
     first: float
@@ -35,13 +35,13 @@ class Trend:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the last third is no higher than the middle one but for what every process does."""
+        """Whether the last third is no higher than the middle one, beyond normal variation."""
         room = max(FLAT_KIB, FLAT_SHARE * self.middle) if self.what == "rss_kib" else FLAT_COUNT
         return self.last <= self.middle + room
 
 
 def look(pid: int, time_s: float) -> Sample | None:
-    """Return what a process holds now; None where it does not run (any more)."""
+    """Return what a process holds now; None if it is not running (any more)."""
     folder = Path("/proc") / str(pid)
     try:
         lines = (folder / "status").read_text(encoding="ascii", errors="replace").splitlines()
@@ -58,7 +58,7 @@ def look(pid: int, time_s: float) -> Sample | None:
 
 
 def longest_lived(samples: Sequence[Sample]) -> list[Sample]:
-    """Return the samples of the process that was seen most often: one that was restarted begins anew."""
+    """Return the samples of the process seen most often: a restarted one begins anew."""
     if not samples:
         return []
     pids = [sample.pid for sample in samples]
@@ -67,14 +67,14 @@ def longest_lived(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def trends(samples: Sequence[Sample]) -> list[Trend]:
-    """Return the trend of each figure of one process; none of fewer than six samples."""
+    """Return the trend of each figure of one process; none for fewer than six samples."""
     if len(samples) < 6:
         return []
     return [trend(samples, what) for what in ("rss_kib", "files", "threads")]
 
 
 def trend(samples: Sequence[Sample], what: str) -> Trend:
-    """Return how one figure goes."""
+    """Return the trend of one figure."""
     values = [float(getattr(sample, what)) for sample in samples]
     minutes = [sample.time_s / 60 for sample in samples]
     third = len(values) // 3
