@@ -1,10 +1,10 @@
-/* A library with NVML's functions, as far as the collector calls them, and no GPU behind them. It answers at once, so that
-   what is measured is all of the collector's own cost and nothing of the driver's.
+/* A library with those of NVML's functions that the collector calls, and no GPU behind them. It answers at once, so that
+   only the collector's own cost is measured, and none of the driver's.
 
-   NVML_STAND_IN_GPUS    how many GPUs it has (8)
+   NVML_STAND_IN_GPUS    the number of GPUs (8)
    NVML_STAND_IN_PIDS    the processes, `101,102;201`: the GPUs take the groups between `;` in turn
    NVML_STAND_IN_LOST    the number of a GPU that fell off the bus
-   NVML_STAND_IN_CALLS   a file that nvmlShutdown writes the number of calls to */
+   NVML_STAND_IN_CALLS   a file to which nvmlShutdown writes the number of calls */
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""Rows, attempts and submissions with ordinary values, so that a test writes down only what it is about."""
+"""Builds rows, attempts and submissions with ordinary values, so that a test states only what it is about."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from slurm_plugin.policy.submission import Submission
 
 DAY_S = 86400
 T0 = 1_700_000_000
-# A decoder ends this by recursion, not as it ends other rubbish.
+# Makes a decoder fail by recursion, unlike other invalid input.
 DEEP = b'{"x":' + b"[" * 3000
 SCRIPT = "#!/bin/sh\n#SBATCH -c 8\nsrun ./fit --all\n"
 
@@ -105,44 +105,44 @@ _SUBMISSION = Submission(user="alice", uid=1000, batch=True, other=(), name="fit
 
 
 def job_row(**changes: Any) -> JobRow:
-    """An ended job of 100 s that asked 8 CPUs and 8000 MiB."""
+    """Return an ended job of 100 s that requested 8 CPUs and 8000 MiB."""
     return msgspec.structs.replace(_ROW, **changes)
 
 
 def step(**changes: Any) -> Step:
-    """Its batch step: 200 MiB, nine tenths of a core."""
+    """Return a job's batch step: 200 MiB, nine tenths of a core."""
     return msgspec.structs.replace(_STEP, **changes)
 
 
 def srun(number: int, start_s: int, end_s: int, mem_mib: float | None, **changes: object) -> Step:
-    """A step of srun, between seconds after T0, whose tasks held so much together."""
+    """Return a step of srun, with times in seconds after T0, whose tasks together held `mem_mib`."""
     times = {"step_id": str(number), "start_s": T0 + start_s, "end_s": T0 + end_s}
     return step(**{**times, "mem_max_task_mib": mem_mib, "mem_total_mib": mem_mib, **changes})
 
 
 def gpu_use(**changes: Any) -> GpuUse:
-    """One GPU that was busy while the job ran."""
+    """Return the use of one GPU that was busy while the job ran."""
     return msgspec.structs.replace(_GPU_USE, **changes)
 
 
 def request(**changes: Any) -> JobRequest:
-    """A request of eight CPUs."""
+    """Return a request for eight CPUs."""
     return msgspec.structs.replace(_REQUEST, **changes)
 
 
 def submission(**changes: Any) -> Submission:
-    """A batch submission that asks nothing."""
+    """Return a batch submission without requests."""
     return msgspec.structs.replace(_SUBMISSION, **changes)
 
 
 def decision(**changes: Any) -> Decision:
-    """A decision that changed nothing."""
+    """Return a decision that changed nothing."""
     plain = Decision(id="d1", time_s=T0, mode="enforce", applied=False, reason="fits", request=request())
     return msgspec.structs.replace(plain, **changes)
 
 
 def records_of(attempts: Iterable[tuple[JobRow, Sequence[Step]]]) -> Records:
-    """Rows and their steps as columns."""
+    """Return rows and their steps as columns."""
     jobs: list[dict[str, Any]] = []
     steps: list[dict[str, Any]] = []
     for row, of_row in attempts:
@@ -152,7 +152,7 @@ def records_of(attempts: Iterable[tuple[JobRow, Sequence[Step]]]) -> Records:
 
 
 def label_attempt(row: JobRow, steps: Sequence[Step], gpu_use: Sequence[GpuUse] = ()) -> Attempt:
-    """What `label` concludes from one record."""
+    """Return the label of one record."""
     [attempt] = attempts_in(label(records_of([(row, steps)]), {row.job_id: gpu_use}))
     return attempt
 
@@ -166,7 +166,7 @@ def attempt(
     token: bool = True,
     **changes: Any,
 ) -> Attempt:
-    """An attempt of `elapsed_s` (100) that used so much of each; `changes` are those of its job row.
+    """Return an attempt of `elapsed_s` (100) with this use; `changes` are those of its job row.
 
     With `token` it carries ours, as every job that passed the hook does.
     """
@@ -193,19 +193,19 @@ def attempt(
 
 
 def without_memory(attempt: Attempt, memory_quality: Quality = "absent") -> Attempt:
-    """The same attempt with its memory unknown, or of that quality."""
+    """Return the same attempt with its memory unknown, with the given quality."""
     use = msgspec.structs.replace(attempt.use, peak_mem_mib=None, memory_quality=memory_quality)
     return msgspec.structs.replace(attempt, use=use)
 
 
 def cancelled_while_it_waited(**changes: Any) -> Attempt:
-    """One that never ran, as sacct shows it: begun and ended at the moment of its cancellation, with no step."""
+    """Return an attempt that never ran, as sacct shows it: started and ended when it was cancelled, without steps."""
     row = job_row(state="CANCELLED by 1000", elapsed_s=0, alloc_cpus=0, alloc_mem_mib=0, **changes)
     return label_attempt(msgspec.structs.replace(row, end_s=row.start_s), [])
 
 
 def past(jobs: int = 90, *, families: Sequence[str] = ("fit", "sim", "plot"), seed: int = 1) -> list[Attempt]:
-    """A mixed past: one job every 1000 s, the families in turn, each around its own need of memory and cores."""
+    """Return a mixed past: a job every 1000 s, by the families in turn, each around its own memory and cores."""
     draw = random.Random(seed)
     made = []
     for number in range(jobs):
@@ -230,9 +230,9 @@ def past(jobs: int = 90, *, families: Sequence[str] = ("fit", "sim", "plot"), se
 
 
 def replay(attempts: Sequence[Attempt], history: History) -> Iterator[tuple[Attempt, JobRequest]]:
-    """Yield each attempt as it is submitted, `history` then holding just the attempts that had ended before.
+    """Yield each attempt when it is submitted; `history` then holds exactly the attempts that ended before.
 
-    A job that ends in the very second of a submission is not known to it.
+    A job that ends in the same second as a submission is not known to it.
     """
     submits = [(attempt.row.submit_s, 0, index) for index, attempt in enumerate(attempts)]
     ends = [(attempt.row.end_s, 1, index) for index, attempt in enumerate(attempts) if attempt.ran]
@@ -249,7 +249,7 @@ COLUMNS = (*FIGURES, *TEXTS)
 
 
 def job_line(job_id: int = 1, start_s: int = T0 + 10, seconds: int = 100, **columns: str) -> SacctRow:
-    """What sacct knows of an ended job that asked 8 CPUs and 8000 MiB."""
+    """Return sacct's row of an ended job that requested 8 CPUs and 8000 MiB."""
     plain = {
         "JobIDRaw": str(job_id),
         "JobID": str(job_id),
@@ -276,7 +276,7 @@ def job_line(job_id: int = 1, start_s: int = T0 + 10, seconds: int = 100, **colu
 def step_line(
     job_id: int = 1, step_id: str = "batch", start_s: int = T0 + 10, seconds: int = 100, **columns: str
 ) -> SacctRow:
-    """What sacct knows of a step that used 200 MiB and 90 s of CPU."""
+    """Return sacct's row of a step that used 200 MiB and 90 s of CPU."""
     plain = {
         "JobIDRaw": f"{job_id}.{step_id}",
         "JobID": f"{job_id}.{step_id}",
@@ -300,17 +300,17 @@ def step_line(
 
 
 def sacct_row(plain: SacctRow, changes: SacctRow) -> SacctRow:
-    """Return a row with changes; columns that sacct is never asked for are a mistake."""
+    """Return a row with changes; columns for which sacct is never asked are a mistake."""
     assert set(changes) <= set(COLUMNS)
     return {**dict.fromkeys(COLUMNS, ""), **plain, **changes}
 
 
-# As drawn for one call: no text holds it.
+# As if drawn for one call: no text contains it.
 DRAWN = "|0123456789abcdef|"
 
 
 def answer_of(rows: Iterable[SacctRow]) -> Answer:
-    """What sacct answers where these are all the rows in a window."""
+    """Return sacct's answer if these are all the rows in a window."""
     rows = list(rows)
     jobs = [row for row in rows if "." not in row["JobIDRaw"]]
 
@@ -326,7 +326,7 @@ def answer_of(rows: Iterable[SacctRow]) -> Answer:
 
 
 def printed(columns: Sequence[str], rows: Iterable[SacctRow], delimiter: str = DELIMITER) -> bytes:
-    """Rows as sacct prints them: nothing is escaped."""
+    """Return rows as sacct prints them, without escapes."""
     lines = [delimiter.join(row[name] for name in columns) for row in rows]
     return "".join(f"{line}\n" for line in [delimiter.join(columns), *lines]).encode(errors="surrogateescape")
 
@@ -365,7 +365,7 @@ sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
 
 
 class FakeSacct:
-    """A command that answers like sacct from a recording, window by window."""
+    """A command that answers like sacct, from a recording, window by window."""
 
     def __init__(self, folder: Path, rows: Iterable[SacctRow]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -376,7 +376,7 @@ class FakeSacct:
         executable(folder / "sacct", _FAKE_SACCT)
 
     def fail_at(self, call: int | None) -> None:
-        """Count windows anew and fail at that one; None for never."""
+        """Count windows from now on, and fail at this one; None for never."""
         (self._folder / "calls").unlink(missing_ok=True)
         (self._folder / "fail_at").unlink(missing_ok=True)
         if call is not None:
@@ -390,8 +390,8 @@ class FakeSacct:
 
 
 def executable(file: Path, text: str) -> Path:
-    """Write a script that can be run."""
-    # What is just being executed cannot be written to.
+    """Write an executable script."""
+    # A file that is being executed cannot be written to.
     file.unlink(missing_ok=True)
     file.write_text(text)
     file.chmod(0o755)

@@ -1,4 +1,4 @@
-"""A cgroup of a test's own in the real cgroup v2 of this host."""
+"""A test's own cgroup in the real cgroup v2 of this host."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from slurm_plugin.sandbox.enforcement import CGROUP_ROOT, V2_CONTROLLERS
 
 @contextmanager
 def controlled_group() -> Iterator[Path]:
-    """Make an empty cgroup that has the controllers, as a container's top; the test skips where there is none."""
+    """Yield an empty cgroup that has the controllers, like the top of a container; skip the test if there is none."""
     switch = CGROUP_ROOT / "cgroup.subtree_control"
     group = CGROUP_ROOT / f"rightsizer-test-{os.getpid()}"
     try:

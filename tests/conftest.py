@@ -1,4 +1,4 @@
-"""What several packages' tests start from: a trained model, and a site with a configuration of its own."""
+"""Fixtures of several packages' tests: a trained model, and a site with its own configuration."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ from slurm_plugin.config.file import parse_config, render_config
 from slurm_plugin.config.settings import Config
 from tests.builders import past
 
-# A slow machine is no failure, and the same commit tests the same examples.
+# A slow machine is not a failure, and the same commit tests the same examples.
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("repeatable")
 
 RECENT_JOBS = 50
 PATIENCE_S = 180.0
-# A promoted model is to be in use within a second: RIGHTSIZER_IN_USE_S=1 holds it to that on a machine left alone.
+# A promoted model must be in use within a second: RIGHTSIZER_IN_USE_S=1 requires that on an otherwise idle machine.
 IN_USE_S = float(os.environ.get("RIGHTSIZER_IN_USE_S", PATIENCE_S))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _pymysql_closes_what_finds_no_server() -> Iterator[None]:
-    """PyMySQL from 1.1.2 on leaves it open, in a cycle that is collected, and complained of, in any later test."""
+    """Close PyMySQL's socket after a failed connect.
+
+    PyMySQL from 1.1.2 on leaves it open, in a cycle that is collected, with a warning, during any later test.
+    """
     from pymysql import connections
 
     plain = connections.Connection.connect
@@ -59,7 +62,7 @@ def _pymysql_closes_what_finds_no_server() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """An artefact in a registry of its own, and what it was trained from."""
+    """An artefact in its own registry, and what it was trained from."""
 
     directory: Path
     version: str
@@ -73,7 +76,7 @@ class TrainedModel:
 
 @pytest.fixture(scope="session")
 def trained_model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
-    """A model that is shared by all tests: copy it before changing anything."""
+    """Return a model shared by all tests: copy it before changing anything."""
     directory = tmp_path_factory.mktemp("models")
     attempts = past()
     trained = training.train(attempts, RECENT_JOBS)
@@ -84,7 +87,7 @@ def trained_model(tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
 
 @dataclass
 class Site:
-    """A configuration whose every path lies in one folder, and the services started on it."""
+    """A configuration whose paths all lie in one folder, and the services started with it."""
 
     folder: Path
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -118,7 +121,7 @@ class Site:
         return [sys.executable, "-m", "slurm_plugin.cli", *arguments]
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a command of ours in a process of its own."""
+        """Start a command of ours in its own process."""
         environment = {**os.environ, "RIGHTSIZER_CONFIG": str(self.config_file)}
         process = subprocess.Popen(
             self.command(*arguments), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -148,20 +151,20 @@ class Site:
 
 
 def skip_unless_read_by(user_id: int) -> None:
-    """Skip where another user cannot read this checkout; not by setpriv, which looks with root's rights."""
+    """Skip if another user cannot read this checkout; not checked by setpriv, which looks with root's rights."""
     if subprocess.run(["test", "-r", __file__], user=user_id, check=False).returncode:
         pytest.skip("another user cannot read this checkout")
 
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """A site of its own; `rightsizer` run in this process finds its configuration by the environment."""
-    # Not tmp_path: a socket's path may have 107 characters only.
+    """Yield a site; `rightsizer` run in this process finds its configuration through the environment."""
+    # Not tmp_path: a socket's path may have only 107 characters.
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         site = Site(Path(name))
         site.config_file.write_text(render_config(Config()), encoding="utf-8")
         site.configure(
-            # No test's service has a Slurm to ask but a sandbox's.
+            # Only a sandbox gives a test's service a Slurm to ask.
             service={"socket": f"{name}/socket", "journal": f"{name}/journal", "limits_needed": False},
             hook={"kill_switch": f"{name}/disabled"},
             store={"url": f"sqlite:///{name}/store.db"},

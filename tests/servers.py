@@ -1,7 +1,7 @@
-"""Private PostgreSQL and MariaDB servers, for tests and benchmarks: each in a folder of its own, on a Unix socket only.
+"""Private PostgreSQL and MariaDB servers for tests and benchmarks, each in its own folder, on a Unix socket only.
 
-They are what Debian installs, with their defaults for durability. A server can be stopped, killed and started again;
-what it holds stays until `remove`.
+They are what Debian installs, with the default durability. A server can be stopped, killed and started again; its
+contents stay until its context ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POSTGRESQL, MARIADB = "postgresql", "mariadb"
 
 @dataclass
 class Server:
-    """A database server of one's own. `url` is of one of its databases, `admin` the one that is always there."""
+    """A private database server. `url` is that of one of its databases, `admin` is the database that always exists."""
 
     kind: str
     folder: Path
@@ -44,7 +44,7 @@ class Server:
         return f"mariadb+pymysql://root@localhost/{database}?unix_socket={self.folder}/socket"
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server and wait until it answers."""
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 self.argv,
@@ -74,7 +74,7 @@ class Server:
             engine.dispose()
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
-        """End it in the middle of whatever it does; its files are whole when it starts again."""
+        """Stop the server in the middle of whatever it does; its files are whole when it starts again."""
         if self.process is None:
             return
         if self.kind == MARIADB and number == signal.SIGINT:
@@ -84,14 +84,14 @@ class Server:
         self.process = None
 
     def new_database(self) -> str:
-        """Make an empty database and return its URL."""
+        """Create an empty database and return its URL."""
         self._made += 1
         name = f"store_{self._made}"
         self._administer(f"CREATE DATABASE {name}")
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        """Remove a database and whoever is still connected to it."""
+        """Drop a database, closing connections to it."""
         name = make_url(url).database
         self._administer(f"DROP DATABASE {name}" + (" WITH (FORCE)" if self.kind == POSTGRESQL else ""))
 
@@ -106,7 +106,7 @@ class Server:
 
 @contextmanager
 def postgresql(*options: str) -> Iterator[Server]:
-    """Run a PostgreSQL; `options` are settings such as `shared_buffers=256MB`. See `missing` for where it can."""
+    """Run a PostgreSQL; `options` are settings such as `shared_buffers=256MB`. `missing` says where it can run."""
     programs = _postgresql_programs()
     assert programs is not None
     user = next(name for name in ("postgres", "nobody") if _exists(name)) if os.geteuid() == 0 else None
@@ -121,7 +121,7 @@ def postgresql(*options: str) -> Iterator[Server]:
 
 @contextmanager
 def mariadb(*options: str) -> Iterator[Server]:
-    """Run a MariaDB; `options` are those of mariadbd. See `missing` for where it can."""
+    """Run a MariaDB; `options` are those of mariadbd. `missing` says where it can run."""
     with _folder(None) as folder:
         data = folder / "data"
         own = ["--user=root"] if os.geteuid() == 0 else []
@@ -130,7 +130,7 @@ def mariadb(*options: str) -> Iterator[Server]:
             "--skip-test-db",
             "--skip-name-resolve",
             "--force",
-            f"--tmpdir={folder}",  # a MariaDB that starts deletes the temporary tables of its neighbours there
+            f"--tmpdir={folder}",  # a MariaDB that starts deletes other servers' temporary tables in a shared folder
         ]
         _install(["mariadb-install-db", "--no-defaults", f"--datadir={data}", *own, *made], None)
         program = shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -154,7 +154,7 @@ def mariadb(*options: str) -> Iterator[Server]:
 
 
 def missing(kind: str) -> str | None:
-    """Say why a server of this kind cannot run here; None where it can."""
+    """Return why a server of this kind cannot run here; None if it can."""
     if kind == POSTGRESQL:
         return None if _postgresql_programs() else "PostgreSQL (Debian's package postgresql) is not installed"
     path = f"{os.environ.get('PATH', '')}:/usr/sbin"
@@ -181,7 +181,7 @@ def _no_more(user: str | None) -> list[int] | None:
 
 @contextmanager
 def _folder(user: str | None) -> Iterator[Path]:
-    # Not pytest's folder: a socket's path may have 107 characters, and another user must be able to enter.
+    # Not pytest's folder: a socket's path may have 107 characters, and another user must be able to enter the folder.
     with tempfile.TemporaryDirectory(prefix="rightsizer-", dir="/tmp") as name:
         folder = Path(name)
         if user is not None:

@@ -1,4 +1,4 @@
-"""What a store holds, to compare two; and a process that writes windows into one, to be killed or starved."""
+"""Contents of stores, for comparison; and a process that writes windows into one, to be killed or starved."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.builders import Step
 WINDOWS = 12
 JOBS_A_WINDOW = 60
 SOURCE = "windows"
-# Its children begin at once: they are forked from a process that has imported all that they need.
+# Its children start at once: they are forked from a process that has already imported everything.
 _starter = multiprocessing.get_context("forkserver")
 _starter.set_forkserver_preload(["tests.stores"])
 
 
 def store_attempts(url: str, attempts: Sequence[Attempt]) -> None:
-    """Open a store, or make it, and write attempts."""
+    """Open or create a store, and write attempts."""
     engine = open_store(url, create=True)
     with engine.begin() as connection:
         write_attempts(connection, attempts)
@@ -41,7 +41,7 @@ def write_attempts(connection: Connection, attempts: Sequence[Attempt]) -> Count
 
 
 def attempt_row(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt as the store's table has it."""
+    """Return an attempt as a row of the store's table."""
     own = {name: getattr(attempt, name) for name in attempt.__struct_fields__ if name not in ("row", "use")}
     return {**msgspec.structs.asdict(attempt.row), **msgspec.structs.asdict(attempt.use), **own}
 
@@ -62,7 +62,7 @@ def _step_row(row: JobRow, step: Step) -> dict[str, Any]:
 
 
 def content(engine: Engine, leave_out: frozenset[str] = frozenset()) -> dict[str, list[tuple[Any, ...]]]:
-    """Return all that a store holds, table by table, in an order that does not depend on the database."""
+    """Return everything in a store, table by table, in an order that does not depend on the database."""
     with engine.connect() as connection:
         return {
             table.name: sorted(
@@ -84,9 +84,9 @@ def write_windows(
     rounds: int = 1,
     written: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write windows from the last one marked on, and mark each in the transaction that writes it; then from the first.
+    """Write windows from the last marked one on, marking each in its own transaction; then from the first one again.
 
-    That is what ingesting does, without Slurm. `written` is called after each.
+    This is what ingest does, without Slurm. `written` is called after each window.
     """
     chunks = [site_rows.chunk(number, jobs) for number in range(windows)]
     with engine.connect() as connection:
@@ -100,7 +100,7 @@ def write_windows(
 
 
 def start_writing(url: str, rounds: int) -> tuple[BaseProcess, Pipe]:
-    """Start a process that opens the store and writes windows, round after round; the pipe tells of each."""
+    """Start a process that opens the store and writes windows, round after round; the pipe reports each one."""
     mine, its = _starter.Pipe()
     process = _starter.Process(target=_write, args=(url, rounds, its))
     process.start()

@@ -1,4 +1,4 @@
-"""The rooms' contracts (pyproject.toml) hold wherever the tests pass, not only where somebody runs `make check`."""
+"""Import contracts (pyproject.toml) hold wherever the tests pass, not only where somebody runs `make check`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""No shell, and no code made of text: not in what slurmctld loads, and nowhere in the program."""
+"""No shell and no code made from text, neither in what slurmctld loads, nor anywhere in the program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("accounting", "models", "slurm_plugin")
-# `os.spawn*` and `exec*` take lists and no shell; nothing here uses them either.
+# `os.spawn*` and `exec*` take lists and use no shell; nothing here uses them either.
 SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput", "pty.spawn"}
 CODE = {
     "eval",
@@ -58,7 +58,7 @@ def test_nothing_is_handed_to_a_shell_or_run_as_code() -> None:
 
 
 def test_a_command_is_a_list_of_words_and_never_one_text() -> None:
-    """A single string would be looked for as a program; with a shell it would be a command line."""
+    """A single string would be taken for a program's name; with a shell it would be a command line."""
     texts = [
         f"{file.relative_to(ROOT)}:{call.lineno}"
         for file in sources(".py", *PACKAGES)

@@ -1,4 +1,4 @@
-"""What a reader of the pages is shown: tables that are whole, and lines that do what is said of them."""
+"""What readers of the pages see: tables that are whole, and lines that do what the text says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DELIMITER = re.compile(r"\|( *:?-+:? *\|)+")
 
 
 def tables(page: Path) -> Iterator[list[str]]:
-    """Yield the lines of each table; without its heading a table is none, and shows as plain text."""
+    """Yield the lines of each table; without a heading it would not be a table, and would show as plain text."""
     lines = page.read_text(encoding="utf-8").splitlines()
     for is_table, found in groupby(lines, key=lambda line: line.startswith("|")):
         if is_table:
@@ -30,7 +30,7 @@ def tables(page: Path) -> Iterator[list[str]]:
 
 
 def cells(row: str) -> int:
-    """Count a row's cells; a | that is no border is written \\|, also in code."""
+    """Count a row's cells; a | that is not a border is written \\|, also in code."""
     return len(re.findall(r"(?<!\\)\|", row)) - 1
 
 
@@ -42,7 +42,7 @@ def test_every_table_has_its_heading_and_rows_of_as_many_cells(page: Path) -> No
 
 
 def anchors(page: Path) -> set[str]:
-    """Return what a page's headings are called in links, as on GitHub."""
+    """Return a page's anchors, as on GitHub."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -62,7 +62,7 @@ def test_what_the_architecture_names_stands_where_it_says() -> None:
             *_, names, places = (re.findall("`([^`]+)`", cell) for cell in row.strip("|").split("|"))
             files = [file for place in places for file in standing(place)]
             text = "\n".join(file.read_text(encoding="utf-8") for file in files)
-            # A method's class was named with its module before.
+            # For a method, the table names its class.
             plain = [name for name in names if files and "." not in name]
             missing += [name for name in plain if not re.search(rf"\b{name}\b", text)]
             missing += [place for place in places if not standing(place)]
@@ -70,7 +70,7 @@ def test_what_the_architecture_names_stands_where_it_says() -> None:
 
 
 def standing(place: str) -> list[Path]:
-    """Return the files that a path means: whole, of a folder, or the end of one."""
+    """Return the files that a path means: a whole path, a folder, or the end of a path."""
     if place.endswith("/"):
         return [*(ROOT / place).rglob("*.py")]
     rooms = ("accounting", "models", "slurm_plugin", "lua")
@@ -79,7 +79,7 @@ def standing(place: str) -> list[Path]:
 
 @pytest.mark.parametrize("page", ["recovery.md", "gpus-and-energy.md"])
 def test_what_a_script_of_slurms_leaves_behind_outlives_it(page: str, tmp_path: Path) -> None:
-    """As a Prolog or an epilog ends Slurm kills its process group, which a child may not have left yet."""
+    """When a Prolog or an Epilog ends, Slurm kills its process group, which a child may not have left yet."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     (line,) = (line for line in text.splitlines() if line.startswith("    ") and "setsid" in line)
     calls, runs = tmp_path / "calls", 40

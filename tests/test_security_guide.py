@@ -1,4 +1,4 @@
-"""What docs/security.md names as holding a threat, and as testing that, is there."""
+"""Whatever docs/security.md names as a defence against a threat, or as its test, exists."""
 
 from __future__ import annotations
 

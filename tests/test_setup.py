@@ -1,4 +1,4 @@
-"""tools/setup, tools/releases and tools/test: what `make` does, on machines that are not quite as expected."""
+"""tools/setup, tools/releases and tools/test: what `make` does on machines that are not quite as expected."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-# Stands in for Python: it notes how it is asked for an environment, and makes one whose pip installs a program.
+# Stands in for Python: records how it is asked for an environment, and makes one whose pip installs a program.
 FAKE_PYTHON = """\
 #!/bin/sh
 [ "$1" = -m ] || exit 0
@@ -32,7 +32,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def environments_made(checkout: Path) -> list[str]:
-    """Run `tools/setup venv` and return how Python was asked for environments, in all the runs so far."""
+    """Run `tools/setup venv` and return how Python was asked for environments, in all runs so far."""
     notes = checkout.parent / "notes"
     environment = {**os.environ, "PYTHON": str(checkout.parent / "python3"), "NOTES": str(notes)}
     subprocess.run([checkout / "tools/setup", "venv"], env=environment, check=True, capture_output=True)
@@ -83,7 +83,7 @@ def test_services_that_came_with_packages_start_by_no_boot(checkout: Path) -> No
     root, units, notes = (checkout.parent / name for name in ("host", "host/usr/lib/systemd/system", "notes"))
     for folder in ("bin", "usr/sbin", "usr/lib/systemd/system", "etc/systemd/system"):
         (root / folder).mkdir(parents=True)
-    # The host runs a Slurm of its own.
+    # The host runs its own Slurm.
     (root / "etc/systemd/system/slurmd.service").touch()
     for name, does in FAKE_DEBIAN.items():
         (root / "bin" / name).write_text(f"#!/bin/sh\n{does}\n")
@@ -112,7 +112,7 @@ def test_other_releases_of_slurm_are_looked_for_without_a_home(tmp_path: Path) -
 
 
 def tools_test(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
-    """Run tools/test in a folder where this stands in for Python."""
+    """Run tools/test in a folder in which `python` stands in for Python."""
     (folder / ".venv/bin").mkdir(parents=True)
     (folder / ".venv/bin/python").write_text(python)
     (folder / ".venv/bin/python").chmod(0o755)
@@ -121,7 +121,8 @@ def tools_test(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([folder / "tools/test"], capture_output=True, text=True, check=False, timeout=300)
 
 
-# Stands in for pytest: tests on Slurm are interrupted once the three other parts run, who note that they can clean up.
+# Stands in for pytest: tests on Slurm are interrupted once the three other parts run, which record that they can
+# clean up.
 FAKE_PYTEST = f"""\
 #!{sys.executable}
 import os, pathlib, sys, time
@@ -143,7 +144,7 @@ def test_interrupted_tests_end_what_they_have_started(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("cleaned-*"))) == 3
 
 
-# Stands in for pytest: says what it is to run, and fails where it is told to.
+# Stands in for pytest: prints what it is to run, and fails if it is told to.
 TOLD_PYTEST = f"""\
 #!{sys.executable}
 import pathlib, sys

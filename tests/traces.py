@@ -1,4 +1,4 @@
-"""The public traces, where this machine has them: RIGHTSIZER_TRACES names their folder."""
+"""The public traces, if this machine has them: RIGHTSIZER_TRACES names their folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().paren
 
 
 def needs_traces(*files: str | Path) -> pytest.MarkDecorator:
-    """Return the mark of a test that is skipped where one of these files, or patterns of files, is not there."""
+    """Return a mark that skips a test if one of these files, or patterns of files, is missing."""
     missing = [str(file) for file in files if not any(TRACES.glob(str(file)))]
     return pytest.mark.skipif(
         bool(missing), reason=f"no {', '.join(missing)} in {TRACES} (set RIGHTSIZER_TRACES)"

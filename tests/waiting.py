@@ -1,11 +1,11 @@
-"""Waiting for what other processes do."""
+"""Waiting for other processes."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-# A deadline costs nothing where it is not reached: a machine may be slow, and stand still for a while.
+# A deadline costs nothing if it is not reached: a machine may be slow, and stand still for a while.
 PATIENCE_S = 300.0
 
 
@@ -16,7 +16,7 @@ def wait_until(
     patience_s: float = PATIENCE_S,
     every_s: float = 0.1,
 ) -> None:
-    """Look every so often until something holds; AssertionError of `why` where it does not in time."""
+    """Check `holds` at intervals until it is true; AssertionError with `why` if that takes too long."""
     until_s = time.monotonic() + patience_s
     while not holds():
         assert time.monotonic() < until_s, why if isinstance(why, str) else why()

@@ -1,4 +1,4 @@
-"""A module with pynvml's functions and errors, over GPUs that a test makes, breaks and mends."""
+"""A module with pynvml's functions and errors, for GPUs that a test makes, breaks and repairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns in bulk mean what the functions for one text say of each of their texts."""
+"""Bulk parsing of columns gives the same results as the functions for one text."""
 
 from __future__ import annotations
 

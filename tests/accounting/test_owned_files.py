@@ -1,4 +1,4 @@
-"""What root writes in the service's folder, the service's user can write too, whatever umask root has."""
+"""The service's user can write what root writes in the service's folder, whatever umask root has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pseudonyms: stable, never the name itself, and families stay families."""
+"""Pseudonyms: stable, never the name itself, and families remain families."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Slurm's ways of writing memory and time."""
+"""Parsing and formatting of memory and time."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The audit asks Slurm as ingest does: window by window, in shorter ones where an answer comes late, each job once."""
+"""The audit asks Slurm as ingest does: window by window, in shorter ones if an answer is late, each job once."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which decision a direct job's client had carried out: forged, foreign and stale ones do not count."""
+"""Which decision a direct job's client carried out: forged, foreign and stale ones do not count."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A decision out of its job's token, and whether token, store and Slurm tell the same of a job."""
+"""Rebuilding a decision from its job's token, and whether token, store and Slurm agree on a job."""
 
 from pathlib import Path
 

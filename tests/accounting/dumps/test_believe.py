@@ -1,4 +1,4 @@
-"""What of a dump is believed: a job with all its steps, or all its lines are kept aside with a reason."""
+"""What is accepted of a dump: a job with all its steps; otherwise all its lines are set aside with a reason."""
 
 from __future__ import annotations
 

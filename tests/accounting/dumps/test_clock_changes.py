@@ -1,4 +1,4 @@
-"""Local times that come twice: in a dump of the night in which summer time ends."""
+"""Local times that occur twice: in a dump of the night in which summer time ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sacct of each release printed about jobs that were made to do known things."""
+"""What each release's sacct printed about jobs that were made to do known things."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Lines of a dump, damaged at random: none crashes, and none is taken for what it is not.
+"""Lines of a dump, damaged at random: none causes a crash, and none is taken for something else.
 
-`RIGHTSIZER_MUTATIONS=100000` runs as many; without it there are some thousands.
+`RIGHTSIZER_MUTATIONS=100000` runs that many; the default is some thousands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dumps come in whole, in any columns and of any release; what is no dump is refused."""
+"""Dumps are read completely, with any columns and of any release; files that are not dumps are refused."""
 
 from __future__ import annotations
 

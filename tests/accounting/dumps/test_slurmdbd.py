@@ -1,4 +1,4 @@
-"""Rows of slurmdbd's own database that are odd or not whole yet, in tables as it makes them."""
+"""Rows of slurmdbd's own database that are odd or incomplete, in tables as slurmdbd makes them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

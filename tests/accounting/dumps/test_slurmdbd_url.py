@@ -1,4 +1,4 @@
-"""What slurmdbd's database cannot be read for before anybody has asked it."""
+"""URLs with which slurmdbd's database cannot be read, found out before anything is asked."""
 
 import socket
 import sys

@@ -1,4 +1,4 @@
-"""A host without a job, whose GPUs are stand-ins."""
+"""A host without jobs, whose GPUs are stand-ins."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A host of a test's making, for the collector: GPUs, /proc, Slurm's cgroups, a spool."""
+"""A host made by a test, for the collector: GPUs, /proc, Slurm's cgroups, a spool."""
 
 import shutil
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Whose a GPU is, and what is written of it: pure."""
+"""Which job a GPU belongs to, and what is recorded of it: pure."""
 
 import pytest
 from hypothesis import given

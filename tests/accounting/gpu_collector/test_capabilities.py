@@ -1,4 +1,4 @@
-"""What the collector's user needs to see whose a GPU is, by the kernel's own word."""
+"""The capabilities that the collector's user needs to see which job a GPU belongs to, on the real kernel."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""What the collector sees of jobs and GPUs, and what it does when a process goes."""
+"""What the collector sees of jobs and GPUs, and what it does when a process ends."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The collector as a command: started, told to end, without a GPU, without pynvml."""
+"""The collector as a command: started, stopped, without a GPU, without pynvml."""
 
 import json
 import os

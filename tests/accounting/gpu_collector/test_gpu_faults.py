@@ -1,4 +1,4 @@
-"""What the collector does when a GPU or the driver goes, and when it comes back."""
+"""What the collector does when a GPU or the driver fails, and when it returns."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The collector's loop: windows, the job that it stands beside, and that it grows neither dear nor large."""
+"""The collector's loop: windows, the job that it accompanies, and that its cost and memory stay bounded."""
 
 import itertools
 import os

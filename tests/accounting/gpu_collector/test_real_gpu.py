@@ -1,4 +1,4 @@
-"""The collector on a real GPU, where there is one."""
+"""The collector on a real GPU, if there is one."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The collector's spool: bounded, whole lines, whatever the disk does."""
+"""The collector's spool: bounded, with whole lines, whatever the disk does."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The GPU spool as it is read: part by part, each line once, and none that cannot be true."""
+"""Reading the GPU spool: part by part, each line once, and no line that cannot be true."""
 
 import os
 from pathlib import Path

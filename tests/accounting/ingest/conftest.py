@@ -1,4 +1,4 @@
-"""An empty store, on SQLite alone."""
+"""An empty store, on SQLite only."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Jobs that sacct tells of, and what an ingest of them needs."""
+"""Jobs that sacct reports, and what ingesting them needs."""
 
 from pathlib import Path
 from typing import Any

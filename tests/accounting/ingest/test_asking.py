@@ -1,4 +1,4 @@
-"""Slurm is asked while nobody waits for the store, and what was asked for in vain is left to the next run."""
+"""Slurm is asked while nothing waits for the store; questions without an answer are left to the next run."""
 
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Several dumps in one command: one that is none hides nothing of the others."""
+"""Several dumps in one command: a file that is not a dump hides nothing of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU spool into the store: each sample to the attempt that it was taken in."""
+"""Reading the GPU spool into the store: each sample goes to the attempt during which it was taken."""
 
 from collections.abc import Sequence
 from pathlib import Path

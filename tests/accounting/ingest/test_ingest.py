@@ -1,4 +1,4 @@
-"""From sacct into the store: incremental, idempotent, and safe to kill."""
+"""Reading sacct into the store: incremental, idempotent, and safe to kill."""
 
 import contextlib
 import os

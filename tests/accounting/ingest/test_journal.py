@@ -1,4 +1,4 @@
-"""The journal of decisions into the store, read on from where it stopped."""
+"""Reading the decision journal into the store, from where the last read ended."""
 
 from pathlib import Path
 

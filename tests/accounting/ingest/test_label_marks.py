@@ -1,4 +1,4 @@
-"""Labels stay as an earlier release concluded them until their jobs are read again; the store knows until when."""
+"""Labels stay those of an earlier release until their jobs are read again; the store knows until when."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""slurmdbd purges steps long before their jobs (PurgeStepAfter): what the store has of them stays."""
+"""slurmdbd purges steps long before their jobs (PurgeStepAfter); steps in the store stay."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Several hosts and several clusters into one store: nothing of any is lost, and nothing is told of another's job."""
+"""Several hosts and several clusters with one store: nothing is lost, and nothing goes to another's job."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The GPU spool where jobs' users may write: whose word counts for which job, and what keeps nobody waiting."""
+"""A GPU spool in which jobs' users may write: whose lines count for which job, and that none delays others."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""From where on accounting is read: each cluster by its own mark, whoever else fills the store."""
+"""From where accounting is read: each cluster by its own mark, whatever else fills the store."""
 
 import pytest
 

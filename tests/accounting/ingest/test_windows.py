@@ -1,4 +1,4 @@
-"""Which windows of time sacct is asked about."""
+"""The time windows about which sacct is asked."""
 
 import itertools
 from pathlib import Path

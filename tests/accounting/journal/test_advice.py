@@ -1,4 +1,4 @@
-"""The advisor's cycles: into the store once, and out of it as evidence."""
+"""The advisor's cycles: written to the store once, and read from it as evidence."""
 
 from __future__ import annotations
 

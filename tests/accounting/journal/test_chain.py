@@ -1,4 +1,4 @@
-"""The journal's links: whatever is done to a line shows, and where; a write that was cut off is no such thing."""
+"""The journal's links: any change to a line shows, and where; a write that was cut off is not a change."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What became of runs that failed by us: into the store once, out again as credits, and gone when it is old."""
+"""Runs that failed because of us: written to the store once, read as credits, and deleted when they are old."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Energy and its carbon: units that hold, and what counts as wasted."""
+"""Energy and its carbon: correct units, and what counts as wasted."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""How many GPUs an attempt used, and of their memory, by the meter or by Slurm's own figures."""
+"""How many GPUs an attempt used, and how much of their memory, by a meter or by Slurm's own figures."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What attempts really used beside memory, and how far that can be trusted, concluded from their records."""
+"""What attempts really used other than memory, and how far that can be trusted, from their records."""
 
 import dataclasses
 import itertools

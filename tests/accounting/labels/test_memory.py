@@ -1,4 +1,4 @@
-"""The memory that attempts really used, and how far that can be trusted, concluded from their records."""
+"""The memory that attempts really used, and how far that can be trusted, from their records."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""What each release and plugin measures, and from which figure on each word holds."""
+"""What each release and plugin measures, and at which figures each quality begins."""
 
 import numpy as np
 import pytest

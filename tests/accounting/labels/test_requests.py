@@ -1,4 +1,4 @@
-"""What was asked for each attempt at first: by our token, else by Slurm's own record."""
+"""What was first requested for each attempt: by our token, else by Slurm's own record."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Which attempts that were queued again had run out of time, by the journal of recovery."""
+"""Which requeued attempts had run out of time, by recovery's journal."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What steps that asked for a part of their job held at one time; as 22.05 and 26.05 show such steps."""
+"""What steps that asked for a part of their job held at one time, for steps as 22.05 and 26.05 show them."""
 
 from typing import Any
 

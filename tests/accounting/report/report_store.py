@@ -1,4 +1,4 @@
-"""Attempts with exactly the figures that a test is about, in a store."""
+"""A store of attempts with exactly the figures that a test is about."""
 
 from __future__ import annotations
 

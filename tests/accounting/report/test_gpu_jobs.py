@@ -1,4 +1,4 @@
-"""What jobs with GPUs were given, counted; and what those of one GPU did with it."""
+"""What jobs with GPUs were given, with counts, and what jobs with one GPU did with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of many attempts: the same as done the plain way, however many families there are."""
+"""Sums of many attempts: the same as computed the simple way, however many families there are."""
 
 import functools
 import random

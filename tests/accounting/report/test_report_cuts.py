@@ -1,4 +1,4 @@
-"""What cutting saved, or would have: each job by its own token, beside what it used."""
+"""What cutting saved, or would have: each job's token compared with what it used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quality report and its advice, on stores that were made to have one fault each."""
+"""The quality report and its advice, on stores that have one fault each."""
 
 from datetime import datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whether cut jobs run longer: beside those of their family that had all they asked for, and beyond chance."""
+"""Whether cut jobs run longer than those of their family that had everything they requested, beyond chance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports on use and waste, against figures worked out by hand."""
+"""Reports on use and waste, compared with figures computed by hand."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Running sacct: what it is asked, and what is said where it fails."""
+"""Running sacct: how it is asked, and the error if it fails."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What sacct's answers say: rows and their steps, and whether all have come."""
+"""The meaning of sacct's answers: rows and their steps, and whether all have arrived."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What Slurm's commands find in their environment: every one that we run, however it is run."""
+"""The environment of Slurm's commands: of every command that we run, however it is run."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Names and comments of sacct's second answer: each is its own job's, whatever is in it and however late it comes."""
+"""Names and comments in sacct's second answer: each goes to its own job, whatever it holds and however late it is."""
 
 import itertools
 from typing import Any

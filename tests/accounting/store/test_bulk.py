@@ -1,4 +1,4 @@
-"""Bulk writes: what is new, changed or the same, whatever the texts, on every database."""
+"""Bulk writes: what is new, changed or unchanged, whatever the texts, on every database."""
 
 import random
 import sys

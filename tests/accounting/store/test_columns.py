@@ -1,4 +1,4 @@
-"""Columns as they are stored, whichever the database."""
+"""Columns as they are stored, whatever the database."""
 
 import hashlib
 from typing import Any

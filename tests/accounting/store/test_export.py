@@ -1,4 +1,4 @@
-"""Exports: every row, every column described, whole or not at all."""
+"""Exports: every row, every column described, complete or not at all."""
 
 import csv
 import os

@@ -1,4 +1,4 @@
-"""A store of every released schema comes forward with all that is in it, on every database, cut off or not."""
+"""A store of every released schema is upgraded with all its contents, on every database, interrupted or not."""
 
 import tempfile
 from concurrent.futures import ThreadPoolExecutor

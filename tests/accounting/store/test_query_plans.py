@@ -1,6 +1,6 @@
-"""What is read by the numbers of a few jobs reads no table whole: SQLite says how it would.
+"""Queries for a few jobs read no table as a whole, by SQLite's query plans.
 
-And what is read whole, PostgreSQL plans as such.
+And queries that do read a whole table are planned as such by PostgreSQL.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is older than a site wants to keep goes, whole; what is not stays, with all that explains it. And quarantine."""
+"""What is older than a site wants to keep is deleted completely; the rest stays, with what explains it. Quarantine."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The store: its schema, what it refuses to open, and that writing twice is writing once."""
+"""The store: its schema, what it refuses to open, and that writing twice is the same as writing once."""
 
 import sqlite3
 import sys

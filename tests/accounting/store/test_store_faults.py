@@ -1,4 +1,4 @@
-"""Writers that are killed, starved of disk, cut off from their database, or two at once: nothing is half-written."""
+"""Writers that are killed, run out of disk, lose their database, or write at the same time: nothing is half-written."""
 
 import os
 import random
