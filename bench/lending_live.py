@@ -3,7 +3,7 @@
     python -m bench.lending_live [--full 160] [--seen 900] [--risk 0.5] [--rounds 2] [--seed 1] [--slurm-prefix DIR]
 
 The queue is that of advisor_live.py, and the advisor reorders it in all three cases. In addition there are LENT
-nodes of owners who come and go: a job that is there when its owner comes is killed, and requeued after a while. How
+nodes of owners who come and go: a job that is there when its owner comes is preempted, and requeued after a while. How
 long jobs run, and owners stay away, is learned by sacct from one more queue and from its owners. All three cases of
 a round have the same jobs and owners at the same moments, in alternating order. A wait is from the first submission
 to the last start.

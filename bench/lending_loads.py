@@ -3,7 +3,7 @@
 Arrivals, run times and GPUs are Philly's, of jobs that fit on one node, thinned until they ask for the wanted share of
 the own nodes; limits, and the errors of expected run times, are drawn. When owners use the other nodes is derived from
 the GPUs that virtual clusters of SenseTime's Earth (Helios) kept busy each minute, as in edge_loads.py; nodes and days
-are drawn from the nodes that are idle for a tenth of the month. All nodes are equally fast.
+are drawn from the nodes that are idle for at least a tenth of the month. All nodes are equally fast.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DRAIN_S = 5 * DAY_S
 
 
 class Case(NamedTuple):
-    """Jobs by their run time in the trace (seconds), all times divided by `faster`; and how long jobs come."""
+    """Jobs by their run time in the trace (seconds), all times divided by `faster`; and for how many days jobs come."""
 
     from_s: float
     to_s: float

@@ -2,7 +2,7 @@
 
 Slurm as far as it matters here: jobs start in the advisor's order, and a job that passes others must not delay the
 first one (EASY, by limits). A job that lists both partitions starts on its own nodes if it can, else on the fullest
-lent node with room. A job on a node whose owner comes is killed, and requeued with a new age after AGAIN_S. A
+lent node with room. A job on a node whose owner comes is preempted, and requeued with a new age after AGAIN_S. A
 Listing decides which jobs list both, and when (lending_arms.py).
 """
 

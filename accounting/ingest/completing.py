@@ -31,8 +31,8 @@ _STEPS_UNTOLD = {"start_s": 0, "end_s": 0, "tasks": 1, "nodes": 1, "energy_j": 0
 def completed(told: Records, stored: Records) -> Records:
     """Return a file's records, filled in from the stored attempts with the same keys where the file states nothing.
 
-    No attempt may come twice in `told`. Attempts stored from live sacct that already have all of the file's steps
-    are left out, and counted as known.
+    `told` is what the file states; no attempt may come twice in it. Attempts stored from live sacct that already have
+    all of the file's steps are left out, and counted as known.
     """
     place = _places(told, stored)
     if place.null_count == len(place):
@@ -67,7 +67,7 @@ def each_once(records: Records) -> Iterator[Records]:
 
 
 def _places(told: Records, stored: Records) -> pa.Array:
-    """Return the row of each told attempt among the stored ones; null for a new attempt."""
+    """Return the stored row of each attempt in `told`; null for a new attempt."""
     rows = {key: row for row, key in enumerate(_keys(stored.jobs))}
     return pa.array([rows.get(key) for key in _keys(told.jobs)], pa.int64())
 
@@ -86,7 +86,7 @@ def _with_own_names(jobs: pa.Table) -> pa.Table:
 
 
 def _filled(known: pa.Table, told: pa.Table, stored: pa.Table, untold: Mapping[str, int]) -> pa.Table:
-    """Return for each row what is known, else what is stored, else what was told."""
+    """Return for each row the values in `known`, else those in `stored`, else those in `told`."""
     columns = {
         name: pc.coalesce(_known(known[name], untold.get(name)), stored[name], told[name])
         for name in told.column_names
@@ -103,7 +103,7 @@ def _known(values: pa.ChunkedArray, untold: int | None) -> pa.ChunkedArray:
 
 
 def _united(told: Records, stored: Records, place: pa.Array, stored_first: Flags) -> Records:
-    """Return both merged: told values if known, else stored ones; for flagged rows, the stored columns."""
+    """Return both merged: values in `told` if known, else stored ones; for flagged rows, the stored columns."""
     old = stored.jobs.take(place)
     filled = _filled(_with_own_names(told.jobs), told.jobs, old, _JOBS_UNTOLD)
     chosen = {
@@ -122,7 +122,7 @@ def _parted(steps: pa.Table, flags: Flags) -> tuple[pa.Table, pa.Table]:
 
 
 def _moved(stored: pa.Table, place: pa.Array) -> pa.Table:
-    """Return the stored steps of told jobs, numbered by the latter's rows; `place` is each told job's stored row."""
+    """Return the stored steps of the jobs in `told`, numbered by these jobs; `place` is each job's stored row."""
     jobs = {row: job for job, row in enumerate(place.to_pylist()) if row is not None}
     moved = pa.array([jobs.get(row) for row in stored["job"].to_pylist()], pa.int64())
     return stored.set_column(0, stored.schema.field("job"), moved).filter(moved.is_valid())
@@ -141,7 +141,7 @@ def _joined(first: pa.Table, second: pa.Table) -> pa.Table:
 
 
 def _tells_new_steps(told: pa.Table, stored: pa.Table, jobs: int) -> Flags:
-    """Flag the jobs with a told step that is not stored."""
+    """Flag the jobs with a step in `told` that is not stored."""
     known = set(_step_keys(stored))
     flags = np.zeros(jobs, bool)
     flags[[job for job, step in _step_keys(told) if (job, step) not in known]] = True

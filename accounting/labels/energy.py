@@ -184,7 +184,7 @@ def _gpus(attempt: Attempt, gpu_use: Sequence[GpuUse], wall_s: float, site: Ener
     parts = [_one_gpu(attempt, uses, wall_s, site) for uses in metered.values()]
     unmetered = max(0, (attempt.row.alloc_gpus or 0) - len(metered))
     if len({node for node, _, _ in metered}) < max(1, attempt.row.nodes):
-        # Not watched on every node: as many count as busy as Slurm saw busy, else all.
+        # If not every node was watched, unmetered GPUs count as busy: as many as Slurm saw busy, else all.
         busy = unmetered if metered or attempt.use.gpus is None else min(unmetered, attempt.use.gpus)
         parts.append(_estimate(gpus_w(busy, 0.0, site) * wall_s, 0.0))
         unmetered -= busy

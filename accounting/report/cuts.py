@@ -31,7 +31,7 @@ OUT_OF_MEMORY, CUT_SHORT, ENFORCE = "out_of_memory", "cut_short", "enforce"
 MIB_A_GIB, S_AN_HOUR = 1024, 3600.0
 # The confidence of the highest share.
 CONFIDENCE = 0.95
-# A term this many times smaller than a sum of floats does not change it.
+# A term below this share of a sum of floats does not change the sum.
 NOTHING = 2.0**-53
 
 

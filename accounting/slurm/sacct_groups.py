@@ -23,7 +23,7 @@ CUT = DELIMITER.encode()
 FEW, MOST_ASKED = 5, 1_000
 # Steps can reach slurmdbd after the end of their job: by a second or two, seen on 22.05.
 SETTLED_S = 10
-# MariaDB plans each longer list of ids anew: 250 take it a tenth of a second, 1,000 tasks of a large array minutes
+# MariaDB plans longer lists of ids differently: 250 take a tenth of a second, 1,000 tasks of a large array minutes
 # (seen).
 JOBS_AT_ONCE = 250
 START = FIGURES.index("Start")

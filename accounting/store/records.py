@@ -319,7 +319,7 @@ class Measured(NamedTuple):
 
 
 def latest_measured(connection: Connection, until_s: int, cluster: str = "") -> Measured:
-    """Return how often memory was measured for attempts that ended in the week before `until_s`, of a cluster or all.
+    """Return how often memory was measured for attempts that ended in the week up to `until_s`, of a cluster or all.
 
     In a busy week, only the latest MOST_LATEST attempts are looked at.
     """

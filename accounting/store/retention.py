@@ -131,7 +131,7 @@ def _delete(connection: Connection, table: Table, names: Sequence[str], keys: Se
 
 
 def _unnamed(engine: Engine) -> ColumnElement[bool]:
-    """Whether no attempt names a decision. Only in this form does each database read the attempts just once."""
+    """Whether no attempt names a decision, in the form in which each database reads the attempts only once."""
     decision_id, named = schema.decisions.c.id, schema.attempts.c.decision_id
     if engine.dialect.name == "postgresql":
         return ~exists().where(named == decision_id)
