@@ -152,7 +152,7 @@ def records_of(attempts: Iterable[tuple[JobRow, Sequence[Step]]]) -> Records:
 
 
 def label_attempt(row: JobRow, steps: Sequence[Step], gpu_use: Sequence[GpuUse] = ()) -> Attempt:
-    """Return the label of one record."""
+    """Return what `label` concludes from one record."""
     [attempt] = attempts_in(label(records_of([(row, steps)]), {row.job_id: gpu_use}))
     return attempt
 

@@ -44,8 +44,8 @@ class PredictedUnder(msgspec.Struct, frozen=True, array_like=True):
 class Fixed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What only the submission shows, whatever is learned later: floors, and dimensions to keep, each with its reason.
 
-    Floors are MiB of the job, CPUs per task (0 means none), and the fewest GPUs of its nodes. `tasks_stay`: the
-    number of tasks on each node is fixed. `session`: the job is interactive, somebody works in it.
+    Floors are MiB of the job, CPUs per task (0 means none), and the GPUs that its nodes need at least.
+    `tasks_stay`: the number of tasks on each node is fixed. `session`: somebody works in the job interactively.
     """
 
     memory_mib: int = 0

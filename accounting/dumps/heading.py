@@ -152,7 +152,7 @@ def _needs(heading: Heading) -> tuple[tuple[bool, str], ...]:
 
 
 def missing(heading: Heading, cluster: str = "") -> tuple[str, ...]:
-    """Return what a dump lacks and what each lack costs, in words that continue a sentence begun with the file's name.
+    """Return what is wrong with a dump and what each fault costs, in words that continue after the file's name.
 
     `cluster` is used if the dump names no cluster; '' stands for the file's name.
     """

@@ -104,7 +104,7 @@ def _whole_jobs(heading: Heading, blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 def _last_cut(heading: Heading, lines: list[str]) -> int:
-    """Return where a late job begins, 0 if none does. Lines near it must be whole; the rest goes to the next block."""
+    """Return where a late job begins, if possible among whole lines, 0 if none does; the rest is carried over."""
     latest = len(lines) - REACH_LINES
     starts = (place for place in range(latest, 0, -1) if is_job_line(heading, lines[place]))
     cut = next(starts, 0)

@@ -1,8 +1,8 @@
 """Reads the files of the GPU spool (`*.jsonl` of one folder) from where the last read ended, in bounded parts.
 
-Jobs' users may write there too, so a file's owner decides what counts: every line of those whom the site trusts,
-and of a user the lines of the user's own jobs (accounting/gpu_spool/owners.py). Anything but a regular file with a
-single name is skipped and reported; no file delays the others.
+Jobs' users may write there too, so a file's owner decides what counts: every line of those whom the site trusts, and of
+a user the lines of the user's own jobs (accounting/gpu_spool/owners.py). Anything but a regular file is skipped and
+reported, and so is a file with several names if others may write to the folder; no file delays the others.
 """
 
 from __future__ import annotations

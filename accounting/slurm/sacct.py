@@ -62,8 +62,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def query_sacct(command: str, since_s: int, until_s: int, fields: frozenset[str] | None = None) -> Answer:
     """Return sacct's answer about all users' jobs in a window (unix seconds); `fields` are the columns that it knows.
 
-    Raises SlurmError if sacct is missing, fails, takes longer than ANSWER_WAIT_S, or prints columns that were not
-    asked for.
+    Raises SlurmError if sacct is missing, fails, takes longer than ANSWER_WAIT_S, or prints other columns than asked
+    for.
     """
     window = (f"--starttime={slurm_time(since_s)}", f"--endtime={slurm_time(until_s)}")
     answer = _query(command, window, window, fields)
