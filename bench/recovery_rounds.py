@@ -1,4 +1,4 @@
-"""What a round of `rightsizer recover` costs beside a long queue: against bare `squeue` of the same queue, same run.
+"""What a round of `rightsizer recover` costs with a long queue, against bare `squeue` of that queue in the same run.
 
     python -m bench.recovery_rounds [--waiting 8000] [--tasks 100000] [--again 400] [--failed 200]
         [--slurm-prefix DIR]

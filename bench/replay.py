@@ -1,4 +1,4 @@
-"""Submits jobs to a real slurmctld far faster than sbatch can be started: sbatch's own bytes, signed anew.
+"""Submits jobs to a real slurmctld far faster than sbatch can be started: sbatch's own bytes, freshly signed.
 
 One sbatch process costs 10 ms of fork and exec, so that a handful of them load the machine and not slurmctld. Two
 alternatives were rejected: calling libslurm's slurm_submit_batch_job by ctypes needs the layout of a structure of 200
