@@ -77,4 +77,7 @@ def install_with(extra: str) -> str:
 
     It installs from our source at our versions: on a package index, somebody else may own our name.
     """
-    return f"run `{sys.prefix}/bin/pip install -c constraints.txt '.[{extra}]'` in the folder of our source"
+    return (
+        f"run `{sys.prefix}/bin/pip install -c constraints.txt '.[{extra}]'` in the folder of rightsizer's "
+        "source"
+    )

@@ -17,8 +17,8 @@ LEAST_CHARS = 32
 # As in `rightsizer config KIND-key`, which makes one; below, what a different key would do.
 Kind = Literal["pseudonym", "journal"]
 _ANOTHER: dict[Kind, str] = {
-    "pseudonym": "gives everybody another pseudonym",
-    "journal": "does not fit the journal's lines until now",
+    "pseudonym": "gives everybody a different pseudonym",
+    "journal": "does not match the journal's existing lines",
 }
 
 
@@ -30,14 +30,16 @@ def read_key(file: Path, kind: Kind = "pseudonym") -> bytes:
             key = opened.read(4096).strip()
     except OSError as error:
         makes = f"`rightsizer config {kind}-key FILE` makes one"
-        fix = "give it to the user of this process (chown)" if isinstance(error, PermissionError) else makes
+        fix = (
+            "make the user of this process its owner (chown)" if isinstance(error, PermissionError) else makes
+        )
         raise ConfigError(f"cannot read the {kind} key {file}: {error.strerror}; {fix}") from None
     if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise ConfigError(f"the {kind} key {file} is readable by others; run `chmod 600 {file}`")
+        raise ConfigError(f"other users may read the {kind} key {file}; run `chmod 600 {file}`")
     if len(key) < LEAST_CHARS:
         raise ConfigError(
-            f"the {kind} key {file} has {len(key)} characters, fewer than {LEAST_CHARS}; "
-            "`openssl rand -hex 32` prints a good one"
+            f"the {kind} key {file} has {len(key)} characters, fewer than {LEAST_CHARS}; `openssl rand "
+            "-hex 32` prints a good one"
         )
     return key
 
@@ -55,7 +57,7 @@ def make_key(file: Path, kind: Kind = "pseudonym") -> None:
             opened.write(secrets.token_hex(KEY_BYTES) + "\n")
     except FileExistsError:
         raise ConfigError(
-            f"{file} is there already, and a new key {_ANOTHER[kind]}; name another file"
+            f"{file} exists already, and a new key {_ANOTHER[kind]}; give another file name"
         ) from None
     except OSError as error:
         raise ConfigError(f"cannot make {file}: {error.strerror}; give a path that you may write") from None

@@ -46,8 +46,8 @@ def fix_for(error: OSError, otherwise: str) -> str:
     Our systemd units see all but some folders as read-only.
     """
     if error.errno == errno.EROFS:
-        return "let its unit write there, by ReadWritePaths= (docs/admin.md), or mount it writable"
-    return "make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else otherwise
+        return "let the systemd unit write there with ReadWritePaths= (docs/admin.md), or mount it writable"
+    return "free some space there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else otherwise
 
 
 def append_lines(handle: int, lines: bytes) -> None:

@@ -30,11 +30,11 @@ def hint(error: msgspec.ValidationError, schema: type[msgspec.Struct]) -> str:
     unknown = _UNKNOWN.search(text)
     if unknown and isinstance(meant, type) and issubclass(meant, msgspec.Struct):
         known = [field.encode_name for field in msgspec.structs.fields(meant)]
-        return nearest(unknown[1], known) or f"there are {', '.join(known)}"
+        return nearest(unknown[1], known) or f"valid keys are {', '.join(known)}"
     if place and _ONE_TABLE.search(text):
-        return f"there may be many: write [[{place[1].removeprefix('.')}]], in two brackets"
+        return f"this table can be repeated: write [[{place[1].removeprefix('.')}]], in double brackets"
     values = _values(meant) if _VALUE.search(text) else ()
-    return f"it is one of {', '.join(values)}" if values else ""
+    return f"the value must be one of {', '.join(values)}" if values else ""
 
 
 def _type_at(schema: Any, place: str) -> Any:  # noqa: ANN401 - any type may stand in a schema

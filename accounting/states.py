@@ -60,10 +60,10 @@ _BY_FLAG = {
 
 
 # Why ended jobs are rejected.
-UNKNOWN_STATE = "it is over, in a state that is not known here"
-RESIZED = "it is over in state RESIZING: the rest of it ran with other resources"
-WENT_ON = "its size was changed while it ran: what it used before that is in another record"
-NO_PARTITION = "no partition: its record had not been written whole"
+UNKNOWN_STATE = "it has ended, in an unknown state"
+RESIZED = "it ended in state RESIZING: the rest of it ran with other resources"
+WENT_ON = "its size was changed while it ran: its use before that is in another record"
+NO_PARTITION = "no partition: its record was not completely written"
 
 
 def is_known(state: str) -> bool:

@@ -63,7 +63,7 @@ def disagreements(
     else:
         if decision.from_token and journalled_from_s is not None and row.submit_s > journalled_from_s:
             yield _said(
-                row, "decision", token.decision_id, "from the token alone: no line of the journal has it"
+                row, "decision", token.decision_id, "known from the token only: the journal has no line of it"
             )
         yield from _by_decision(row, token, decision)
     run = (token.recovered_at, token.decision_id)

@@ -89,7 +89,10 @@ def gone(connection: Connection, check: ChainCheck, read: Sequence[ReadChain]) -
 
 
 def _gone(file: str, first: int, last: int) -> Found:
-    what = f"{numbered(first, last)} not as the store has read: removed, written anew, or lost in a power cut"
+    what = (
+        f"{numbered(first, last)} differ from what the store has read: removed, rewritten, or lost in a "
+        "power cut"
+    )
     return Found(Place(file, 0), "removed", what)
 
 
@@ -104,7 +107,7 @@ def differing(connection: Connection, file: Path, hide: Pseudonyms | None) -> It
                 continue
             fields = differing_fields(told, stored)
             if fields:
-                what = f"decision {decision.id}: the store has another {', '.join(fields)}"
+                what = f"decision {decision.id}: the store has a different {', '.join(fields)}"
                 yield Found(place, "changed", what)
 
 
@@ -145,7 +148,7 @@ def audit_journal(
         reports.append(audit_chain(name, files, key, connection, read, hide))
     for one in known:
         if one.chain not in chains and one.reader in ("", reader):
-            what = f"the store has read {one.number} lines of this chain, and none of its files is left"
+            what = f"the store has read {one.number} lines of this chain, but none of its files is left"
             lost = Found(Place(f"{one.chain}-*.jsonl", 0), "removed", what)
             reports.append(
                 ChainReport(name=one.chain, files=0, lines=0, without_key=0, unlinked=0, found=[lost])
@@ -160,11 +163,12 @@ def refuse_closed(folder: Path) -> None:
             return
     except FileNotFoundError:
         raise StoreError(
-            f"there is no folder {folder}; check service.journal: the service makes it when it starts"
+            f"the folder {folder} does not exist; check service.journal (the service creates the folder "
+            "when it starts)"
         ) from None
     except OSError as error:
         raise StoreError(
-            f"cannot read the journal's folder {folder}: {error.strerror}; run this as somebody who may"
+            f"cannot read the journal's folder {folder}: {error.strerror}; run this as a user who may read it"
         ) from None
 
 

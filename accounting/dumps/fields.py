@@ -130,7 +130,7 @@ class Fields:
             self._rows.mark(wrong, f"{heading.names[heading.place[thing]]} is not {what}")
 
 
-_NO_STATE = "State is none that Slurm has"
+_NO_STATE = "State is not a state of Slurm"
 
 
 def _as_whole(text: pa.Array) -> pa.Array:

@@ -122,19 +122,20 @@ def read_heading(line: str) -> Heading:
     )
     wanting = [wanted for suffices, wanted in _needs(heading) if not suffices]
     if wanting:
-        raise DumpError(f"the dump lacks {'; '.join(wanting)}: make it again with: {SACCT_COMMAND}")
+        raise DumpError(f"the dump lacks {'; '.join(wanting)}; make it again with: {SACCT_COMMAND}")
     return heading
 
 
 def _delimiter(line: str) -> str:
     if re.match(r"^\s*[\[{]", line):
-        raise DumpError("this is JSON: make the dump with sacct --parsable2 instead of --json")
+        raise DumpError("the dump is JSON; make it again with sacct --parsable2 instead of --json")
     if re.match(r"^\s*[A-Za-z_]+\s{2,}[A-Za-z_]", line):
-        raise DumpError("sacct cut the columns to fit a screen: make the dump again with --parsable2")
+        raise DumpError("sacct cut the columns to fit a screen; make the dump again with --parsable2")
     match = _FIRST_NAMES.match(line)
     if match is None or not _KNOWN.intersection(re.split(r"[^a-z0-9_]+", line.lower())):
         raise DumpError(
-            f"the first line names no columns of Slurm ({line[:60]!r}): make the dump again without --noheader"
+            f"the first line does not name columns of Slurm ({line[:60]!r}); make the dump again "
+            "without --noheader"
         )
     return match["delimiter"]
 
@@ -160,44 +161,50 @@ def missing(heading: Heading, cluster: str = "") -> tuple[str, ...]:
     lacks = (
         (
             has("raw_id") or has("id"),
-            "JobIDRaw: jobs are counted by their lines, so the file must stay as it is",
+            "JobIDRaw: jobs are numbered by their lines, so do not change the file",
         ),
         (
             has("raw_id") or not has("id"),
-            "JobIDRaw: tasks of arrays and components of het jobs get numbers of ours",
+            "JobIDRaw: tasks of arrays and components of het jobs get made-up numbers",
         ),
         (has("cluster") or cluster != "", _NO_CLUSTER),
-        (has("user"), "User: no family of jobs can be told by its user"),
-        (has("job_name"), "JobName: no family of jobs can be told by its name"),
-        (has("partition"), "Partition: jobs of all partitions are alike"),
-        (has("submit"), f"Submit: taken to be Start, so that nothing is known of waits{_TWICE}"),
+        (has("user"), "User: job families are not separated by user"),
+        (has("job_name"), "JobName: job families are not separated by job name"),
+        (has("partition"), "Partition: jobs of all partitions are treated alike"),
+        (has("submit"), f"Submit: the start is used instead, so waiting times are not known{_TWICE}"),
         (has("start") and has("end"), _start_and_end(heading)),
-        (_elapsed_is_told(heading), "AllocCPUS: CPUTimeRAW over ReqCPUS stands for the elapsed time"),
-        (has("limit_min") or has("limit"), "TimelimitRaw: a run time that was cut off looks whole"),
+        (_elapsed_is_told(heading), "AllocCPUS: the elapsed time is computed as CPUTimeRAW / ReqCPUS"),
+        (
+            has("limit_min") or has("limit"),
+            "TimelimitRaw: a run that reached its time limit looks like a whole run",
+        ),
         (has("req_tres") or has("req_cpus"), "ReqTRES: what was requested is not known"),
-        (has("alloc_tres"), "AllocTRES: what was granted is not known, nor GPUs"),
-        (has("max_rss") or has("in_tot"), "MaxRSS, TRESUsageInTot: no memory was measured"),
-        (has("total_cpu"), "TotalCPU: no use of cores was measured"),
+        (has("alloc_tres"), "AllocTRES: what was granted, and GPUs, are not known"),
+        (has("max_rss") or has("in_tot"), "MaxRSS, TRESUsageInTot: memory use was not measured"),
+        (has("total_cpu"), "TotalCPU: use of cores was not measured"),
         (
             has("in_tot") and has("out_tot"),
-            "TRESUsageInTot, TRESUsageOutTot: nothing is known of input and output",
+            "TRESUsageInTot, TRESUsageOutTot: input and output are not known",
         ),
     )
     said = tuple(f"lacks {cost}" for holds, cost in lacks if not holds)
     if has("cluster") and cluster:
         said = (
             *said,
-            f"names its jobs' cluster itself: `--cluster {cluster}` stands for those alone that name none",
+            (
+                f"names the clusters of its jobs itself; `--cluster {cluster}` is used only for jobs that "
+                "name none"
+            ),
         )
     is_safe = not heading.free_text or heading.delimiter == "\x1f"
     return said if is_safe else (*said, _forgeable(heading))
 
 
 # An attempt is identified by these times: in a dump that has them, its line counts as another attempt.
-_TWICE = "; what a fuller dump tells of the same jobs may count twice"
+_TWICE = "; jobs that a more complete dump also contains may be counted twice"
 _NO_CLUSTER = (
-    "Cluster: the file's name stands for it; "
-    "give `--cluster NAME`, the same for every dump of it, or jobs count twice"
+    "Cluster: the file's name is used instead; give `--cluster NAME`, the same for every dump of the "
+    "cluster, or jobs are counted twice"
 )
 
 
@@ -209,12 +216,13 @@ def _elapsed_is_told(heading: Heading) -> bool:
 
 def _start_and_end(heading: Heading) -> str:
     if heading.has("waited") or heading.has("waited_raw"):
-        return f"Start, End: reckoned from Submit, the wait and the elapsed time{_TWICE}"
-    return f"Start, End: a job is taken to start when it was submitted{_TWICE}"
+        return f"Start, End: computed from Submit, the wait and the elapsed time{_TWICE}"
+    return f"Start, End: a job is assumed to start when it was submitted{_TWICE}"
 
 
 def _forgeable(heading: Heading) -> str:
     return (
-        f"sets its columns apart by {heading.delimiter!r}: a text that users choose may hold that or a line's end, and "
-        "look like columns; sacct --parsable2 --delimiter=$'\\x1f' with such columns last tells them apart"
+        f"separates its columns by {heading.delimiter!r}; texts that users choose may contain that or a "
+        "newline, and look like columns. To avoid this, use sacct --parsable2 --delimiter=$'\\x1f' with "
+        "such columns last"
     )

@@ -173,7 +173,7 @@ def _by_cpu_time(
     too_long = pc.greater(elapsed_s, pc.add(limit_s, GRACE_S))
     rows.mark(
         rows.is_job & np.asarray(pc.fill_null(pc.or_kleene(uneven, too_long), False)),
-        "CPUTimeRAW is not that of the CPUs that were asked for: it was given others, and AllocCPUS is missing",
+        "CPUTimeRAW does not match the requested CPUs: the job was given others, and AllocCPUS is missing",
     )
     return elapsed_s
 
@@ -221,7 +221,7 @@ def _ids(rows: Rows, fields: Fields) -> tuple[pa.Array, pa.Array]:
                 pc.is_null(shown.task), pc.and_(pc.is_null(shown.component), pc.invert(shown.pending))
             )
             differ = pc.and_(alone, pc.not_equal(shown.number, number))
-            rows.mark(pc.fill_null(differ, False), "JobID and JobIDRaw are of different jobs")
+            rows.mark(pc.fill_null(differ, False), "JobID and JobIDRaw belong to different jobs")
             display_id = pc.coalesce(shown.display_id, display_id)
         return number, display_id
     part = pc.coalesce(pc.add(rows.ids.task, 1), pc.add(rows.ids.component, 2**29))
@@ -238,8 +238,8 @@ def _doubt(rows: Rows, jobs: pa.Table, now_s: int) -> None:
     started = pc.greater(start_s, 0)
     nodes = pc.max_element_wise(jobs["nodes"], 1)
     wrong = (
-        (pc.less(pc.fill_null(submit_s, 0), FIRST_S), "no time of submission, or one before there was Slurm"),
-        (pc.less(pc.fill_null(end_s, 0), FIRST_S), "no end, though it ended"),
+        (pc.less(pc.fill_null(submit_s, 0), FIRST_S), "no time of submission, or one before Slurm existed"),
+        (pc.less(pc.fill_null(end_s, 0), FIRST_S), "no end, although its state says that it ended"),
         (pc.is_null(elapsed_s), "no elapsed time"),
         (pc.greater(nodes, MOST_NODES), "more nodes than any cluster has"),
         (pc.greater(end_s, now_s + DAY_S), "it ends in the future"),
@@ -248,7 +248,7 @@ def _doubt(rows: Rows, jobs: pa.Table, now_s: int) -> None:
         (pc.less(end_s, submit_s), "it ends before it was submitted"),
         (
             pc.greater(elapsed_s, pc.if_else(started, pc.add(pc.subtract(end_s, start_s), 1), 0)),
-            "it ran for longer than from its start to its end",
+            "it ran longer than the time from its start to its end",
         ),
         *(
             (pc.greater(jobs[name], pc.multiply(nodes, most)), f"{name} is more than its nodes can have")

@@ -14,7 +14,7 @@ from accounting.errors import DumpError
 BLOCK_BYTES = 4 * 1024**2
 LONGEST_LINE_BYTES = 4 * 1024**2
 # Why a last line is doubted if nothing else shows that the file was cut off.
-NO_NEWLINE = "the file ends within this line: it was cut off"
+NO_NEWLINE = "the file ends in the middle of this line"
 _PACKED = {b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 _WIDE = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
@@ -48,13 +48,15 @@ def read_blocks(file: Path, block_bytes: int) -> Iterator[Block]:
 
 def _refuse_other_formats(file: Path, start: bytes) -> None:
     if not start:
-        raise DumpError(f"{file} is empty: make the dump again")
+        raise DumpError(f"{file} is empty; make the dump again")
     for magic, name in _PACKED.items():
         if start.startswith(magic):
-            raise DumpError(f"{file} is packed with {name}: unpack it first, or pack it with gzip")
+            raise DumpError(
+                f"{file} is compressed with {name}; decompress it first, or compress it with gzip"
+            )
     if start.startswith(_WIDE) or start[1:2] == b"\x00":
         raise DumpError(
-            f"{file} is UTF-16 or UTF-32: turn it into UTF-8 first (iconv -f UTF-16 -t UTF-8 {file.name})"
+            f"{file} is UTF-16 or UTF-32; convert it to UTF-8 first (iconv -f UTF-16 -t UTF-8 {file.name})"
         )
 
 
@@ -62,13 +64,14 @@ def _blocks(chunks: Iterator[bytes], file: Path) -> Iterator[Block]:
     number, rest, cut_off = 1, b"", ""
     for chunk in chunks:
         if not chunk:
-            cut_off = f"{file.name} was cut off here: get it whole and read it again"
+            cut_off = f"{file.name} ends too early; get the whole file and read it again"
             break
         start = b"\xef\xbb\xbf" if number == 1 and not rest else b""
         whole, end, rest = (rest + chunk.removeprefix(start)).rpartition(b"\n")
         if number == 1 and not end and b"\r" in rest[:-1]:
             raise DumpError(
-                f"{file} has carriage returns for line ends: turn them into newlines first, as tr '\\r' '\\n' does"
+                f"{file} has carriage returns as line ends; convert them to newlines first, for example "
+                "with tr '\\\\r' '\\\\n'"
             )
         if end:
             lines = _decoded(whole)
@@ -76,7 +79,7 @@ def _blocks(chunks: Iterator[bytes], file: Path) -> Iterator[Block]:
             number += len(lines)
         if len(rest) > LONGEST_LINE_BYTES:
             raise DumpError(
-                f"{file}: line {number} is longer than {LONGEST_LINE_BYTES} bytes: this is no dump"
+                f"{file}: line {number} is longer than {LONGEST_LINE_BYTES} bytes; this is not a dump"
             )
     if rest:
         yield Block(number, _decoded(rest), cut_off or NO_NEWLINE)
@@ -113,7 +116,7 @@ def _check_packed(file: Path, stream: BinaryIO) -> None:
         for _ in _unpacked(stream, BLOCK_BYTES):
             pass
     except zlib.error as error:
-        raise DumpError(f"{file} is damaged ({error}): get it again") from None
+        raise DumpError(f"{file} is damaged ({error}); get it again") from None
     stream.seek(0)
 
 

@@ -21,8 +21,10 @@ from accounting.frames import Records
 _SAMPLE_LINES = 1000
 _TRIES = 10_000
 _MOST_LINES = 2_000_000
-_LOST_IDS = "lacks the job ids' last digits: jobs are counted by their lines, so the file must stay as it is"
-_NO_STEPS = "lacks lines of steps, which sacct -X leaves out: memory, cores, GPUs and input were not measured"
+_LOST_IDS = "lacks the last digits of job ids: jobs are numbered by their lines, so do not change the file"
+_NO_STEPS = (
+    "has no lines of steps, which sacct -X leaves out: memory, cores, GPUs and input were not measured"
+)
 
 
 def read_dump(file: Path, settings: DumpSettings) -> Iterator[Records]:
@@ -34,7 +36,7 @@ def read_dump(file: Path, settings: DumpSettings) -> Iterator[Records]:
     blocks = read_blocks(file, settings.block_bytes)
     first = next(blocks, None)
     if first is None or not first.lines:  # compressed, and with nothing in it
-        raise DumpError(f"{file} has not one whole line: it is empty or was cut off; make the dump again")
+        raise DumpError(f"{file} has no complete line; make the dump again")
     heading = read_heading(first.lines[0])
     first = Block(2, first.lines[1:], first.cut_off)
     said = missing(heading, settings.cluster)
@@ -57,8 +59,8 @@ def read_dump(file: Path, settings: DumpSettings) -> Iterator[Records]:
 def _no_names(numbers: set[int]) -> str:
     listed = ",".join(map(str, sorted(numbers)))
     return (
-        f"lacks the names of TRES {listed}: GPUs among them are not counted; say which are GPUs, as in "
-        f"--gpu-tres {listed}, and ingest it again (`sacctmgr show tres` lists them)"
+        f"lacks the names of TRES {listed}, so GPUs among them are not counted; say which are GPUs, for "
+        f"example --gpu-tres {listed}, and ingest it again (`sacctmgr show tres` lists them)"
     )
 
 
@@ -66,10 +68,15 @@ def _cut_off(heading: Heading, block: Block) -> str:
     """Return how a file ends too soon, in words that follow its name; '' if it does not."""
     if block.cut_off == NO_NEWLINE and block.lines and is_whole_line(heading, block.lines[-1]):
         return (
-            "has no last newline, and its last job is not taken; add one if it is whole, and ingest it again"
+            "has no newline at its end, so its last job is not read; add a newline if the line is "
+            "complete, and ingest it again"
         )
     number = block.first + max(0, len(block.lines) - 1)
-    return f"was cut off at line {number}: get it whole and ingest it again" if block.cut_off else ""
+    return (
+        f"ends in the middle of line {number}; get the whole file and ingest it again"
+        if block.cut_off
+        else ""
+    )
 
 
 def _ids_are_lost(heading: Heading, lines: list[str]) -> bool:
@@ -97,7 +104,7 @@ def _whole_jobs(heading: Heading, blocks: Iterable[Block]) -> Iterator[Block]:
             first, pending = first + cut, pending[cut:]
         elif len(pending) > _MOST_LINES:
             raise DumpError(
-                f"line {first}: one job has more than {_MOST_LINES} lines; take it out of the dump"
+                f"line {first}: one job has more than {_MOST_LINES} lines; remove it from the dump"
             )
     if pending:
         yield Block(first, pending)

@@ -118,8 +118,8 @@ def group_rows(
     follows = is_step & (group >= 0)
     orphan[follows] = names[follows] != names[leaders[group[follows]]]
     rows = Rows(heading, first, lines, texts, reasons, np.where(orphan, -1, group), is_job, ids)
-    rows.mark(pc.greater(pc.fill_null(ids.number, 2**32), 2**32 - 1), "no id of a job")
-    rows.mark(orphan, "the line of its job does not stand before it")
+    rows.mark(pc.greater(pc.fill_null(ids.number, 2**32), 2**32 - 1), "no job id")
+    rows.mark(orphan, "the line of its job is not before it")
     # A job separated from some of its steps would look as if it had used less.
     rows.mark(is_job & np.isin(names.astype(str), names[orphan].astype(str)), "its steps do not follow it")
     return rows
@@ -147,7 +147,7 @@ def _doubt_near_pieces(has_id: np.ndarray, counts: np.ndarray, width: int, reaso
 
 
 def _doubt(reasons: np.ndarray) -> None:
-    reasons[reasons == ""] = "it stands near a piece of a broken line, and may be forged"
+    reasons[reasons == ""] = "it is next to a piece of a broken line, and may be forged"
 
 
 def _runs(places: list[int]) -> Iterator[list[int]]:

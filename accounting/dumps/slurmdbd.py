@@ -86,7 +86,8 @@ def read_database(
     """
     if not _NAME.match(cluster):
         raise SlurmError(
-            f"{cluster!r} is no cluster's name; set accounting.cluster to what sacctmgr calls it"
+            f"{cluster!r} is not a cluster's name; set accounting.cluster to the name in `sacctmgr list "
+            "cluster`"
         )
     engine = _engine(url)
     try:
@@ -112,7 +113,7 @@ def check_url(url: str) -> None:
     except SQLAlchemyError as error:
         raise _unusable(error) from None
     except ValueError:  # its message may hold a password
-        raise _unusable("its port is no number") from None
+        raise _unusable("its port is not a number") from None
 
 
 def _engine(url: str) -> Engine:
@@ -130,7 +131,7 @@ def _unusable(error: Exception | str) -> SlurmError:
     fix = f"write it as {URL_FORM}"
     if isinstance(error, ImportError) and error.name == PYMYSQL:
         fix = install_with("mariadb")
-    return SlurmError(f"accounting.slurmdbd_url is not usable: {error}; {fix}")
+    return SlurmError(f"accounting.slurmdbd_url cannot be used: {error}; {fix}")
 
 
 def _refuse_writers(connection: Connection, engine: Engine) -> None:
@@ -143,7 +144,7 @@ def _refuse_writers(connection: Connection, engine: Engine) -> None:
     more = sorted(given - _HARMLESS)
     if more:
         raise SlurmError(
-            f"the account may do more than read ({', '.join(more)[:80]}): give a new one "
+            f"the account may do more than read ({', '.join(more)[:80]}); make a new account with "
             f"{GRANT.format(database=engine.url.database)} and nothing else"
         )
 
@@ -195,7 +196,9 @@ def _columns(connection: Connection, name: str, wanted: Sequence[str]) -> Select
     )
     present = {str(row[0]) for row in connection.execute(probe, {"name": name})}
     if not present:
-        raise SlurmError(f"there is no table {name}: name the cluster as `sacctmgr list cluster` does")
+        raise SlurmError(
+            f"there is no table {name}; write the cluster's name as `sacctmgr list cluster` shows it"
+        )
     columns: list[ColumnElement[Any]] = [
         column(each) if each in present else null().label(each) for each in wanted
     ]

@@ -102,16 +102,17 @@ class Collector:
         if self._jobs.outside is not None:
             self._tell_once(
                 "cgroups",
-                f"a process on a GPU says that it is of job {self._jobs.outside}, but Slurm has made no cgroup for any "
-                "job here, so nothing is written of it: where ProctrackType is not proctrack/cgroup set it to that, or "
-                "run `rightsizer collect --job` beside each job",
+                f"a process on a GPU says that it belongs to job {self._jobs.outside}, but Slurm has "
+                "made no cgroup for any job here, so nothing is recorded for it. If ProctrackType is "
+                "not proctrack/cgroup, set it to that, or run `rightsizer collect --job` for each job",
             )
         if self._jobs.kept_out:
             self._tell_once(
                 "environments",
-                "the kernel does not let this user read the environment of jobs' processes, so no GPU is seen that a "
-                "job leaves alone, nor a process outside its cgroup: give it CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, "
-                "as etc/systemd/rightsizer-collect.service does",
+                "the kernel does not let this user read the environment of jobs' processes, so the "
+                "collector sees neither GPUs that a job leaves idle nor processes outside their job's "
+                "cgroup: give it CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, as "
+                "etc/systemd/rightsizer-collect.service does",
             )
 
     def _tell_once(self, what: str, text: str) -> None:

@@ -56,7 +56,7 @@ class SpoolWriter:
             self._refused(error)
             return
         if self._failing:
-            self._say(f"the spool {self._folder} takes lines again; {self._lost} were lost")
+            self._say(f"the spool {self._folder} accepts lines again; {self._lost} lines were lost")
             self._failing, self._lost = False, 0
         # An ingester may remove a file meanwhile, or a shared folder be away: the next call will do.
         with contextlib.suppress(OSError):
@@ -120,8 +120,9 @@ class SpoolWriter:
             lines = _count_lines(oldest)
             oldest.unlink()
             self._say(
-                f"the spool {self._folder} holds more than {self._most_bytes // MIB_IN_BYTES} MiB of this node: "
-                f"dropped {oldest.name} with {lines} lines; let `rightsizer ingest --prune` take what it has read"
+                f"the spool {self._folder} has more than {self._most_bytes // MIB_IN_BYTES} MiB of this "
+                f"node: removed {oldest.name} with {lines} lines; run `rightsizer ingest --prune`, "
+                "which removes files that were ingested"
             )
 
 

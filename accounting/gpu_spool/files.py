@@ -137,7 +137,7 @@ class _Reading:
             with open_plain(file) as spool:
                 known = os.fstat(spool.fileno())
                 if self._is_open and known.st_nlink > 1:
-                    self._refuse(known.st_uid, "it has several names (hard links); leave one", file)
+                    self._refuse(known.st_uid, "it has several names (hard links); leave only one", file)
                     return
                 # Shorter than before: another file under the same name.
                 yield from self._parts(file, spool, known, offset if offset <= known.st_size else 0)
@@ -199,9 +199,9 @@ class _Reading:
         part.uses = merge_uses(use for use, his in zip(uses, decided, strict=False) if his)
         passed = _until_use(lines, len(decided))
         if any(line.text and line.use is None for line in lines[:passed]):
-            self._refuse(uid, "lines that make no sense", part.path)
+            self._refuse(uid, "lines that are not valid", part.path)
         if not all(decided):
-            self._refuse(uid, "lines of jobs that are not known as its owner's", part.path)
+            self._refuse(uid, "lines of jobs that are not known to belong to the file's owner", part.path)
         if passed < len(lines):
             part.read_bytes = offset + sum(len(line.text) + 1 for line in lines[:passed])
 

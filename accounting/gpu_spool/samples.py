@@ -99,7 +99,7 @@ def nonsense_in(use: GpuUse, now_s: int | None = None) -> str:
         ("memory", _within(use.mem_max_mib, MOST_MEM_MIB)),
         ("power", _within(use.power_mean_w, MOST_POWER_W)),
     )
-    return next((f"the {name} cannot be true" for name, holds in checks if not holds), "")
+    return next((f"the {name} is not possible" for name, holds in checks if not holds), "")
 
 
 def _within(value: float | None, most: float) -> bool:

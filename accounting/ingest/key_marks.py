@@ -27,10 +27,10 @@ def hold_to_key(engine: Engine, pseudonyms: Pseudonyms | None, now_s: int) -> No
         known = windows_read(connection, PSEUDONYMS)
         is_first = bool(mark) and not known and not _has_names(connection)
     if known and mark not in known:
-        given = "another key was given" if mark else "no key was given, so that names would come back"
+        given = "another key was given" if mark else "no key was given, so real names would be stored"
         raise StoreError(
-            f"this store holds pseudonyms, and {given}: give the key that it was filled with (--pseudonymise, or "
-            "accounting.pseudonym_key), or ingest into a store of its own (store.url)"
+            f"this store holds pseudonyms, but {given}; give the key with which it was filled "
+            "(--pseudonymise, or accounting.pseudonym_key), or use another store (store.url)"
         )
     if is_first:
         with writing(engine) as connection:

@@ -32,8 +32,8 @@ def read_before_s(marks: Mapping[str, int], cluster: str, first_s: int) -> int |
     named = sorted(marks.keys() - {NOBODYS})
     if len(named) > 1:
         raise SlurmError(
-            f"several clusters are read into this store ({', '.join(named)}), and it is not known which one sacct "
-            "tells of here; set accounting.cluster, or see that `scontrol show config` answers"
+            f"this store holds several clusters ({', '.join(named)}), and it is not known which of them "
+            "sacct reads here; set accounting.cluster, or make sure that `scontrol show config` answers"
         )
     return max(marks.values(), default=None)
 

@@ -112,7 +112,7 @@ class ChainCheck:
         if is_intact:
             self._take_intact(place, link)
         else:
-            self._say(place, "changed", f"line {link.number} of the chain is not as it was written")
+            self._say(place, "changed", f"line {link.number} of the chain was changed after it was written")
             if self.first is not None and link.number == self.head.number + 1:
                 self._accept(link)
                 self._is_doubtful = True
@@ -127,7 +127,9 @@ class ChainCheck:
         if self.first is None and self._doubted is not None:
             self._begin(*self._doubted)
         for gap in self._gaps:
-            self._say(gap.place, "removed", f"{numbered(gap.first, gap.last)} of the chain missing before it")
+            self._say(
+                gap.place, "removed", f"{numbered(gap.first, gap.last)} of the chain missing before this line"
+            )
         self._gaps = []
         return sorted(self.found, key=lambda one: one.place)
 
@@ -154,7 +156,9 @@ class ChainCheck:
             self._gaps.append(Gap(self.head.number + 1, link.number - 1, place))
             self.head = Head(link.number - 1, link.previous)
             if self._last_unlinked is not None:
-                self._say(self._last_unlinked, "changed", "it has no link, and one is missing after it")
+                self._say(
+                    self._last_unlinked, "changed", "this line has no link, and one is missing after it"
+                )
         self.owns = Owns(link.number)
 
     def _is_intact(self, body: bytes, link: Link) -> bool:
@@ -172,11 +176,11 @@ class ChainCheck:
         if beyond == 0:
             if link.previous != self.head.own and not self._is_doubtful:
                 self._say(
-                    place, "changed", f"line {link.number} of the chain does not follow the one before it"
+                    place, "changed", f"line {link.number} of the chain does not follow the line before it"
                 )
             self._accept(link)
         elif beyond > _MOST_GAP:
-            self._say(place, "inserted", f"its number, {link.number}, is far from those around it")
+            self._say(place, "inserted", f"its number, {link.number}, is far from the numbers around it")
         elif beyond > 0:
             self._gaps.append(Gap(self.head.number + 1, link.number - 1, place))
             self._accept(link)
@@ -188,12 +192,15 @@ class ChainCheck:
         if self.owns.has(link.number, link.own):
             self._say(place, "inserted", f"a copy of line {link.number} of the chain")
         elif self._fills(link):
-            self._say(place, "moved", f"line {link.number} of the chain stands after {self.head.number}")
+            self._say(
+                place, "moved", f"line {link.number} of the chain is placed after line {self.head.number}"
+            )
         else:
             self._say(
                 place,
                 "inserted",
-                f"there is another line {link.number} of the chain: two wrote at once, or it was written anew",
+                f"there is another line {link.number} of the chain: two processes wrote at once, or it "
+                "was rewritten",
             )
 
     def _fills(self, link: Link) -> bool:
@@ -218,14 +225,16 @@ class ChainCheck:
             self._last_unlinked = place
         elif is_decision and is_whole:
             self._say(
-                place, "inserted", "a decision without a link: an earlier release wrote it, or somebody"
+                place,
+                "inserted",
+                "a decision without a link: an earlier release wrote it, or somebody added it",
             )
         elif not is_whole or is_cut_off(line):
-            self._say(place, "torn", "a write that was cut off; the chain goes on without it")
+            self._say(place, "torn", "a write that was cut off; the chain continues without it")
         elif not self.lines:
-            self._say(place, "without link", "not a decision, of the time before lines had links")
+            self._say(place, "without link", "not a decision, from before lines had links")
         else:
-            self._say(place, "inserted", "not a decision, and no write that was cut off")
+            self._say(place, "inserted", "neither a decision nor a write that was cut off")
 
     def _say(self, place: Place, kind: Kind, what: str) -> None:
         self.found.append(Found(place, kind, what))

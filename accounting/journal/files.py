@@ -129,7 +129,7 @@ def opened(file: Path) -> Iterator[BinaryIO]:
 
 def cannot_read(file: Path, error: OSError) -> StoreError:
     """Return the error for a journal file that cannot be read."""
-    return StoreError(f"cannot read the journal file {file}: {error.strerror}; mend its permissions")
+    return StoreError(f"cannot read the journal file {file}: {error.strerror}; correct its permissions")
 
 
 def is_older(file: Path, since_s: float) -> bool:

@@ -89,9 +89,9 @@ def parse_carbon_series(text: str, source: str) -> CarbonSeries:
     try:
         rows = list(csv.reader(text.splitlines()))
     except csv.Error as error:
-        raise ConfigError(f"{source}: this is no CSV ({error}); export it again") from None
+        raise ConfigError(f"{source} is not a CSV file ({error}); export it again") from None
     if not rows or tuple(name.strip() for name in rows[0]) != HEADING:
-        raise ConfigError(f"{source}: the first line must be `{','.join(HEADING)}`; put it there")
+        raise ConfigError(f"{source}: the first line must be `{','.join(HEADING)}`; add it")
     points: list[tuple[int, float]] = []
     for number, row in enumerate(rows[1:], start=2):
         if row:
@@ -99,7 +99,7 @@ def parse_carbon_series(text: str, source: str) -> CarbonSeries:
     for (earlier_s, _), (later_s, _) in pairwise(points):
         if later_s <= earlier_s:
             raise ConfigError(
-                f"{source}: times must rise, at {_iso(later_s)} they do not; sort the file by time"
+                f"{source}: times must increase, but do not at {_iso(later_s)}; sort the file by time"
             )
     return CarbonSeries(tuple(time_s for time_s, _ in points), tuple(grams for _, grams in points))
 
@@ -110,7 +110,8 @@ def _point(row: list[str], where: str) -> tuple[int, float]:
     time_s = _moment(row[0].strip())
     if time_s is None:
         raise ConfigError(
-            f"{where}: `{row[0]}` is no time; write unix seconds, or 2026-01-31T14:00:00+01:00 with its offset"
+            f"{where}: `{row[0]}` is not a time; write unix seconds, or 2026-01-31T14:00:00+01:00 with "
+            "its offset"
         )
     try:
         grams = float(row[1])
@@ -118,7 +119,8 @@ def _point(row: list[str], where: str) -> tuple[int, float]:
         grams = math.nan
     if not 0 <= grams <= MOST_G_PER_KWH:
         raise ConfigError(
-            f"{where}: `{row[1]}` is no gCO2 per kWh; write a number from 0 to {MOST_G_PER_KWH:.0f}"
+            f"{where}: `{row[1]}` is not a number of gCO2 per kWh; write a number from 0 to "
+            f"{MOST_G_PER_KWH:.0f}"
         )
     return time_s, grams
 

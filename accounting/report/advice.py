@@ -93,9 +93,9 @@ def _purged(segment: Segment) -> str:
     share = _percent(segment.purged / segment.attempts)
     since = f"{datetime.fromtimestamp(segment.since_s).astimezone():%Y-%m-%d}"
     return (
-        f"{share} of the attempts, those that ended before {since}, had lost their steps to slurmdbd's PurgeStepAfter "
-        "before they were read, and what was measured is in the steps: dumps of sacct from before then bring it back. "
-        "What was ingested in time stays"
+        f"{share} of the attempts, those that ended before {since}, had lost their steps to slurmdbd's "
+        "PurgeStepAfter before they were read, and measurements are in the steps. Dumps of sacct from "
+        "before then restore them. What was ingested in time is kept"
     )
 
 
@@ -104,9 +104,10 @@ def _no_steps(segment: Segment) -> Iterator[tuple[str, str, str]]:
         "run",
         "rightsizer ingest",
         (
-            f"none of {segment.attempts:,} attempts has a step, and what was measured is in the steps: they come from "
-            "a dump of jobs alone, or Slurm keeps none (AccountingStorageEnforce with nosteps or nojobs). Ask sacct "
-            "itself, or dump without -X: sacct --allusers --duplicates --parsable2 --noconvert --format=ALL"
+            f"none of {segment.attempts:,} attempts has a step, and measurements are in the steps. "
+            "Either the attempts come from a dump without steps, or Slurm stores no steps "
+            "(AccountingStorageEnforce with nosteps or nojobs). Ingest from sacct itself, or make the "
+            "dump without -X: sacct --allusers --duplicates --parsable2 --noconvert --format=ALL"
         ),
     )
 
@@ -117,7 +118,7 @@ def _nothing_gathered(segment: Segment) -> Iterator[tuple[str, str, str]]:
         share = segment.share(dimension, "absent")
         if share < MANY:
             continue
-        name = {"memory": "memory", "cores": "CPU time", "io": "reading and writing"}[dimension]
+        name = {"memory": "memory", "cores": "CPU time", "io": "input and output"}[dimension]
         if not segment.gather.startswith(("jobacct_gather/cgroup", LINUX)):
             yield "slurm.conf", GATHER, f"{_percent(share)} of the attempts have no figure for {name}"
         elif dimension == "memory":
@@ -125,8 +126,9 @@ def _nothing_gathered(segment: Segment) -> Iterator[tuple[str, str, str]]:
                 "slurm.conf",
                 FREQUENCY,
                 (
-                    f"{_percent(share)} of the attempts have no figure for {name} although {segment.gather.split()[0]} "
-                    "is set: an interval of 0 takes one sample at the end alone"
+                    f"{_percent(share)} of the attempts have no figure for {name} although "
+                    f"{segment.gather.split()[0]} is set: an interval of 0 takes a single sample, at "
+                    "the end"
                 ),
             )
 
@@ -150,15 +152,17 @@ def _page_cache(segment: Segment) -> Iterator[tuple[str, str, str]]:
     share = segment.share("memory", "contaminated")
     if share < MANY:
         return
-    said = f"{_percent(share)} of the attempts come near their memory limit with the page cache counted as theirs"
+    said = (
+        f"{_percent(share)} of the attempts come near their memory limit, because the page cache is counted"
+    )
     release = release_of(segment.release)
     if release is not None and release < (25, 11):
         yield (
             "slurm.conf",
             "JobAcctGatherType=jobacct_gather/linux",
             (
-                f"{said}; this plugin counts the processes' own memory. Slurm 25.11.1 and newer can keep "
-                "jobacct_gather/cgroup with JobAcctGatherParams=no_file_cache"
+                f"{said}; this plugin counts only the memory of the processes. Slurm 25.11.1 and newer "
+                "can keep jobacct_gather/cgroup with JobAcctGatherParams=no_file_cache"
             ),
         )
         return
@@ -167,9 +171,9 @@ def _page_cache(segment: Segment) -> Iterator[tuple[str, str, str]]:
     yield (
         "slurm.conf",
         "JobAcctGatherParams=no_file_cache",
-        f"{said}; Slurm 25.11.1 and newer leave it out so, and then rely on samples",
+        f"{said}; with this setting, Slurm 25.11.1 and newer leave it out, and then rely on samples",
     )
-    yield "slurm.conf", FREQUENCY, "with no_file_cache a peak is seen only if it is sampled"
+    yield "slurm.conf", FREQUENCY, "with no_file_cache, a peak is seen only if it is sampled"
 
 
 def _not_enforced(segment: Segment) -> Iterator[tuple[str, str, str]]:
@@ -179,9 +183,9 @@ def _not_enforced(segment: Segment) -> Iterator[tuple[str, str, str]]:
     said = f"{_percent(share)} of the attempts used more memory than they were allocated"
     unless = ""
     if segment.gather.startswith(LINUX) and "usepss" not in segment.gather.lower():
-        unless = ", if it is not what processes share"
-        yield "slurm.conf", PSS, f"{said}: what processes share counts for each of them"
-    yield "cgroup.conf", "ConstrainRAMSpace=yes", f"{said}: it is not enforced{unless}"
+        unless = ", unless that is memory that processes share"
+        yield "slurm.conf", PSS, f"{said}: memory that processes share is counted for each of them"
+    yield "cgroup.conf", "ConstrainRAMSpace=yes", f"{said}: the limit is not enforced{unless}"
     yield "slurm.conf", "TaskPlugin=task/cgroup,task/affinity", "ConstrainRAMSpace needs task/cgroup"
 
 
@@ -190,7 +194,10 @@ def _not_shared(segment: Segment) -> Iterator[tuple[str, str, str]]:
         yield (
             "slurm.conf",
             PSS,
-            "NoShared leaves out what processes share, which their limit counts: who is cut is killed for it",
+            (
+                "NoShared leaves out memory that processes share, but the memory limit counts it: a job "
+                "that is cut accordingly is killed"
+            ),
         )
 
 
@@ -201,8 +208,9 @@ def _no_memory_asked(segment: Segment) -> Iterator[tuple[str, str, str]]:
             "slurm.conf",
             "SelectTypeParameters=CR_Core_Memory",
             (
-                f"{_percent(share)} of the attempts neither asked for memory nor were allocated any: it is not shared "
-                "out by Slurm, and there is nothing to right-size; set DefMemPerCPU with it"
+                f"{_percent(share)} of the attempts neither asked for memory nor were allocated any: "
+                "Slurm does not allocate memory, so there is nothing to right-size; also set "
+                "DefMemPerCPU"
             ),
         )
 
@@ -214,8 +222,9 @@ def _no_gpus(segment: Segment) -> Iterator[tuple[str, str, str]]:
             "run",
             "rightsizer collect",
             (
-                f"{_percent(added_up)} of the {segment.of('gpus'):,} attempts with GPUs have gres/gpuutil recorded, "
-                "but of several GPUs together it does not say how many were busy; our own meter tells one from another"
+                f"{_percent(added_up)} of the {segment.of('gpus'):,} attempts with GPUs have "
+                "gres/gpuutil recorded, but for several GPUs together it does not say how many were "
+                "busy; `rightsizer collect` measures each GPU"
             ),
         )
     share = segment.share("gpus", "absent") - added_up
@@ -232,12 +241,12 @@ def _no_gpus(segment: Segment) -> Iterator[tuple[str, str, str]]:
         yield (
             "gres.conf",
             "AutoDetect=nvml",
-            "Slurm meters NVIDIA's GPUs by NVML alone (AMD's: AutoDetect=rsmi)",
+            "Slurm meters GPUs of NVIDIA only by NVML (of AMD: AutoDetect=rsmi)",
         )
     yield (
         "run",
         "rightsizer collect",
-        f"{said}; our own meter sees MIG instances and power too, on any release",
+        f"{said}; `rightsizer collect` also measures MIG instances and power, on any release",
     )
 
 
@@ -249,15 +258,16 @@ def _no_energy(segment: Segment) -> Iterator[tuple[str, str, str]]:
         "slurm.conf",
         "AcctGatherEnergyType=acct_gather_energy/rapl",
         (
-            f"{_percent(share)} of the attempts have no energy, which is then estimated by the site's table. Only "
-            "where jobs do not share nodes: each is given all that its nodes draw, and the table tells more. rapl "
-            "counts CPUs and memory and needs the module msr; ipmi, xcc (Lenovo) and pm_counters (HPE Cray) count nodes"
+            f"{_percent(share)} of the attempts have no energy; it is then estimated by the site's "
+            "table. Set this only if jobs do not share nodes: each job is given all energy of its "
+            "nodes, and the table is better. rapl measures CPUs and memory, and needs the kernel "
+            "module msr; ipmi, xcc (Lenovo) and pm_counters (HPE Cray) measure nodes"
         ),
     )
     yield (
         "slurm.conf",
         "AcctGatherNodeFreq=30",
-        "0, the default, reads no energy of nodes; rapl wants less than 300",
+        "0, the default, reads no energy of nodes; rapl needs less than 300",
     )
 
 
@@ -270,7 +280,8 @@ def _no_comments(segment: Segment) -> Iterator[tuple[str, str, str]]:
         "slurm.conf",
         "AccountingStoreJobComment=YES" if old else "AccountingStoreFlags=job_comment",
         (
-            f"none of {segment.attempts:,} attempts has a comment: without this line none is stored, so that what a "
-            "client's own decision was, and opting out by comment, cannot be told later; with it, nobody wrote one"
+            f"none of {segment.attempts:,} attempts has a comment. Without this line Slurm stores no "
+            "comments, so a client's own decisions and opting out by comment cannot be seen later; if "
+            "it is set already, nobody has written a comment"
         ),
     )

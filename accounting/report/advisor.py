@@ -184,14 +184,14 @@ def _interval(acted: Sums, watched: Sums) -> tuple[float, float] | None:
 def _says(counts: dict[int, int], low: float | None, high: float | None) -> str:
     if min(counts.values()) < LEAST_BLOCKS:
         return (
-            f"too little to tell: {counts[1]} blocks in which it acted and {counts[0]} in which it watched, "
-            f"of {LEAST_BLOCKS} each"
+            f"too few data: {counts[1]} blocks in which the advisor acted and {counts[0]} in which it "
+            f"watched; {LEAST_BLOCKS} of each are needed"
         )
     if low is None or high is None:
-        return "too little to tell: hardly a job waited while it watched"
+        return "too few data: hardly any job waited while the advisor watched"
     if low > 0:
         return "better with the advisor"
-    return "worse with the advisor" if high < 0 else "no difference can be told"
+    return "worse with the advisor" if high < 0 else "no difference can be shown"
 
 
 def _rounded(value: float | None) -> float | None:

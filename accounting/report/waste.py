@@ -13,14 +13,14 @@ from accounting.report.usage import Grouped, Row, View, blank, energy_cells, sha
 
 # Why an attempt's use is not counted, in words.
 REASONS = {
-    "short": "ran too short to be sampled",
+    "short": "too short to be sampled",
     "censored": "killed at the limit or counted in part, so only a lower bound is known",
-    "contaminated": "page cache is counted with it, so only an upper bound is known",
+    "contaminated": "page cache is counted too, so only an upper bound is known",
     "absent": "nothing was recorded",
 }
 
 NOTHING_HELD = (
-    "nobody knows what these attempts held: none of them ran, or they are of a dump without AllocTRES"
+    "what these attempts held is not known: none of them ran, or they come from a dump without AllocTRES"
 )
 
 NOTHING_MEASURED = "none was measured; `rightsizer report quality` says what to change"

@@ -154,8 +154,8 @@ def known_fields(command: str, wait_s: float | None = None) -> frozenset[str]:
     missing = sorted(NEEDED - known)
     if missing:
         raise SlurmError(
-            f"{command} does not know {', '.join(missing)}; "
-            "check that accounting.sacct names Slurm's own sacct, 20.11 or newer"
+            f"{command} does not know {', '.join(missing)}; check that accounting.sacct names Slurm's "
+            "own sacct, version 20.11 or newer"
         )
     return known
 
@@ -184,13 +184,14 @@ def _run(*arguments: str, wait_s: float | None = None) -> bytes:
         ) from None
     except subprocess.TimeoutExpired:
         raise LateAnswerError(
-            f"{command} gave no answer within {patience_s:g} s and was ended; check that slurmdbd and its database "
-            "answer (`sacctmgr show stats`), and try again"
+            f"{command} did not answer within {patience_s:g} s and was stopped; check that slurmdbd and "
+            "its database answer (`sacctmgr show stats`), and try again"
         ) from None
     if finished.returncode != 0:
         complaint = finished.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         raise SlurmError(
-            f"{command} failed: {complaint[-1]}; check that slurmdbd runs and SLURM_CONF names the right cluster"
+            f"{command} failed: {complaint[-1]}; check that slurmdbd runs, and that SLURM_CONF names "
+            "the right cluster"
         )
     return finished.stdout
 
@@ -199,10 +200,10 @@ def _check(command: str, printed: bytes, columns: Sequence[str], delimiter: str)
     heading = printed.split(b"\n", 1)[0].decode(errors="replace")
     if heading.split(delimiter) != list(columns):
         raise SlurmError(
-            f"{command} did not print the columns it was asked for (first line: {heading[:80]!r}); "
-            "check that accounting.sacct names Slurm's own sacct, 20.11 or newer"
+            f"{command} did not print the requested columns (first line: {heading[:80]!r}); check that "
+            "accounting.sacct names Slurm's own sacct, version 20.11 or newer"
         )
     if not printed.endswith(b"\n"):
         raise SlurmError(
-            f"{command} was cut off in the middle of a line; look at its own messages, and try again"
+            f"the output of {command} ends in the middle of a line; see its own messages, and try again"
         )

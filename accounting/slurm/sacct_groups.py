@@ -78,7 +78,9 @@ def split_groups(rows: Sequence[bytes], width: int) -> Lines:
             step_prefix, own = job_id + b".", [row]
             lines.groups.append(Group(row[: row.find(CUT, end + 1)], own))
         else:
-            lines.quarantined.append(Quarantined(line=shown(row), reason="a step of no job", source=SOURCE))
+            lines.quarantined.append(
+                Quarantined(line=shown(row), reason="a step without a job", source=SOURCE)
+            )
     return lines
 
 
@@ -179,8 +181,8 @@ def _give_texts(lines: Lines, rows: Sequence[Row], answer: Answer) -> None:
     missing = sum(group.key not in found for group in lines.groups)
     if missing > max(MOST_ASKED, len(lines.groups) // 2):
         raise SlurmError(
-            f"sacct's two answers about one window differ in {missing} of {len(lines.groups)} jobs; "
-            "look at slurmdbd's log, and try again"
+            f"sacct's two answers about one window differ in {missing} of {len(lines.groups)} jobs; see "
+            "slurmdbd's log, and try again"
         )
     attempts = Counter(name for group in lines.groups for name in _names(group)) if missing else Counter()
     groups, asked = [], 0
@@ -196,7 +198,7 @@ def _give_texts(lines: Lines, rows: Sequence[Row], answer: Answer) -> None:
             group.texts = (b"",) * len(TEXTS)
         if group.texts is None:
             record = b"\n".join(group.lines)
-            reason = "sacct did not tell its name and comments"
+            reason = "sacct did not give its name and comments"
             lines.quarantined.append(Quarantined(line=shown(record), reason=reason, source=SOURCE))
             continue
         group.text = CUT.join((group.key, *group.texts))
@@ -248,8 +250,8 @@ def _lines_of(attempts: Collection[str], printed: Sequence[str]) -> int:
 
 def _cut_off(job_id: bytes, what: str) -> SlurmError:
     return SlurmError(
-        f"sacct's output was cut off ({what} {job_id.decode(errors='replace')} missing), although it ended well; "
-        "look at what accounting.sacct runs, and try again"
+        f"sacct's output is not complete ({what} {job_id.decode(errors='replace')} missing), although "
+        "sacct reported success; check the command that accounting.sacct names, and try again"
     )
 
 

@@ -37,11 +37,12 @@ def split_rows(lines: Sequence[bytes], delimiter: bytes, columns: int) -> list[R
             rows[-1].append(line)
             seen += count
         if seen > separators or not rows[0][0].count(delimiter):
-            raise SlurmError("sacct's columns do not fit; look at what accounting.sacct runs, and try again")
+            raise SlurmError(
+                "sacct's columns do not match the request; check the command that accounting.sacct names, "
+                "and try again"
+            )
     if seen != separators:
-        raise SlurmError(
-            "sacct's output was cut off in the middle of a row; look at its own messages, and try again"
-        )
+        raise SlurmError("sacct's output ends in the middle of a row; see its own messages, and try again")
     return [tuple(b"\n".join(row).split(delimiter)) for row in rows]
 
 

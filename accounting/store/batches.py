@@ -45,8 +45,8 @@ def read_batches(
                 arrays = [_array(column, field.type) for column, field in zip(columns, schema, strict=True)]
             except (pa.ArrowException, OverflowError, UnicodeError) as error:
                 raise StoreError(
-                    f"the store holds a value that does not fit its column: {error}; "
-                    "ingest that time again, or mend the row"
+                    f"the store has a value that does not fit its column: {error}; ingest that time "
+                    "again, or correct the row"
                 ) from None
             yield pa.Table.from_arrays(arrays, schema=schema)
 

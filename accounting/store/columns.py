@@ -90,7 +90,7 @@ def _stored(column: Column[Any], values: pa.ChunkedArray) -> pa.ChunkedArray:
         values = values.cast(_arrow_type(column))
     except pa.ArrowInvalid as error:
         raise StoreError(
-            f"{column.table.name}.{column.name} does not take {error}; leave that record out"
+            f"{column.table.name}.{column.name} does not accept {error}; leave that record out"
         ) from None
     if isinstance(column.type, Double):
         return _finite(values)

@@ -29,23 +29,23 @@ def complaint(url: URL | str, error: BaseException) -> StoreError:
         return busy(url)
     if any(words in reason for words in _FULL):
         return StoreError(
-            f"cannot use the store {shown(url)}: {reason}; make room and run it again: nothing is half-written"
+            f"cannot use the store {shown(url)}: {reason}; free some space and run this again (no "
+            "incomplete data was written)"
         )
     if any(words in reason for words in _CLOSED):
         return StoreError(
-            f"cannot use the store {shown(url)}: {reason}; SQLite writes to its folder, its file and those beside it "
-            "(-wal, -shm), to read too: run this as the user whose store it is, or mend their permissions"
+            f"cannot use the store {shown(url)}: {reason}; even to read, SQLite writes to the store's "
+            "folder, its file and the files next to it (-wal, -shm): run this as the user who owns the "
+            "store, or correct the permissions"
         )
-    return StoreError(
-        f"cannot use the store {shown(url)}: {reason}; check store.url and the database behind it"
-    )
+    return StoreError(f"cannot use the store {shown(url)}: {reason}; check store.url and the database server")
 
 
 def busy(url: URL | str) -> StoreError:
     """Return the error for waiting too long for another writer."""
     return StoreError(
-        f"cannot use the store {shown(url)}: another process has been writing to it for too long; "
-        "wait until it has ended (`rightsizer ingest` runs one at a time), then run this again"
+        f"cannot use the store {shown(url)}: another process has been writing to it for too long; wait "
+        "until it has ended (only one `rightsizer ingest` runs at a time), then run this again"
     )
 
 

@@ -161,13 +161,13 @@ def _parsed(url: str) -> URL:
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise _unusable(url, error) from None
     except ValueError:
-        raise _unusable(url, "its port is no number") from None
+        raise _unusable(url, "its port is not a number") from None
     if parsed.get_backend_name() == "sqlite" and _is_in_memory(parsed):
-        raise _unusable(url, "it names no file, and SQLite would forget all as the command ends")
+        raise _unusable(url, "it names no file, and SQLite would lose all data when the command ends")
     if parsed.get_backend_name() == "sqlite" and not (parsed.database or "").removeprefix("file:").startswith(
         "/"
     ):
-        raise _unusable(url, "its file is relative, another one in each folder that a command is run in")
+        raise _unusable(url, "its path is relative, which would be another file in each working directory")
     return parsed
 
 
@@ -180,7 +180,8 @@ def _is_in_memory(url: URL) -> bool:
 
 def _unusable(url: str, error: object) -> StoreError:
     return StoreError(
-        f"store.url {shown(url)!r} is not usable: {error}; write for example sqlite:////var/lib/rightsizer/store.db"
+        f"store.url {shown(url)!r} cannot be used: {error}; write for example "
+        "sqlite:////var/lib/rightsizer/store.db"
     )
 
 
@@ -188,7 +189,7 @@ def _with_driver(url: URL) -> URL:
     backend = url.get_backend_name()
     if backend not in DRIVERS:
         url.get_dialect()  # raises an error if it does not know it
-        raise ArgumentError(f"{backend} is none of {', '.join(DRIVERS)}")
+        raise ArgumentError(f"{backend} is not one of {', '.join(DRIVERS)}")
     if url.drivername not in (backend, DRIVERS[backend]):
         raise ArgumentError(f"the driver must be {DRIVERS[backend]}")
     return url.set(drivername=DRIVERS[backend])
@@ -238,7 +239,7 @@ def refusing(connection: Connection) -> Iterator[None]:
 def _prepare_folder(file: Path, *, create: bool) -> None:
     try:
         if not create and not is_there(file):
-            raise StoreError(f"there is no store at {file}; run `rightsizer ingest` first")
+            raise StoreError(f"the store {file} does not exist; run `rightsizer ingest` first")
         make_folder(file.parent)
         if create and not str(file).startswith((":", "file:")) and not is_there(file):
             # SQLite treats an empty file as a new database. Made here, it has the right owner, and so have the
@@ -249,11 +250,12 @@ def _prepare_folder(file: Path, *, create: bool) -> None:
             (
                 "make",
                 fix_for(
-                    error, "run this as the service's user, give it that folder (chown), or set store.url"
+                    error,
+                    "run this as the service's user, give that user the folder (chown), or set store.url",
                 ),
             )
             if create
-            else ("look into", "run this as the user whose store it is")
+            else ("read", "run this as the user who owns the store")
         )
         raise StoreError(f"cannot {what} {file.parent}: {error.strerror}; {fix}") from None
 
@@ -326,8 +328,8 @@ def _settle_schema(engine: Engine, tell: Callable[[str, str], None], *, create: 
             return
     if not create:
         raise StoreError(
-            f"the store {shown(engine.url)} has the schema of an older version; run `rightsizer ingest`, "
-            "which brings it forward"
+            f"the store {shown(engine.url)} has the schema of an older version; run `rightsizer "
+            "ingest`, which upgrades it"
         )
     if engine.dialect.name == "sqlite":
         # Stays with the file: the analyst reads while ingest writes. Not before the file is known to be ours.
@@ -361,10 +363,10 @@ def _refuse_foreign(
     if current is not None:
         if current not in {script.revision for script in scripts.walk_revisions()}:
             raise StoreError(
-                f"the store {where} has schema {current}, which this version does not know; "
-                "it was written by a newer slurm-rightsizer: install that one, or set another store.url"
+                f"the store {where} has schema {current}, which this version does not know: a newer "
+                "slurm-rightsizer wrote it; install that version, or set another store.url"
             )
     elif tables and not unfinished:
-        raise StoreError(f"{where} is a database, but not a rightsizer store; set another store.url")
+        raise StoreError(f"{where} is a database, but not a store of rightsizer; set another store.url")
     elif not create:
         raise StoreError(f"the store {where} is empty; run `rightsizer ingest` first")

@@ -66,7 +66,7 @@ def export(
     except OSError as error:
         reason = error.strerror or str(error)
         raise StoreError(
-            f"cannot write {file}: {reason}; nothing was left there, give another --to"
+            f"cannot write {file}: {reason}; no file was left behind; give another --to"
         ) from None
     return written
 
@@ -74,15 +74,15 @@ def export(
 def refuse_target(file: Path, *, force: bool) -> None:
     """Raise StoreError if a file cannot be the target of an export."""
     if file.suffix not in SUFFIXES:
-        raise StoreError(f"cannot tell how to write {file.name}: name it .parquet or .csv")
+        raise StoreError(f"{file.name}: unknown format; the file's name must end in .parquet or .csv")
     try:
         is_a_folder, is_taken = is_folder(file), is_there(file)
     except OSError as error:  # in a folder that this user may not access
         raise StoreError(f"cannot write {file}: {error.strerror}; give another --to") from None
     if is_a_folder:
-        raise StoreError(f"{file} is a folder; name a file in it")
+        raise StoreError(f"{file} is a folder; give a file name in it")
     if is_taken and not force:
-        raise StoreError(f"{file} is there already; give another name, or --force to replace it")
+        raise StoreError(f"{file} exists already; give another name, or --force to replace it")
 
 
 def _writer(file: Path, suffix: str, schema: pa.Schema) -> _Writer:

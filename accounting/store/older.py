@@ -27,8 +27,8 @@ def take_back(engine: Engine, revision: str, *, apply: bool) -> str:
     may_be = [one for one in known if OLDEST <= one <= current]
     if revision not in may_be:
         raise StoreError(
-            f"the store has schema {current} and cannot be taken to {revision}; name one of {', '.join(may_be)}, "
-            "or use a copy of the store that is as old"
+            f"the store has schema {current} and cannot be taken back to {revision}; give one of "
+            f"{', '.join(may_be)}, or use a copy of the store from that time"
         )
     if apply:
         with writing(engine) as connection:

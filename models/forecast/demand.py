@@ -74,17 +74,18 @@ def demand_of(
     spans = _spans(attempts, what, by)
     if not spans.amount.sum():
         if not attempts.num_rows:
-            raise SeriesError("the store holds no job that has ended; run `rightsizer ingest` first")
+            raise SeriesError("the store has no job that has ended; run `rightsizer ingest` first")
         raise SeriesError(
-            f"none of the {attempts.num_rows} attempts in the store was given or asked for {what} for any time; "
-            "choose another --what"
+            f"none of the {attempts.num_rows} attempts in the store had {what} or asked for any; choose "
+            "another --what"
         )
     first = -(-int(spans.end_s.min()) // step_s)
     last = (int(spans.end_s.max()) if known_until_s is None else known_until_s) // step_s
     if last <= first:
         raise SeriesError(
-            f"no whole step of {step_s} s lies between the first end of an attempt and the last ({len(spans.end_s)} "
-            "attempts); give more of the past (`rightsizer ingest`), or ask for a shorter --step"
+            f"there is no whole step of {step_s} s between the first and the last end of the "
+            f"{len(spans.end_s)} attempts; read more of the past (`rightsizer ingest`), or give a "
+            "shorter --step"
         )
     left_out = _unknown_steps(spans, step_s, last - first) if known_until_s is None else 0
     last -= left_out

@@ -89,21 +89,21 @@ def trial_origins(steps: int, task: Task) -> Ints:
 def check(panel: Panel, task: Task) -> None:
     """Raise SeriesError, with what is there and what is needed, if a panel cannot be forecast."""
     if not panel.names or not panel.values.size:
-        raise SeriesError("there is no demand to forecast; give more of the past, or choose another --by")
+        raise SeriesError("there is no demand to forecast; read more of the past, or choose another --by")
     values = panel.values
     if not np.isfinite(values).all() or (values < 0).any():
         step, series = (int(place[0]) for place in np.nonzero(~(np.isfinite(values) & (values >= 0))))
         raise SeriesError(
-            f"{panel.names[series]} has no usable value at step {step}; mend or leave out that time"
+            f"{panel.names[series]} has no usable value at step {step}; correct that row or leave it out"
         )
     if len(values) < task.least_steps:
         each, known, needed = (
             span_text(count * panel.step_s) for count in (1, len(values), task.least_steps)
         )
         raise SeriesError(
-            f"{len(values)} steps of {each} are known ({known}), and to forecast {task.horizon} ahead takes "
-            f"{task.least_steps} ({needed}); "
-            "give more of the past (`rightsizer ingest`, a longer CSV), or ask for a shorter --horizon or --step"
+            f"{len(values)} steps of {each} are known ({known}), but a forecast of {task.horizon} steps "
+            f"needs {task.least_steps} ({needed}); read more of the past (`rightsizer ingest`, a longer "
+            "CSV), or give a shorter --horizon or --step"
         )
 
 

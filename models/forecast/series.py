@@ -50,7 +50,7 @@ def read_table(lines: Iterable[str], columns: Sequence[str] = ()) -> Table:
     header = next(rows, [])
     if len(header) < 2:
         raise SeriesError(
-            "the CSV needs a header: a column of times, then one for each series, with commas between them"
+            "the CSV needs a header: a column of times, then one column for each series, separated by commas"
         )
     unknown = [name for name in columns if name not in header[1:]]
     if unknown:
@@ -66,13 +66,14 @@ def read_table(lines: Iterable[str], columns: Sequence[str] = ()) -> Table:
             continue
         if len(row) != len(header):
             raise SeriesError(
-                f"line {line} of the CSV has {len(row)} fields, its header {len(header)}; mend it"
+                f"line {line} of the CSV has {len(row)} fields, but its header has {len(header)}; "
+                "correct that line"
             )
         times.append(_time_s(row[0], line))
         if len(times) > 1 and times[-1] <= times[-2]:
             raise SeriesError(
-                f"line {line} of the CSV is not later than the one before it; sort it, and write times in UTC "
-                "(local times come twice when clocks are set back)"
+                f"line {line} of the CSV is not later than the line before it; sort the file, and write "
+                "times in UTC (local times occur twice when clocks are set back)"
             )
         values.append([_value(row[place], line) for place in places])
     return Table(
@@ -86,12 +87,12 @@ def _time_s(text: str, line: int) -> int:
         time_s = _unix_s(text.strip())
     except ValueError:
         raise SeriesError(
-            f"line {line} of the CSV: {text!r} is no time; write 2026-01-31T13:00:00Z"
+            f"line {line} of the CSV: {text!r} is not a time; write for example 2026-01-31T13:00:00Z"
         ) from None
     if abs(time_s) > LATEST_S:
         raise SeriesError(
-            f"line {line} of the CSV: {text} is no time in unix seconds; divide milliseconds by 1000, or write "
-            "2026-01-31T13:00:00Z"
+            f"line {line} of the CSV: {text} is not a time in unix seconds; divide milliseconds by "
+            "1000, or write for example 2026-01-31T13:00:00Z"
         )
     return time_s
 
@@ -112,11 +113,12 @@ def _value(text: str, line: int) -> float:
         value = float(text)
     except ValueError:
         raise SeriesError(
-            f"line {line} of the CSV: {text!r} is no number; write one such as 12.5, or leave it empty"
+            f"line {line} of the CSV: {text!r} is not a number; write for example 12.5, or leave it empty"
         ) from None
     if not 0 <= value <= MOST:
         raise SeriesError(
-            f"line {line} of the CSV: {text} is no demand; it must be 0 to {MOST:g}, or empty where it is not known"
+            f"line {line} of the CSV: {text} is not a valid demand; it must be 0 to {MOST:g}, or empty "
+            "if it is not known"
         )
     return value
 
@@ -124,19 +126,22 @@ def _value(text: str, line: int) -> float:
 def panel_of(table: Table, step_s: int) -> Read:
     """Return the means over each whole step, without gaps."""
     if not len(table.times_s):
-        raise SeriesError("the CSV holds no rows beside its header")
+        raise SeriesError("the CSV has no rows below its header")
     place = table.times_s // step_s
     first, steps = int(place[0]), int(place[-1] - place[0]) + 1
     if steps > 100 * len(table.times_s) + 1000:
-        raise SeriesError("the CSV's times lie too far apart for this --step; are they unix seconds?")
+        raise SeriesError(
+            "the CSV's times are too far apart for this --step; check that they are unix seconds"
+        )
     values = np.column_stack([_means(column, place - first, steps) for column in table.values.T])
     is_whole = _is_whole(table.times_s, (first + steps) * step_s)
     values, begin, filled = _without_gaps(values if is_whole else values[:-1])
-    notes = [] if is_whole else ["the last step is left out: it is not over by the last row"]
-    notes += [f"{filled} steps without a value were filled with the last one before them"] if filled else []
+    notes = [] if is_whole else ["the last step is left out, because the last row comes before its end"]
+    notes += [f"{filled} steps without a value were filled with the last value before them"] if filled else []
     if begin and len(values):
         notes.append(
-            f"the first {begin} of {steps} steps are left out: a gap of more than {MOST_GAP} follows"
+            f"the first {begin} of {steps} steps are left out, because a gap of more than {MOST_GAP} "
+            "steps follows"
         )
     elif begin:
         notes.append(_why_nothing_is_left(table))
@@ -151,7 +156,10 @@ def _why_nothing_is_left(table: Table) -> str:
         name for name, at_s in zip(table.names, last, strict=True) if at_s < max(last) or at_s == -LATEST_S
     ]
     which = ", ".join(ended or table.names)
-    return f"no step is left: there is no value of {which} at the end; leave that out, or the rows behind its last"
+    return (
+        f"no step is left: {which} has no value at the end; leave out that series, or the rows after its "
+        "last value"
+    )
 
 
 def _is_whole(times_s: Ints, end_s: int) -> bool:

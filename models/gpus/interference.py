@@ -75,7 +75,7 @@ class Interference:
         self.kinds = tuple(kinds)
         self._number = {kind: number for number, kind in enumerate(self.kinds)}
         if len(self._number) < len(self.kinds):
-            raise ModelError("a kind of job is named twice; name each once")
+            raise ModelError("a kind of job is listed twice; list each kind once")
         size = len(self.kinds)
         self._seconds = numpy.zeros((size, size))
         self._work_s = numpy.zeros((size, size))
@@ -89,8 +89,8 @@ class Interference:
         """Learn what was seen of a kind next to another."""
         if not (pair.speed >= 0 and 0 <= pair.seconds < numpy.inf):
             raise ModelError(
-                f"{pair.kind} beside {pair.beside}: speed {pair.speed:g} for {pair.seconds:g} s; "
-                "give a share of the speed alone and seconds, neither negative"
+                f"{pair.kind} beside {pair.beside}: speed {pair.speed:g} for {pair.seconds:g} s is not "
+                "valid; both must be 0 or more, and the speed is a share of the speed alone"
             )
         one, other = self.number(pair.kind), self.number(pair.beside)
         if pair.speed == 0:
@@ -102,7 +102,7 @@ class Interference:
     def number(self, kind: str) -> int:
         """Return the position of a kind in what `speeds` and `fits` return."""
         if kind not in self._number:
-            raise ModelError(f"nothing is known of the kind of job {kind!r}; name it among the kinds")
+            raise ModelError(f"the kind of job {kind!r} is not known; add it to the kinds")
         return self._number[kind]
 
     @property

@@ -23,8 +23,10 @@ def reasons(
 
     told = [_told(choice, found, known, terms or Terms(), called) for choice in found.choices]
     return told + [
-        f"{called(gpu)} takes no second job: {_named(job)} has waited {job.waited_s / HOUR_S:.1f} h and can share "
-        "with nobody there is"
+        (
+            f"{called(gpu)} takes no second job: {_named(job)} has waited {job.waited_s / HOUR_S:.1f} h and "
+            "can share with none of the running jobs"
+        )
         for gpu, job in sorted(found.kept_free.items())
     ]
 
@@ -43,11 +45,12 @@ def _told(
     own, others = known.estimate(job.kind, host.kind), known.estimate(host.kind, job.kind)
     moves = "" if choice.left is None else f" It moves there from {called(choice.left)}."
     if choice.left == choice.gpu:
-        moves = f" It was there before, and gave {called(choice.gpu)} up."
+        moves = f" It was there before, and gave up {called(choice.gpu)}."
     return (
-        f"{_named(job)} shares {called(choice.gpu)} with {_named(host)}: it runs at {_speed(own)} of its speed alone, "
-        f"the other at {_speed(others)}; together they do {own.speed + others.speed:.2f} of what one alone does."
-        f"{moves} {_best_other(job, host, found, known)}"
+        f"{_named(job)} shares {called(choice.gpu)} with {_named(host)}: it runs at {_speed(own)} of "
+        f"its speed alone, the other at {_speed(others)}; together they do "
+        f"{own.speed + others.speed:.2f} of what one does alone.{moves} "
+        f"{_best_other(job, host, found, known)}"
     )
 
 
@@ -62,32 +65,33 @@ def _why_now(job: Job, instead_of: Job, terms: Terms) -> str:
     overdue = terms.level(job) == OVERDUE
     why = f"waited {job.waited_s / HOUR_S:.1f} h" if overdue else f"run {job.ran_s / HOUR_S:.1f} h so far"
     return (
-        f"it has {why}, and {_named(instead_of)}, which has run {instead_of.ran_s / HOUR_S:.1f} h, gives way"
+        f"it has {why}, and {_named(instead_of)}, which has run {instead_of.ran_s / HOUR_S:.1f} h, makes room"
     )
 
 
 def _speed(expected: Estimate) -> str:
-    source = f"seen for {expected.seconds / HOUR_S:.1f} h" if expected.seconds else "predicted"
+    source = f"measured for {expected.seconds / HOUR_S:.1f} h" if expected.seconds else "predicted"
     return f"{expected.speed:.2f} ({expected.low:.2f}–{expected.high:.2f}, {source})"
 
 
 def _why_not(job: Job, found: Round, known: Interference, terms: Terms) -> str:
     best = _best(job, found, known, without=None)
     if best is None:
-        return "no GPU is free, and it fits beside nobody who is alone on one"
+        return "no GPU is free, and it cannot share with any job that is alone on one"
     host, together = best
-    told = f"with {_named(host)}, its best, they would do {together:.2f} of what one alone does"
+    told = f"with {_named(host)}, its best partner, the two would do {together:.2f} of what one does alone"
     if together < 1 + terms.least_gain:
         return told
-    return f"{told}, but who gains more, or waits longer, goes first"
+    return f"{told}, but a job that gains more, or waits longer, goes first"
 
 
 def _best_other(job: Job, host: Job, found: Round, known: Interference) -> str:
     best = _best(job, found, known, without=host.kind)
     if best is None:
-        return "Alone it would wait; there is no other kind of host that it fits beside."
+        return "Alone it would wait; there is no other kind of job that it could share with."
     return (
-        f"Alone it would wait; of other kinds of hosts {_named(best[0])} would be best for it: {best[1]:.2f}."
+        f"Alone it would wait; among other kinds of jobs the best partner is {_named(best[0])}: "
+        f"{best[1]:.2f}."
     )
 
 

@@ -22,8 +22,9 @@ from models.versions.artefact import CARD_JSON, CARD_MD
 # No more features than a reader looks at.
 MOST_FEATURES = 6
 BY_WEEK = (
-    "The latest jobs by week, against a model that was made in the same way from the jobs before them; what a user "
-    "runs in a week hangs together, so that so many independent jobs say as much:"
+    "The latest jobs by week, compared with a model that was made in the same way from the earlier "
+    "jobs. The jobs that a user runs in one week are not independent of each other; the column "
+    '"independent jobs" allows for that:'
 )
 
 
@@ -78,10 +79,13 @@ def markdown(card: Card) -> str:
         *(
             []
             if card.growth
-            else ["None: too few jobs had a past. The families' own history and tail speak alone."]
+            else ["None: too few jobs had a past. Only the families' own history and tail are used."]
         ),
         "## Drift",
-        "PSI of the latest jobs against those before; less chance: stable < 0.1 < shifted < 0.25 < drifted.",
+        (
+            "PSI of the latest jobs against earlier ones, minus chance: stable < 0.1 < shifted < 0.25 < "
+            "drifted."
+        ),
         _drift(card.drift),
         "## Made with",
         f"Seed {card.seed}; "
@@ -121,12 +125,19 @@ def _compared(one: Comparison, opponent: str) -> Iterable[tuple[object, ...]]:
 
 
 def _growth(health: GrowthHealth) -> str:
-    apart = f"; {health.apart} users are apart: unlike all others, not learned from" if health.apart else ""
+    apart = (
+        f"; {health.apart} users are not learned from, because they differ from all others"
+        if health.apart
+        else ""
+    )
     parts = [
         f"### {health.dimension}",
-        f"Fitted to {health.rows} jobs, calibrated on {health.calibrated_on} later ones{apart}.",
-        "Jobs weigh by whose they are, in all of this: so many equal ones say as much.",
-        "Calibration, on the earlier half of those and counted on the later:",
+        f"Trained on {health.rows} jobs, calibrated on {health.calibrated_on} later ones{apart}.",
+        (
+            'In all of this, jobs are weighted by user; "equal jobs" is the number of equally weighted '
+            "jobs that say as much."
+        ),
+        "Calibration: computed on the earlier half of the later jobs, counted on the other half:",
         _table(
             ("may exceed", "exceeded", "equal jobs"),
             [(f"{one.nominal:.1%}", f"{one.observed:.1%}", one.jobs) for one in health.calibration],
@@ -172,7 +183,7 @@ def _drift(drift: dict[Learned, tuple[FeatureDrift, ...]]) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     if not rows:
-        return "Too few jobs to tell."
+        return "Too few jobs to judge."
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 

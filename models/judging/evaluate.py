@@ -79,13 +79,13 @@ def evaluate(
     after = to_judge(past, split_s)
     if not before.any():
         raise ModelError(
-            f"{len(past)} attempts are too few to split by time: none that ran had ended before the {later.sum()} "
-            "later ones came; ingest more accounting"
+            f"{len(past)} attempts are too few to split by time: none of them had run and ended before "
+            f"the {later.sum()} later ones were submitted; ingest more accounting"
         )
     if not len(after):
         raise ModelError(
-            f"none of the {later.sum()} attempts after the split ran to its end, so that nothing can be judged; "
-            "ingest more accounting"
+            f"none of the {later.sum()} attempts after the split ran to its end, so nothing can be "
+            "judged; ingest more accounting"
         )
     known = past.part(before)
     trained = train_columns(known, recent_jobs)
@@ -113,7 +113,7 @@ def evaluate(
 
 def _split(submit_s: Ints, train_share: float) -> int:
     if not len(submit_s):
-        raise ModelError("the store holds no attempts; run `rightsizer ingest` first")
+        raise ModelError("the store has no attempts; run `rightsizer ingest` first")
     return int(np.sort(submit_s)[min(len(submit_s) - 1, int(len(submit_s) * train_share))])
 
 
@@ -146,8 +146,8 @@ def _scores(outcomes: Iterable[Outcome]) -> tuple[Score, ...]:
     scores = tuple(_score(outcome) for outcome in outcomes if len(outcome.places))
     if not scores:
         raise ModelError(
-            "of none of the judged jobs both request and use are known; `rightsizer report quality` says of the use "
-            "why, and what to change"
+            "for none of the judged jobs both request and use are known; `rightsizer report quality` "
+            "says why, and what to change"
         )
     return scores
 

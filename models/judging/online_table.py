@@ -57,26 +57,26 @@ def read_jobs(file: Path, input_bytes: str | None = None) -> list[OnlineJob]:
                 file, dtype=str, keep_default_na=False, index_col=False, skip_blank_lines=False
             ).fillna("")
     except FileNotFoundError:
-        raise ModelError(f"there is no file {file}") from None
+        raise ModelError(f"the file {file} does not exist") from None
     except (OSError, ValueError, EOFError, zlib.error, pandas.errors.ParserWarning) as error:
         reason = " ".join(str(error).split())[:200]
         raise ModelError(
-            f"{file} is not read: {reason}; give a CSV file in UTF-8 with a header line"
+            f"cannot read {file}: {reason}; give a CSV file in UTF-8 with a header line"
         ) from None
     missing = [name for name in NEEDED if name not in table.columns]
     if missing:
         raise ModelError(
-            f"{file} lacks the columns {', '.join(missing)}; needed are {', '.join(NEEDED)}, in its first line, "
-            "between commas"
+            f"{file} lacks the columns {', '.join(missing)}; its first line must name "
+            f"{', '.join(NEEDED)}, separated by commas"
         )
     if input_bytes is not None and input_bytes not in table.columns:
         raise ModelError(
-            f"{file} has no column {input_bytes}; give the one with the size of the input in bytes"
+            f"{file} has no column {input_bytes}; give the column with the size of the input in bytes"
         )
     # pandas gives this name to the second of two columns of one name.
     twice = [name for name in (*FIGURES, *TEXTS) if f"{name}.1" in table.columns]
     if twice:
-        raise ModelError(f"{file} has the columns {', '.join(twice)} more than once; leave one of each")
+        raise ModelError(f"{file} has the columns {', '.join(twice)} more than once; leave only one of each")
     # The index still counts the rows that are dropped here, for line numbers.
     table = table[_filled(table)]
     for name in FIGURES:
@@ -87,7 +87,7 @@ def read_jobs(file: Path, input_bytes: str | None = None) -> list[OnlineJob]:
         table[name] = table[name] if name in table.columns else ""
     _check(table, file)
     if table.empty:
-        raise ModelError(f"{file} holds no jobs; give one line a job below the header")
+        raise ModelError(f"{file} has no jobs; write one job per line below the header")
     return [_job(row) for row in table[[*FIGURES, *TEXTS]].to_dict("records")]
 
 
@@ -96,11 +96,11 @@ def read_ids(file: Path, jobs: Sequence[OnlineJob]) -> frozenset[str]:
     try:
         ids = frozenset(file.read_text(encoding="utf-8-sig").split())
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{file} is not read: {error}; give a file with one job_id a line") from None
+        raise ModelError(f"cannot read {file}: {error}; give a file with one job_id per line") from None
     strange = sorted(ids - {job.job_id for job in jobs})
     if strange:
         raise ModelError(
-            f"{file} names {len(strange)} jobs that are not in the table, {strange[0]} the first"
+            f"{file} lists {len(strange)} jobs that are not in the table; the first is {strange[0]}"
         )
     return ids
 
@@ -155,17 +155,17 @@ def check_writable(file: Path, inputs: Iterable[Path] = ()) -> None:
         if is_folder(file):
             raise _unwritable(file, "it is a folder")
         if not is_folder(file.parent):
-            raise _unwritable(file, f"there is no folder {file.parent}")
+            raise _unwritable(file, f"the folder {file.parent} does not exist")
         if not os.access(file if is_there(file) else file.parent, os.W_OK):
             raise _unwritable(file, "permission denied")
         if file.is_file() and any(one.exists() and file.samefile(one) for one in inputs):
-            raise _unwritable(file, "it is what is read")
+            raise _unwritable(file, "it is the input file")
     except OSError as error:  # a folder above it is closed
         raise _unwritable(file, error.strerror or str(error)) from None
 
 
 def _unwritable(file: Path, reason: str) -> ModelError:
-    return ModelError(f"{file} is not written: {reason}; give a file in a folder you may write")
+    return ModelError(f"cannot write {file}: {reason}; give a file in a folder that you may write")
 
 
 def _changed(asked: int | None, granted: int | None) -> str:
@@ -178,14 +178,14 @@ def _numbers(table: pandas.DataFrame, name: str, file: Path) -> pandas.Series[An
     odd = (numbers.isna() & (told != "") & (told.str.lower() != "nan")) | (numbers.abs() > HIGHEST)
     if odd.any():
         row = int(odd.to_numpy().argmax())
-        raise _refused(table, row, f"{name} is {told.iloc[row]!r}, which is no usable number", file)
+        raise _refused(table, row, f"{name} is {told.iloc[row]!r}, which is not a usable number", file)
     return numbers
 
 
 def _check(table: pandas.DataFrame, file: Path) -> None:
     """Refuse rows that would make a replay mean something else than it says."""
     problems = {
-        "job_id is there twice": table["job_id"].duplicated(),
+        "job_id occurs twice": table["job_id"].duplicated(),
         "job_id is empty": table["job_id"] == "",
         "submit_time, start or end is missing": table[["submit_time", "start", "end"]].isna().any(axis=1),
         "it ends before it starts, or starts before it is submitted": (
@@ -213,7 +213,7 @@ def _refused(table: pandas.DataFrame, row: int, problem: str, file: Path) -> Mod
     texts = table.iloc[:row].select_dtypes(exclude="number")
     within = sum(int(column.str.count("\n").sum()) for _, column in texts.items())
     line = table.index[row] + 2 + within
-    return ModelError(f"{file}, line {line}: {problem}; mend or drop that row")
+    return ModelError(f"{file}, line {line}: {problem}; correct or remove that row")
 
 
 def _job(row: dict[Any, Any]) -> OnlineJob:

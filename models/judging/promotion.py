@@ -135,8 +135,8 @@ def _rehearsal(past: PastColumns, settings: ChainSettings, recent_jobs: int, fit
 def refused_unread(error: UnreadModelError) -> Verdict:
     """Refuse the new model because the current one could not be read, which says nothing of either."""
     told = (
-        f"the current model stays, since it could not be read and nothing was judged against it: {error}; "
-        "then run `rightsizer train` again"
+        "the current model stays, because it could not be read and so the new one could not be "
+        f"compared with it: {error}; then run `rightsizer train` again"
     )
     return _undecided(CURRENT, 0, 0, told)
 
@@ -203,25 +203,27 @@ def _undecided(opponent: str, jobs: int, split_s: int, reason: str) -> Verdict:
 def _too_little_known(opponent: str, jobs: int) -> str:
     unknown = jobs >= LEAST_JUDGED
     reason = (
-        f"of {jobs} jobs to judge on no use is known (`rightsizer report quality` says why)"
+        f"for none of the {jobs} jobs to judge on is the use known (`rightsizer report quality` says why)"
         if unknown
-        else f"{jobs} jobs to judge on are too few"
+        else f"only {jobs} jobs to judge on"
     )
     if opponent == USERS:
-        return f"{reason}; nothing speaks against a first model"
+        return f"{reason}; a first model is accepted without"
     if unknown:
         return f"{reason}, and the current model stays"
     return (
-        f"{reason}, {LEAST_JUDGED} are needed, and the current model stays: half of what is newer than it "
-        f"is judged on, so wait until about {2 * max(1, LEAST_JUDGED - jobs)} more jobs of known use have ended"
+        f"{reason}, {LEAST_JUDGED} are needed, and the current model stays: half of the jobs newer than "
+        f"it are used to judge, so wait until about {2 * max(1, LEAST_JUDGED - jobs)} more jobs of "
+        "known use have ended"
     )
 
 
 def _nothing_before(opponent: str, jobs: int) -> str:
-    stays = "; nothing speaks against a first model" if opponent == USERS else ", and the current model stays"
+    stays = "; a first model is accepted without" if opponent == USERS else ", and the current model stays"
     return (
-        f"no job had ended before the {jobs} to judge on were submitted, so a rehearsal has nothing to learn from"
-        f"{stays}; run `rightsizer train` again when jobs that are submitted from now on have ended"
+        f"no job had ended before the {jobs} jobs to judge on were submitted, so a rehearsal has "
+        f"nothing to learn from{stays}; run `rightsizer train` again when jobs submitted from now on "
+        "have ended"
     )
 
 
@@ -239,12 +241,13 @@ def _against(one: Comparison, most_failures: float, unlikely: float, equal_saved
     said: list[str] = []
     if fails_more(one.old, one.new, most_failures, unlikely):
         said.append(
-            f"{one.dimension}: fails {one.new.failed} of {one.new.resized} resized jobs, "
-            f"against {one.old.failed} of {one.old.resized}"
+            f"{one.dimension}: fails {one.new.failed} of {one.new.resized} resized jobs, compared with "
+            f"{one.old.failed} of {one.old.resized}"
         )
     if one.new.saved_share < one.old.saved_share - equal_saved:
         said.append(
-            f"{one.dimension}: saves {one.new.saved_share:.1%} of what was asked for, against {one.old.saved_share:.1%}"
+            f"{one.dimension}: saves {one.new.saved_share:.1%} of what was asked for, compared with "
+            f"{one.old.saved_share:.1%}"
         )
     return said
 

@@ -167,6 +167,6 @@ def describe_family(family: Family) -> str:
     if kind == "user":
         return f"jobs of {user}"
     if kind == "limit":
-        return "jobs of anybody with the same limit"
+        return "jobs of any user with the same limit"
     script = " and the same script" if kind == "user+name+script" else ""
     return f"jobs of {user} named {name}{script}"

@@ -122,8 +122,11 @@ def arrange(ahead: Ahead, wished: Floats, urgent: set[int]) -> Arranged:
 
 def _out_of_reach(order: list[int], factors: dict[int, int], most_factor: int) -> str:
     if any(abs(factors[number]) >= most_factor for number in order):
-        return f"it would take factors beyond ±{most_factor}"
-    return "it would take priorities that Slurm does not have: those of jobs that keep their place are near its least"
+        return f"it would need SiteFactors beyond ±{most_factor}"
+    return (
+        "it would need priorities that Slurm does not have: jobs that keep their place are near its lowest "
+        "priority"
+    )
 
 
 def first_of(ahead: Ahead, wished: Floats, most: int) -> Floats:
@@ -164,5 +167,5 @@ def _told(ahead: Ahead, late: list[int]) -> str:
     pending: tuple[Pending, ...] = ahead.problem.pending
     fixed = sum(bool(pending[number].kept) for number in late)
     if fixed:
-        return f"it would delay {fixed} jobs whose place is not ours to change"
-    return f"it would start {len(late)} jobs later than they may, by the site's bound and the longest wait"
+        return f"it would delay {fixed} jobs whose place the advisor may not change"
+    return f"it would start {len(late)} jobs later than the site's bound and the longest wait allow"

@@ -117,29 +117,27 @@ def _why(
     others = [one for one in tried if one.order not in (AS_IS, best.order)]
     better = [one for one in others if one.prospect.value < best.prospect.value]
     if best.order == AS_IS and not others and not left_out:
-        words = "all that waits is alike to every order but Slurm's own"
+        words = "every order but Slurm's own treats the waiting jobs alike"
     elif best.order == AS_IS and len(others) == 1:
-        words = f"«{others[0].order}» is no better ({measure}) within the bounds"
+        words = f'"{others[0].order}" is no better ({measure}) within the bounds'
     elif best.order == AS_IS:
         words = f"none of {len(others)} orders is better by enough ({measure}) within the bounds"
     elif gain <= least:
-        words = f"«{best.order}» stands ({measure}: {gain:+.1%})"
+        words = f'"{best.order}" is kept ({measure}: {gain:+.1%})'
     else:
-        words = f"«{best.order}» is better by {gain:.0%} ({measure})"
+        words = f'"{best.order}" is better by {gain:.0%} ({measure})'
         words += f", of {len(others) + 1} orders" if others else ""
-    refused = [f"«{one.order}»: {one.refused}" for one in better if one.refused not in ("", NOT_CLOSELY)]
+    refused = [f'"{one.order}": {one.refused}' for one in better if one.refused not in ("", NOT_CLOSELY)]
     if refused:
         words += "; refused: " + ", ".join(refused)
     passed_over = [one.order for one in better if one.refused == NOT_CLOSELY]
     if passed_over:
-        words += "; looked at in passing only: " + ", ".join(passed_over)
+        words += "; only looked at roughly: " + ", ".join(passed_over)
     if left_out:
-        words += "; not tried, as the queue is long: " + ", ".join(left_out)
+        words += "; not tried, because the queue is long: " + ", ".join(left_out)
     seen_s = [rolled.until_s for rolled in ahead.base[0].rolled]
     if min(seen_s) < ahead.bounds.horizon_s:
-        words += (
-            f"; looked {min(seen_s) / 60:.0f} min ahead, which is where {ahead.starts} tasks have started"
-        )
+        words += f"; simulated {min(seen_s) / 60:.0f} min ahead, by which {ahead.starts} tasks have started"
     return words
 
 

@@ -43,8 +43,10 @@ def why_unfit(past: Past, cluster: Cluster, cannot: Flags) -> str:
     """Return how many jobs do not fit, and what they ask for that no node, or not all nodes together, have."""
     lone = cannot & (past.nodes <= 1)
     said = [
-        f"{over.sum():,} ask for up to {past.jobs.asked[over, row].max() // unit:,} {word} on one node, and none has "
-        f"more than {cluster.capacity[row].max() // unit:,}"
+        (
+            f"{over.sum():,} ask for up to {past.jobs.asked[over, row].max() // unit:,} {word} on one node, "
+            f"but no node has more than {cluster.capacity[row].max() // unit:,}"
+        )
         for row, (word, unit) in enumerate(zip(WORDS, UNITS, strict=True))
         if (over := lone & (past.jobs.asked[:, row] > cluster.capacity[row].max())).any()
     ]
@@ -52,7 +54,7 @@ def why_unfit(past: Past, cluster: Cluster, cannot: Flags) -> str:
     if alike.any():
         said.append(f"{alike.sum():,} ask for more of several resources together than any one node has")
     if (cannot & ~lone).any():
-        said.append(f"{(cannot & ~lone).sum():,} of several nodes ask for more than all nodes together have")
+        said.append(f"{(cannot & ~lone).sum():,} multi-node jobs ask for more than all nodes together have")
     return f"{cannot.sum():,} of {len(cannot):,} jobs do not fit these nodes: {'; '.join(said)}"
 
 
@@ -60,7 +62,7 @@ def held_beyond(real: Results) -> list[str]:
     """Return, in words, how much was really held at once of each resource of which these nodes have less."""
     held = numpy.array([moment.allocated for moment in real.moments]).max(axis=0).tolist()
     return [
-        f"{most // unit:,} {word}, where they have {total // unit:,}"
+        f"{most // unit:,} {word} (they have {total // unit:,})"
         for most, total, word, unit in zip(held, real.total, WORDS, UNITS, strict=True)
         if most > total
     ]

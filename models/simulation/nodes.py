@@ -49,7 +49,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             or not 0 < self.speed < float("inf")
         ):
             raise ModelError(
-                f"{self} is no node; give counts of 1 to {MOST_NODES}, amounts of at least 0, a speed above 0"
+                f"{self} is not a valid node; give counts of 1 to {MOST_NODES}, amounts of at least 0, "
+                "a speed above 0"
             )
         for hours in self.down:
             check_hours("down", hours)
@@ -82,7 +83,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         amounts = (self.cpus, self.mem_mib, self.gpus)
         if not are_amounts(*amounts) or not self.nodes or len(set(self.nodes)) < len(self.nodes):
             raise ModelError(
-                f"{self} is no reservation; give each of its nodes once, and amounts of at least 0"
+                f"{self} is not a valid reservation; give each of its nodes once, and amounts of at least 0"
             )
 
     def amounts(self, capacity: Amounts) -> Amounts:
@@ -133,7 +134,9 @@ def are_amounts(*amounts: float) -> bool:
 def check_hours(what: str, hours: Hours) -> None:
     """Refuse hours with no time in between."""
     if not 0 <= hours[0] < hours[1]:
-        raise ModelError(f"{what} from {hours[0]:g} to {hours[1]:g} h is no time; give hours after the start")
+        raise ModelError(
+            f"{what} from {hours[0]:g} to {hours[1]:g} h is not a valid time; give hours after the start"
+        )
 
 
 def check_owner(node: Node) -> None:
@@ -145,7 +148,9 @@ def check_owner(node: Node) -> None:
             "give pairs of hours, the earliest first, below 0 for what was before"
         )
     if node.owner and node.down:
-        raise ModelError("a node has both `owner` and `down`; give what is known beforehand to another node")
+        raise ModelError(
+            "a node has both `owner` and `down`; put times that are known beforehand on another node"
+        )
 
 
 def cluster_of(
@@ -169,9 +174,11 @@ def cluster_of(
         holders = _holders(reservation, users or {})
         for node in reservation.nodes:
             if not 0 <= node < len(each):
-                raise ModelError(f"a reservation names node {node}; there are 0 to {len(each) - 1}")
+                raise ModelError(f"a reservation names node {node}; nodes are numbered 0 to {len(each) - 1}")
             if each[node].owner:
-                raise ModelError(f"a reservation names node {node}, which its owner may take; name others")
+                raise ModelError(
+                    f"a reservation names node {node}, which its owner may take; name other nodes"
+                )
             amounts = reservation.amounts(each[node].amounts)
             windows.append(_window(node, (reservation.from_h, reservation.to_h), amounts))
             if holders:
@@ -199,7 +206,7 @@ def _holders(reservation: Reservation, users: Mapping[str, frozenset[int]]) -> f
     for name in reservation.users:
         if name not in users:
             known = ", ".join(list(users)[:10])
-            raise ModelError(f"a reservation is for {name}, of whom no job comes; there are {known}")
+            raise ModelError(f"a reservation is for {name}, who submits no job; choose one of {known}")
     return frozenset().union(*(users[name] for name in reservation.users))
 
 

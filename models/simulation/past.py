@@ -28,7 +28,7 @@ Kept = tuple[bool, bool, bool]
 ALL_KEPT: Kept = (True, True, True)
 NOT_ENDED = "had not ended"
 NEVER_STARTED = "never started"
-NOTHING_HELD = "held nothing that accounting knows"
+NOTHING_HELD = "held nothing that accounting records"
 NOT_MEASURED = ("CPU use was not measured", "memory was not measured", "GPU use was not measured")
 WHOLE_NODES = "held more CPUs than they asked for, as whole nodes,"
 # The qualities of a memory figure that says how much a job needs; all others only show a lower bound.
@@ -103,8 +103,8 @@ def past_of(
             rows.append(_row(attempt, arrival_s, since_s, keeps, counted=counted))
     if not any(row.counted for row in rows):
         raise ModelError(
-            f"no job that ran came in that time ({sum(left_out.values())} did not run); ingest more of the past, "
-            "or give another --since and --until"
+            f"no job that ran was submitted in that time ({sum(left_out.values())} did not run); ingest "
+            "more of the past, or give another --since and --until"
         )
     # Jobs that were there at the first moment come first, in the order of their starts; sorting is stable.
     rows.sort(key=lambda row: (row.submit_s, row.counted, 0 if row.counted else row.attempt.row.start_s))

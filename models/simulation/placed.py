@@ -12,12 +12,13 @@ def first_run(results: Results, number: int) -> Run:
     """Return a job's first run; ModelError if there is none."""
     if not 0 <= number < len(results.jobs):
         raise ModelError(
-            f"there is no job {number + 1}; give 1 to {len(results.jobs)}, in the order of arrival"
+            f"there is no job {number + 1}; give a number from 1 to {len(results.jobs)}, in the order "
+            "of arrival"
         )
     for run in results.runs:
         if run.number == number:
             return run
-    raise ModelError(f"job {number + 1} never started; give one that did")
+    raise ModelError(f"job {number + 1} never started; give the number of a job that did")
 
 
 def room_before(cluster: Cluster, results: Results, run: Run) -> Room:

@@ -39,7 +39,7 @@ def way_to_place(name: str, jobs: Workload) -> Placement:
         return Gradient(usual_of(jobs.asked)).placement
     known = {**PLACEMENTS, BEST_FIT: FULLEST}
     if name not in known:
-        raise ConfigError(f"no placement is called {name}; there are {', '.join([*known, FGD])}")
+        raise ConfigError(f"there is no placement {name}; choose one of {', '.join([*known, FGD])}")
     return known[name]
 
 
@@ -48,6 +48,6 @@ def policies(names: Iterable[str], placement: Placement = WHOLE, seed: int = 1) 
     found: dict[str, Policy] = {}
     for name in names:
         if name not in POLICIES:
-            raise ConfigError(f"no policy is called {name}; there are {', '.join(POLICIES)}")
+            raise ConfigError(f"there is no policy {name}; choose one of {', '.join(POLICIES)}")
         found[name] = msgspec.structs.replace(POLICIES[name], placement=placement, seed=seed)
     return found

@@ -84,9 +84,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.seed < 0 or not self.until_h >= 0:
             raise ModelError(f"seed is {self.seed} and until_h {self.until_h}; give 0 or more for each")
         if not 0 <= self.checkpoint_s < float("inf"):
-            raise ModelError(f"checkpoint_s is {self.checkpoint_s}; give seconds, or 0 where there are none")
+            raise ModelError(f"checkpoint_s is {self.checkpoint_s}; give seconds, or 0 for no checkpoints")
         if not self.policies:
-            raise ModelError("policies is empty; name one at least, such as easy")
+            raise ModelError("policies is empty; name at least one, such as easy")
 
 
 def read_scenario(file: Path) -> Scenario:
@@ -95,13 +95,15 @@ def read_scenario(file: Path) -> Scenario:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
         return msgspec.convert(document, Scenario)
     except FileNotFoundError:
-        raise ConfigError(f"there is no scenario {file}; `rightsizer simulate --help` shows one") from None
+        raise ConfigError(
+            f"the scenario {file} does not exist; `rightsizer simulate --help` shows what it contains"
+        ) from None
     except msgspec.ValidationError as error:
-        told = hint(error, Scenario) or "docs/simulation.md describes a scenario"
+        told = hint(error, Scenario) or "see docs/simulation.md for the format of a scenario"
         raise ConfigError(f"{file}: {error}; {told}") from None
     # A number of thousands of digits, or brackets nested as deep, do not raise TOMLDecodeError.
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file} is not read: {error}") from None
+        raise ConfigError(f"cannot read {file}: {error}") from None
     except ModelError as error:
         raise ConfigError(f"{file}: {error}") from None
 
@@ -137,12 +139,13 @@ def made_up(load: Load, seed: int) -> Workload:
         numbers = (each.weight, each.mean_run_s, each.limit_factor, each.users)
         if not all(one > 0 for one in numbers) or not are_amounts(*numbers[:2]):
             raise ConfigError(
-                f"job kind {each.name}: weight, mean_run_s, limit_factor and users must be above 0, and not endless"
+                f"job kind {each.name}: weight, mean_run_s, limit_factor and users must be above 0, and "
+                "finite"
             )
         if not are_amounts(each.used_cpu_share, each.used_mem_share):
-            raise ConfigError(f"job kind {each.name}: what is used cannot be below 0")
+            raise ConfigError(f"job kind {each.name}: used amounts must be 0 or more")
         if not are_amounts(each.cpus, each.mem_mib, each.gpus):
-            raise ConfigError(f"job kind {each.name}: no job asks for so much; give CPUs, MiB and GPUs")
+            raise ConfigError(f"job kind {each.name}: jobs cannot ask for that much; give CPUs, MiB and GPUs")
         if not are_amounts(each.deadline_factor, *each.speeds.values()) or 0 in each.speeds.values():
             raise ConfigError(
                 f"job kind {each.name}: give a deadline_factor of 0 or more, and speeds above 0"
@@ -181,7 +184,7 @@ def profiles_of(scenario: Scenario) -> tuple[Profile, ...]:
     kinds = scenario.load.kinds
     if devices and not kinds:
         raise ConfigError(
-            "a trace tells no speeds by device; leave out `device`, and give nodes a `speed` instead"
+            "a trace has no speeds by device; leave out `device`, and give nodes a `speed` instead"
         )
     for kind in kinds:
         for device in sorted(kind.speeds.keys() ^ devices):
@@ -189,7 +192,10 @@ def profiles_of(scenario: Scenario) -> tuple[Profile, ...]:
             raise ConfigError(
                 f"job kind {kind.name} has no speed for the device {device}; add it to `speeds`"
                 if device in devices
-                else f"job kind {kind.name} has a speed for {device}, which no node has; nodes' devices: {known}"
+                else (
+                    f"job kind {kind.name} has a speed for {device}, which no node has; the nodes' devices "
+                    f"are {known}"
+                )
             )
     return tuple(kind.speeds for kind in kinds) if devices else ()
 
@@ -215,7 +221,7 @@ class ShareOfRequest:
 
     def __init__(self, jobs: Workload, share: float) -> None:
         if not 0 < share <= 1:
-            raise ConfigError(f"granted_share is {share}; give a share above 0, at most 1")
+            raise ConfigError(f"granted_share is {share}; give a share above 0 and at most 1")
         self._asked = [amounts_of(row) for row in jobs.asked]
         self._share = share
 

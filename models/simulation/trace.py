@@ -44,16 +44,16 @@ def read_trace(file: Path) -> Trace:
                 return _of_swf(file)
             return _of_csv(file)
     except FileNotFoundError:
-        raise ModelError(f"there is no file {file}") from None
+        raise ModelError(f"the file {file} does not exist") from None
     except (OSError, ValueError, EOFError, pandas.errors.ParserWarning) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ModelError(f"{file} is not read: {reason}; give SWF, or CSV with {', '.join(NEEDED)}") from None
+        raise ModelError(f"cannot read {file}: {reason}; give SWF, or CSV with {', '.join(NEEDED)}") from None
 
 
 def _of_swf(file: Path) -> Trace:
     table = pandas.read_csv(file, sep=r"\s+", comment=";", header=None, dtype=float)
     if table.shape[1] != SWF_FIELDS:
-        raise ValueError(f"{table.shape[1]} fields a line, SWF has {SWF_FIELDS}")
+        raise ValueError(f"a line has {table.shape[1]} fields, but SWF has {SWF_FIELDS}")
     columns = table.to_numpy(dtype=numpy.float64).T
     cpus = numpy.where(columns[ASKED] > 0, columns[ASKED], columns[GIVEN])
     mem_mib = numpy.ceil(columns[MEM_KIB].clip(0) * cpus.clip(0) / KIB_A_MIB)
@@ -126,7 +126,7 @@ def _trace(
     # -1 is an unknown limit in SWF, and in formats that follow it.
     limit_s = numpy.where(limit_s > 0, limit_s, numpy.inf)
     if not ran.any():
-        raise ValueError("it holds no job that ran")
+        raise ValueError("it has no job that ran")
     order = numpy.flatnonzero(ran)[numpy.argsort(submit_s[ran], kind="stable")]
     first_s = float(submit_s[order[0]])
     rows = asked[order] if used is None else numpy.hstack([asked[order], used[order]])
@@ -134,7 +134,7 @@ def _trace(
     absurd = ~((rows >= 0) & (rows < MOST_AMOUNT * MILLI)).all(axis=1)
     if absurd.any():
         raise ValueError(
-            f"its job {order[absurd][0] + 1} asks for, or used, what is below 0 or beyond any cluster"
+            f"its job {order[absurd][0] + 1} asks for, or used, an amount below 0 or beyond any cluster"
         )
     return Trace(
         workload(

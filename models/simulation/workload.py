@@ -94,7 +94,7 @@ def workload(
 def poisson_arrivals(jobs_per_hour: float, hours: float, draw: numpy.random.Generator) -> Floats:
     """Return the arrivals (seconds, sorted) of a Poisson process: exponential gaps until the time is over."""
     if not (jobs_per_hour > 0 and 0 < hours < math.inf and jobs_per_hour < math.inf):
-        raise ModelError(f"{jobs_per_hour} jobs/h for {hours} h is no load; give both above 0")
+        raise ModelError(f"{jobs_per_hour} jobs/h for {hours} h is not a load; both must be above 0")
     if jobs_per_hour * hours > MOST_JOBS:
         raise ModelError(
             f"{jobs_per_hour} jobs/h for {hours} h is more than {MOST_JOBS} jobs; give less of either"

@@ -110,7 +110,7 @@ async def _watched(
             await _refuse_lost(client, workers)
             await asyncio.sleep(LOOK_S)
         said = (str(error).strip().splitlines() or [repr(error)])[-1]
-        raise ModelError(f"XGBoost failed on a Dask worker: {said}; no model was made of it") from error
+        raise ModelError(f"XGBoost failed on a Dask worker: {said}; no model was made") from error
     finally:
         task.cancel()
 
@@ -120,8 +120,9 @@ async def _refuse_lost(client: Client, workers: Sequence[str]) -> None:
     lost = [worker for worker in workers if worker not in there]
     if lost:
         raise ModelError(
-            f"{len(lost)} of {len(workers)} Dask workers were lost while they trained ({lost[0]}), by their memory or "
-            "time limit or with their node; the current model stays: give them more, and train again"
+            f"{len(lost)} of {len(workers)} Dask workers were lost during training ({lost[0]}), by "
+            "their memory or time limit or with their node; the current model stays. Give them more, "
+            "and train again"
         )
 
 

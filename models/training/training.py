@@ -105,7 +105,7 @@ def train_columns(past: PastColumns, recent_jobs: int, fit: Fit = fit_quantile) 
     """
     if not past.started.any():
         raise ModelError(
-            f"nothing to learn from {len(past)} attempts: none of them started; ingest more accounting"
+            f"cannot learn from {len(past)} attempts, because none of them started; ingest more accounting"
         )
     matrices = build_matrices(past, recent_jobs)
     fitted = {

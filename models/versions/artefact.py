@@ -200,7 +200,7 @@ def read_manifest(folder: Path, digest: str = "") -> Manifest:
     content = _content(folder / MANIFEST)
     if digest not in ("", hashlib.sha256(content).hexdigest()):
         raise ModelError(
-            f"the model in {folder} is not the one that was promoted: {MANIFEST} was changed; run `rightsizer train`"
+            f"the model in {folder} is not the promoted one: {MANIFEST} was changed; run `rightsizer train`"
         )
     other = f"the model in {folder} was made by another version; run `rightsizer train`"
     try:
@@ -297,7 +297,7 @@ def _content(file: Path) -> bytes:
     try:
         known = file.stat()
         if not stat.S_ISREG(known.st_mode) or known.st_size > MOST_FILE_BYTES:
-            raise ModelError(f"{file} is no file of a model; run `rightsizer train`")
+            raise ModelError(f"{file} is not a file of a model; run `rightsizer train`")
         return file.read_bytes()
     except OSError as error:
         raise unread(file, error) from None
@@ -316,8 +316,8 @@ def unread(path: Path, error: OSError) -> ModelError:
     if error.errno in LIES_THERE:
         return ModelError(f"the model file {path} cannot be read: {error.strerror}; run `rightsizer train`")
     return UnreadModelError(
-        f"the model file {path} cannot be read now: {error.strerror}; a running service tries again, "
-        "see that its user may read it"
+        f"the model file {path} cannot be read now: {error.strerror}; check that the service's user may "
+        "read it (a running service tries again)"
     )
 
 
@@ -366,7 +366,7 @@ def _growth(content: Mapping[str, bytes], dimension: Learned) -> GrowthModel:
         return OnnxGrowth(content[f"{dimension}.onnx"], splits)
     except ONNX_FAILURES as error:
         raise ModelError(
-            f"ONNX Runtime refuses the model: {str(error)[:120]}; run `rightsizer train`"
+            f"ONNX Runtime rejects the model: {str(error)[:120]}; run `rightsizer train`"
         ) from None
 
 

@@ -131,7 +131,10 @@ def join_feed(predictor: Predictor, models: Path, until_s: float | None = None) 
 
 
 def _unread(error: OSError) -> str:
-    return f"is not read: {error.strerror}; mend its permissions, till then its jobs count from the next training on"
+    return (
+        f"cannot be read: {error.strerror}; correct its permissions. Until then its jobs count only from "
+        "the next training on"
+    )
 
 
 def _names(folder: Path) -> list[str]:

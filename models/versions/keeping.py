@@ -58,10 +58,10 @@ def _own_reason(version: str, known: Known, keep: Keep, now_s: float) -> str:
     """Return why a version stays whatever else there is; "" if there is no such reason."""
     reasons = {
         "current": version == known.current,
-        "a rollback goes there": version in known.back_to,
+        "a rollback would go back to it": version in known.back_to,
         "in use by a running process": version in known.held,
-        "was current lately": known.current_until_s.get(version, 0.0) > now_s - keep.days * DAY_S,
+        "was current recently": known.current_until_s.get(version, 0.0) > now_s - keep.days * DAY_S,
         "made within a day": known.made_s[version] > now_s - YOUNG_S,
-        "not named by a training": not OURS.match(version),
+        "its name is not one that a training gives": not OURS.match(version),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")

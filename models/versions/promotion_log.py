@@ -30,7 +30,7 @@ def read_promotions(directory: Path) -> list[Promotion]:
         return []
     except OSError as error:
         raise UnreadModelError(
-            f"cannot read {directory / LOG}: {error.strerror}; mend its permissions"
+            f"cannot read {directory / LOG}: {error.strerror}; correct its permissions"
         ) from None
 
 

@@ -110,7 +110,9 @@ def _remove(path: Path, problems: list[str]) -> None:
 
 
 def _not_removed(path: Path, error: OSError) -> str:
-    return f"{path} is not removed: {error.strerror}; `rightsizer doctor` says which files are another user's"
+    return (
+        f"cannot remove {path}: {error.strerror}; `rightsizer doctor` says which files belong to another user"
+    )
 
 
 def _is_held(folder: Path) -> bool:

@@ -27,7 +27,7 @@ CURRENT, DRAFT = "current", ".draft-"
 def versions(directory: Path) -> list[str]:
     """Return the versions in a registry, the oldest first; ModelError if this user may not look into it."""
     if is_closed(directory):
-        raise ModelError(f"the models in {directory} are closed to you; run this as the user who trains")
+        raise ModelError(f"you may not read the models in {directory}; run this as the user who trains")
     # A name with a dot in front is a draft, or a version that is being removed.
     folders = (file.parent for file in directory.glob(f"*/{MANIFEST}"))
     return sorted(folder.name for folder in folders if folder.name[0] != "." and not folder.is_symlink())
@@ -46,8 +46,8 @@ def current_folder(directory: Path) -> Path:
     version = current_version(directory)
     if version is None and is_closed(directory):
         raise ModelError(
-            f"the models in {directory} are closed to you; run this as the user who trains, or let "
-            "`sbatch --test-only SCRIPT` say what a job would get"
+            f"you may not read the models in {directory}; run this as the user who trains, or run "
+            "`sbatch --test-only SCRIPT`, which says what a job would get"
         )
     if version is None:
         raise ModelError(why_none_is_current(directory))
@@ -60,8 +60,9 @@ def why_none_is_current(directory: Path) -> str:
     if not there:
         return f"there is no model in {directory}; run `rightsizer train` first"
     return (
-        f"none of the models in {directory} was promoted, so that jobs keep what they ask for; read what "
-        f"`rightsizer models {there[-1]}` says of the newest, and train again once more jobs have ended, or promote it"
+        f"none of the models in {directory} was promoted, so jobs keep what they ask for; see "
+        f"`rightsizer models {there[-1]}` for the newest, and train again when more jobs have ended, or "
+        "promote it"
     )
 
 
@@ -129,8 +130,8 @@ def check_there(directory: Path, version: str) -> None:
     if version not in versions(directory):
         was = any(one.version == version for one in read_promotions(directory))
         raise ModelError(
-            f"{f'model {version} was removed from' if was else f'there is no model {version} in'} {directory}; "
-            "`rightsizer models` lists those there are"
+            f"{(f'model {version} was removed from' if was else f'there is no model {version} in')} "
+            f"{directory}; `rightsizer models` lists the existing ones"
         )
 
 
@@ -151,7 +152,9 @@ def load_version(directory: Path, version: str, settings: ChainSettings) -> Pred
     promoted = [one.manifest for one in read_promotions(directory) if one.version == version and one.manifest]
     predictor = load_predictor(directory / version, settings, promoted[-1] if promoted else "")
     if predictor.model != version:
-        raise ModelError(f"{directory / version} holds the model {predictor.model}; run `rightsizer train`")
+        raise ModelError(
+            f"{directory / version} contains the model {predictor.model}; run `rightsizer train`"
+        )
     return predictor
 
 
@@ -211,6 +214,7 @@ def writing(directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         fix = fix_for(
-            error, "run this as the service's user, give it that folder (chown), or set models.directory"
+            error,
+            "run this as the service's user, give that user the folder (chown), or set models.directory",
         )
         raise ModelError(f"cannot write models to {directory}: {error.strerror}; {fix}") from None

@@ -31,7 +31,7 @@ def read_contributions(folder: Path) -> dict[Learned, Contributions]:
             booster = xgboost.Booster(model_file=bytearray(content))
         except xgboost.core.XGBoostError as error:
             raise ModelError(
-                f"XGBoost refuses {folder / name}: {str(error)[:120]}; run `rightsizer train`"
+                f"XGBoost rejects {folder / name}: {str(error)[:120]}; run `rightsizer train`"
             ) from None
         found[dimension] = booster_contributions(booster)
     return found

@@ -100,11 +100,14 @@ class Advisor:
             gateway.undo()
         snapshot = gateway.read()
         if wrong := unfit(snapshot):
-            raise SlurmError(f"the queue cannot be reordered as Slurm is set up; set {'; '.join(wrong)}")
+            raise SlurmError(
+                "the queue cannot be reordered with this configuration of Slurm. Required: "
+                f"{'; '.join(wrong)}"
+            )
         if is_untold(snapshot):
             raise SlurmError(
-                "the queue is left as it is until slurmdbd says which QOS preempts which; see that it runs, and that "
-                "`sacctmgr show qos` answers here"
+                "the queue is left unchanged until slurmdbd says which QOS preempts which; check that "
+                "it runs, and that `sacctmgr show qos` answers here"
             )
         known = self._told_of()
         shadow, problem = unmoved(self._state.shadow, snapshot, self._problem(snapshot), settings.horizon_s)

@@ -16,15 +16,17 @@ def unfit(snapshot: Snapshot) -> list[str]:
     options = {option.partition("=")[0].strip() for option in terms.parameters}
     wrong = []
     if terms.priority_type != "priority/multifactor":
-        wrong.append("PriorityType=priority/multifactor: no other knows a SiteFactor")
+        wrong.append("PriorityType=priority/multifactor, because only that uses a SiteFactor")
     if terms.scheduler_type != "sched/backfill":
-        wrong.append("SchedulerType=sched/backfill: a plan counts on it")
+        wrong.append("SchedulerType=sched/backfill, because plans assume it")
     if "bf_continue" not in options:
-        wrong.append("SchedulerParameters=…,bf_continue: without it a change ends a backfill cycle")
+        wrong.append("SchedulerParameters=…,bf_continue, because without it a change stops a backfill cycle")
     if terms.site_factor_plugin not in NO_PLUGIN:
-        wrong.append(f"no PrioritySiteFactorPlugin: {terms.site_factor_plugin} owns the factor")
+        wrong.append(
+            f"no PrioritySiteFactorPlugin, because {terms.site_factor_plugin} sets the SiteFactor itself"
+        )
     wrong += [
-        f"{whose} without {word}: a factor would have Slurm end jobs that run"
+        f"{whose} without {word}, because a changed SiteFactor would make Slurm preempt running jobs"
         for whose, mode in preempt_modes(snapshot).items()
         for word in BY_PRIORITY
         if word in mode.split(",")

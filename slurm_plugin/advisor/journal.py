@@ -18,5 +18,5 @@ def append_cycle(folder: Path, cycle: Cycle) -> None:
     try:
         append_line(folder, CYCLES, cycle.time_s, encode_cycle(cycle))
     except OSError as error:
-        fix = fix_for(error, "set advisor.directory to a folder that the advisor may write")
+        fix = fix_for(error, "set advisor.directory to a folder that the advisor's user may write")
         raise ServiceError(f"cannot write cycles to {folder}: {error.strerror}; {fix}") from None

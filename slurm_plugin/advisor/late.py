@@ -88,7 +88,7 @@ def size_again(
     if not raises and not saves(before, after, terms.limits.min_saving):
         return SCRIPT_NOT_KNOWN if decision.fixed is None else FITS
     return Again(
-        change=change_of(job, before, after, decision, f"from {answer.prediction.basis}"),
+        change=change_of(job, before, after, decision, f"based on {answer.prediction.basis}"),
         decision=decision,
         raises=raises,
     )

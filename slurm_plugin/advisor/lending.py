@@ -34,7 +34,7 @@ from slurm_plugin.slurm.snapshot import NodeState, Snapshot
 
 log = logging.getLogger(__name__)
 
-NO_MORE = "it would likely not be done there before an owner is back"
+NO_MORE = "it would probably not finish there before the owner is back"
 
 # What slurmctld has refused, it will mostly refuse again.
 REFUSED_S = 600.0
@@ -150,7 +150,7 @@ class Lending:
             uid=job.uid,
             before=job.partitions,
             after=(*job.partitions, name),
-            reason=f"owners are back within {one.needs_s:.0f} s in {100 * risk:.0f} % of cases",
+            reason=f"the owner is back within {one.needs_s:.0f} s in {100 * risk:.0f} % of cases",
             added=name,
         )
 

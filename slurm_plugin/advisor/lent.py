@@ -114,17 +114,20 @@ def why_not_lent(name: str, snapshot: Snapshot) -> str:
     """Return why no job can be let into a partition, and what to set; '' if jobs can be."""
     partition = next((one for one in snapshot.partitions if one.name == name), None)
     if partition is None:
-        return f"there is no partition {name}; mend [[lent_partitions]]"
+        return f"there is no partition {name}; correct [[lent_partitions]]"
     if snapshot.terms.preempt_type != BY_PARTITION or REQUEUE not in partition.preempt_mode:
         return (
-            "who runs there is not queued again for an owner; set "
-            f"PreemptType={BY_PARTITION}, and PreemptMode={REQUEUE} of this partition"
+            f"its jobs are not requeued when an owner needs the nodes; set PreemptType={BY_PARTITION}, "
+            f"and PreemptMode={REQUEUE} for this partition"
         )
     nodes = [set(node.partitions) - {name} for node in snapshot.nodes if name in node.partitions]
     tiers = {one.name: one.tier for one in snapshot.partitions}
     if not all(any(tiers.get(owner, 0) > partition.tier for owner in owners) for owners in nodes):
-        return "not each of its nodes is also in a partition of a higher PriorityTier, that of its owner; set that"
-    return "" if partition.up else "it is down"
+        return (
+            "each of its nodes must also be in a partition with a higher PriorityTier, that of the node's "
+            "owner; not all are"
+        )
+    return "" if partition.up else "the partition is down"
 
 
 def may_be_let_in(one: Waits, partition: PartitionState, snapshot: Snapshot) -> bool:

@@ -17,9 +17,9 @@ BY_PARTITION = "preempt/partition_prio"
 # More than any PriorityTier: a QOS that may preempt another comes before it.
 LEVEL = 1 << 16
 REQUEUE, CANCEL, SUSPEND = "REQUEUE", "CANCEL", "SUSPEND"
-MAY_BE_PREEMPTED = "it may be preempted by jobs that come first; then it does not end as foreseen"
+MAY_BE_PREEMPTED = "it may be preempted by jobs that come first; then it does not end as estimated"
 MAY_SUSPEND = (
-    "it may have jobs that run suspended; that is not simulated, and it may start sooner than foreseen"
+    "running jobs may be suspended for it; that is not simulated, so it may start sooner than estimated"
 )
 
 
@@ -80,8 +80,8 @@ def preemption_in_words(job: QueuedJob, snapshot: Snapshot) -> str:
     found = sum(one is not None and tier > one.above for one in yields)
     if found:
         return (
-            f"it may preempt {found} of the jobs that run; that is in its likely start, but not how long their "
-            "GraceTime lets them run on"
+            f"it may preempt {found} of the running jobs. Its likely start includes that, but not the "
+            "GraceTime for which they may run on"
         )
     lower = [one for one in others if tier > ranks.tier(one.qos, one.partitions)]
     suspends = any(SUSPEND in ranks.mode(one.qos, one.partitions) for one in lower)

@@ -33,7 +33,7 @@ REACH = 10_000
 # Slurm's reason for a job that only waits its turn.
 TURN = "Priority"
 # Why a job that is in no simulation keeps its place.
-UNEQUAL = "equal parts of it fit no nodes that are there"
+UNEQUAL = "equal parts of it do not fit on the nodes"
 
 Expect = Callable[[QueuedJob], RunTime]
 
@@ -205,7 +205,7 @@ def _pending(
     asked = amounts_of_job(job, partitions, cores, numbers)
     whole, nodes = demand_of(job, asked, tuple(kinds.of(pools)))
     demand = whole or asked
-    kept = "it wants whole nodes, and they differ" if job.exclusive and whole is None else ""
+    kept = "it asks for whole nodes, and they differ in size" if job.exclusive and whole is None else ""
     if not kinds.hold(pools, demand, nodes):
         kept = kept or UNEQUAL
     since_s = job.eligible_s if 0 < job.eligible_s <= now_s else job.submit_s

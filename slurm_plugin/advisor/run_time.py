@@ -66,13 +66,13 @@ def over_limit_of(job: QueuedJob, snapshot: Snapshot) -> float:
 def by_limit(job: QueuedJob, why: str) -> RunTime:
     """Return the run time of a job of which only the limit is known, and why nothing else is."""
     limit_s = limit_of(job)
-    return RunTime(likely_s=limit_s, upper_s=limit_s, basis=f"its limit, since {why}")
+    return RunTime(likely_s=limit_s, upper_s=limit_s, basis=f"its time limit, because {why}")
 
 
 def within_limit(job: QueuedJob, estimate: Estimate, whose: str = "jobs like it") -> RunTime:
     """Return an estimate, from `whose` jobs, as a run time; an estimate that is not a number is not used."""
     if not (math.isfinite(estimate.likely) and math.isfinite(estimate.upper)) or estimate.likely <= 0:
-        return by_limit(job, "what is predicted of it makes no sense")
+        return by_limit(job, "its predicted run time is not a valid number")
     limit_s = limit_of(job)
     likely_s = min(limit_s, max(SHORTEST_S, estimate.likely))
     return RunTime(

@@ -64,5 +64,5 @@ def write_state(folder: Path, state: State) -> None:
 
 
 def _refused(folder: Path, error: OSError) -> ServiceError:
-    fix = fix_for(error, "set advisor.directory to a folder that it may write")
-    return ServiceError(f"cannot keep the advisor's state in {folder}: {error.strerror}; {fix}")
+    fix = fix_for(error, "set advisor.directory to a folder that the advisor's user may write")
+    return ServiceError(f"cannot write the advisor's state to {folder}: {error.strerror}; {fix}")

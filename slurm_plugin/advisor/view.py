@@ -104,7 +104,7 @@ def _relisted(written: Sequence[Written], *, apply: bool) -> str:
     if not written:
         return ""
     failed = sum(1 for one in written if one.problem) if apply else 0
-    said = f"; {len(written) - failed} jobs {'list' if apply else 'would list'} other partitions now"
+    said = f"; {len(written) - failed} jobs {('now list' if apply else 'would list')} other partitions"
     return said + (f", and {failed} could not be changed" if failed else "")
 
 
@@ -112,16 +112,16 @@ def _order_of(outcome: Outcome, *, apply: bool) -> str:
     plan, failed = outcome.plan, sum(1 for one in outcome.written if one.problem) if apply else 0
     head = f"{len(outcome.problem.pending)} jobs wait, {len(outcome.problem.running)} run; "
     if outcome.cycle.control:
-        return f"{head}by lot the advisor only watches now"
+        return f"{head}drawn by lot, the advisor only watches in this block of time"
     if not outcome.changes and plan.order == AS_IS:
         return f"{head}the best plan is to change nothing, because {plan.why}"
     if not outcome.changes:
-        return f"{head}the queue is already in the order of the best plan: {plan.why}"
+        return f"{head}the queue already has the order of the best plan: {plan.why}"
     if plan.order == AS_IS:
         head += f"the best plan is Slurm's own order, because {plan.why}; "
     else:
         head += f"the best plan: {plan.why}; "
     said = f"{len(outcome.changes)} factors"
     if not apply:
-        return f"{head}{said} would change (a dry run: --apply carries it out)"
-    return f"{head}{said} changed" + (f", of which {failed} did not reach Slurm" if failed else "")
+        return f"{head}{said} would change (this was a dry run; --apply makes the changes)"
+    return f"{head}{said} changed" + (f", of which {failed} could not be set" if failed else "")

@@ -44,7 +44,7 @@ def why_it_waits(job: QueuedJob, ahead: int) -> str:
     reason = reason_of(job.reason)
     words = reason.said
     if reason.of_partition and len(job.partitions) > 1:
-        words += "; that is of one of its partitions, and it waits in the others, too"
+        words += "; this applies to one of its partitions, and it also waits in the others"
     first = "1 other job comes first" if ahead == 1 else f"{ahead:,} other jobs come first"
     if ahead and job.reason == "Priority":
         words = first
@@ -63,9 +63,9 @@ def limit_in_words(job: Pending, problem: Problem) -> str:
     amounts = ledger.in_use(limit), max(0, problem.limits[limit]), due.needs
     used, most, needs = (_amount_in_words(limit, amount) for amount in amounts)
     if is_budget(limit):
-        by_runs = f", of which what runs may use {used}" if used != "0" else ""
-        return f"it is at a limit, {limit}: {most} minutes are left{by_runs}, and it would take {needs}"
-    return f"it is at a limit, {limit}: {used} of {most} are in use, and it would take {needs}"
+        by_runs = f", and running jobs may use {used} of them" if used != "0" else ""
+        return f"it has reached a limit, {limit}: {most} minutes are left{by_runs}, and it would need {needs}"
+    return f"it has reached a limit, {limit}: {used} of {most} are in use, and it would need {needs}"
 
 
 def _amount_in_words(limit: str, amount: float) -> str:

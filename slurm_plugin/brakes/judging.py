@@ -40,13 +40,13 @@ def reason_of(tally: Tally) -> str:
     """Return in words what a brake was pulled for."""
     by_kills = _by_kills(tally)
     odds = math.exp(min(evidence_log(tally.kills if by_kills else tally.fails), 700))
-    what = "killed for memory that was cut" if by_kills else "failed, more often than those left whole"
+    what = "cut jobs were killed for memory" if by_kills else "cut jobs failed more often than uncut ones"
     return f"{what}; evidence {odds:.0e} to 1; {figures(tally.counts)}"
 
 
 def figures(counts: Counts) -> str:
     """Return counts in words."""
     return (
-        f"of {counts.shrunk} jobs that were cut {counts.failed} failed, {counts.wanted} of them for want of memory; "
-        f"of {counts.whole} others {counts.whole_failed} failed"
+        f"of {counts.shrunk} jobs that were cut {counts.failed} failed, {counts.wanted} of them for "
+        f"lack of memory; of {counts.whole} uncut jobs {counts.whole_failed} failed"
     )

@@ -20,77 +20,86 @@ UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # By what one is about to do; each says in a few words what its own help says at length.
 SECTIONS: dict[str, dict[str, Lazy]] = {
     "Try it": {
-        "demo": Lazy("slurm_plugin.cli.demo:demo", "the whole story on a private Slurm, in a few minutes"),
+        "demo": Lazy(
+            "slurm_plugin.cli.demo:demo", "run the whole demonstration on a private Slurm, in a few minutes"
+        ),
         "sandbox": Lazy(
-            "slurm_plugin.cli.sandbox:sandbox_group", "a private Slurm in one folder, to play with"
+            "slurm_plugin.cli.sandbox:sandbox_group", "run a private Slurm in one folder, to try things out"
         ),
     },
     "Set it up": {
         "config": Lazy(
-            "slurm_plugin.cli.config:config_group", "show and check the configuration, write the hook's"
+            "slurm_plugin.cli.config:config_group", "show and check the configuration, write the hook's file"
         ),
         "serve": Lazy("slurm_plugin.cli.serve:serve", "answer the hook, until stopped"),
         "doctor": Lazy(
-            "slurm_plugin.cli.doctor:doctor", "what is wrong with this installation, and what to do"
+            "slurm_plugin.cli.doctor:doctor", "check this installation, and say how to fix each problem"
         ),
-        "store": Lazy("slurm_plugin.cli.store:store_group", "look after the store's schema"),
+        "store": Lazy("slurm_plugin.cli.store:store_group", "manage the store's schema"),
     },
     "Read accounting": {
         "ingest": Lazy(
-            "slurm_plugin.cli.ingest.command:ingest", "what is new in Slurm's accounting, or dumps of it"
+            "slurm_plugin.cli.ingest.command:ingest",
+            "read new jobs from Slurm's accounting, or from dumps of it",
         ),
         "collect": Lazy(
-            "slurm_plugin.cli.collect:collect", "what jobs do on this node's GPUs, until stopped"
+            "slurm_plugin.cli.collect:collect", "record what jobs do on this node's GPUs, until stopped"
         ),
         "report": Lazy(
-            "slurm_plugin.cli.report.command:report_group", "who asks for what, uses what, and was cut"
+            "slurm_plugin.cli.report.command:report_group",
+            "show what jobs asked for and used, and what was cut",
         ),
-        "export": Lazy("slurm_plugin.cli.export:export", "a table of the store as Parquet or CSV"),
+        "export": Lazy(
+            "slurm_plugin.cli.export:export", "write a table of the store to a Parquet or CSV file"
+        ),
         "forecast": Lazy(
-            "slurm_plugin.cli.forecast.command:forecast", "what will be asked for in the next hours or days"
+            "slurm_plugin.cli.forecast.command:forecast", "forecast the demand of the next hours or days"
         ),
     },
     "Models": {
-        "train": Lazy("slurm_plugin.cli.models.train:train", "learn from the store; used if it is no worse"),
+        "train": Lazy(
+            "slurm_plugin.cli.models.train:train",
+            "train a model from the store; promote it if it is no worse",
+        ),
         "evaluate": Lazy(
             "slurm_plugin.cli.models.evaluate:evaluate",
-            "what sizing would have saved, and whom it would have failed",
+            "show what sizing would have saved, and how many jobs it would fail",
         ),
-        "models": Lazy("slurm_plugin.cli.models.registry:models", "which there are; of one its card"),
-        "promote": Lazy("slurm_plugin.cli.models.registry:promote", "make a model the one that answers"),
-        "rollback": Lazy("slurm_plugin.cli.models.registry:rollback", "go back to the model before"),
+        "models": Lazy(
+            "slurm_plugin.cli.models.registry:models", "list the trained models, or show the card of one"
+        ),
+        "promote": Lazy("slurm_plugin.cli.models.registry:promote", "make a model the current one"),
+        "rollback": Lazy("slurm_plugin.cli.models.registry:rollback", "go back to the previous model"),
     },
     "One job": {
-        "predict": Lazy("slurm_plugin.cli.models.predict:predict", "what sbatch would be given, and why"),
+        "predict": Lazy(
+            "slurm_plugin.cli.models.predict:predict", "show what a job would be granted, and why"
+        ),
         "explain": Lazy(
             "slurm_plugin.cli.explain.command:explain",
-            "what a job was given, and why; of one that waits, until when",
+            "show what a job was granted and why; when a waiting job may start",
         ),
     },
     "The cluster": {
         "advise": Lazy(
-            "slurm_plugin.cli.advise:advise", "in which order the queue would best run; with --apply so it is"
+            "slurm_plugin.cli.advise:advise", "show the best order for the pending queue; set it with --apply"
         ),
-        "recover": Lazy(
-            "slurm_plugin.cli.recover:recover", "bring jobs back that failed because they were cut"
-        ),
-        "disable": Lazy(
-            "slurm_plugin.cli.switch:disable", "touch no submission any more, from the very next one on"
-        ),
-        "enable": Lazy("slurm_plugin.cli.switch:enable", "end that, or let go of a brake"),
-        "audit": Lazy("slurm_plugin.cli.audit:audit", "whether journal, store and Slurm tell the same"),
+        "recover": Lazy("slurm_plugin.cli.recover:recover", "requeue jobs that failed because they were cut"),
+        "disable": Lazy("slurm_plugin.cli.switch:disable", "stop changing submissions, from the next one on"),
+        "enable": Lazy("slurm_plugin.cli.switch:enable", "change submissions again, or release a brake"),
+        "audit": Lazy("slurm_plugin.cli.audit:audit", "check that journal, store and Slurm agree"),
     },
     "What if": {
         "replay": Lazy(
             "slurm_plugin.cli.simulation.replay:replay",
-            "your own past once more, as asked and with the service",
+            "simulate your own past jobs, as asked and with the service",
         ),
         "simulate": Lazy(
             "slurm_plugin.cli.simulation.simulate:simulate",
-            "any load on a made-up cluster under several policies",
+            "simulate any load on an imaginary cluster under several policies",
         ),
         "share": Lazy(
-            "slurm_plugin.cli.share:share", "which kinds of jobs do well beside each other on a GPU"
+            "slurm_plugin.cli.share:share", "show which kinds of jobs run well together on one GPU"
         ),
     },
 }
@@ -131,5 +140,5 @@ def main() -> None:
             raise
         # Python would complain of the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        click.echo(f"rightsizer: cannot write: {error.strerror}; what was printed may not be whole", err=True)
+        click.echo(f"rightsizer: cannot write: {error.strerror}; the output may be incomplete", err=True)
         sys.exit(1)

@@ -29,13 +29,17 @@ TOP = 40
 
 
 @click.command("advise")
-@click.option("--once", is_flag=True, help="Go through one cycle; so it is where --watch is not given.")
-@click.option("--watch", "watches", is_flag=True, help="Go on until stopped, every advisor.period_s seconds.")
-@click.option("--apply", is_flag=True, help="Change the queue; without it nothing is written to Slurm.")
-@click.option("--undo", is_flag=True, help="Only bring back what the advisor has changed.")
-@click.option("--expired", is_flag=True, help="With --undo: only where the advisor's lease is over.")
+@click.option("--once", is_flag=True, help="Run one cycle and exit; the default without --watch.")
 @click.option(
-    "--top", type=click.IntRange(1), help=f"Show so many jobs; a table shows {TOP}, the others all."
+    "--watch", "watches", is_flag=True, help="Run a cycle every advisor.period_s seconds, until stopped."
+)
+@click.option("--apply", is_flag=True, help="Change the queue. Without it, nothing is written to Slurm.")
+@click.option("--undo", is_flag=True, help="Only undo what the advisor has changed.")
+@click.option("--expired", is_flag=True, help="With --undo: only if the advisor's lease has expired.")
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    help=f"Show at most this many jobs. Default: {TOP} in a table, all in JSON and CSV.",
 )
 @config_option
 @format_option
@@ -49,11 +53,12 @@ def advise(
     config_file: str | None,
     output_format: str,
 ) -> None:
-    """Show in which order the pending queue would best run, and with --apply put it in that order by SiteFactor.
+    """Show the best order for the pending queue, and set it with --apply.
 
-    A row a job: its place and SiteFactor now and as proposed, when it is expected to start without the advisor and with
-    it, and why. Held, dependent and reserved jobs, and those at the top of the queue, keep their place. What is changed
-    is undone when --watch is stopped, by --undo, or once advisor.lease_s seconds have passed without a cycle.
+    Each row is a job: its place and SiteFactor now and as proposed, when it is expected to start without and with the
+    advisor, and why. Held, dependent and reserved jobs, and the jobs at the top of the queue, keep their place. The
+    order is set by SiteFactor. All changes are undone when --watch is stopped, by --undo, or when no cycle has run for
+    advisor.lease_s seconds.
 
     \b
     Example:
@@ -88,9 +93,11 @@ def check_options(*, once: bool, watches: bool, apply: bool, undo: bool, expired
     if once and watches:
         raise click.UsageError("--once and --watch do not go together; give one of them")
     if undo and (once or watches or apply):
-        raise click.UsageError("--undo goes with --expired only; stop the advisor, then run it")
+        raise click.UsageError(
+            "--undo can only be combined with --expired; stop the advisor first, then run --undo alone"
+        )
     if expired and not undo:
-        raise click.UsageError("--expired goes with --undo")
+        raise click.UsageError("--expired needs --undo")
 
 
 def advisor_of(config: Config, gateway: Gateway, *, apply: bool, keeps: bool) -> Advisor:
@@ -144,10 +151,10 @@ def may_lend(config: Config, *, apply: bool) -> bool:
 def tell_undone(written: Sequence[Written]) -> None:
     """Say what came of an undo; SlurmError where some of it did not reach Slurm."""
     failed = [one for one in written if one.problem and one.problem != "gone"]
-    note(f"{len(written) - len(failed)} changes of the advisor's were brought back")
+    note(f"{len(written) - len(failed)} changes of the advisor were undone")
     if failed:
         raise SlurmError(
-            f"{len(failed)} changes could not be brought back ({failed[0].problem}); run `rightsizer advise --undo`"
+            f"{len(failed)} changes could not be undone ({failed[0].problem}); run `rightsizer advise --undo`"
         )
 
 
@@ -175,5 +182,5 @@ def show(outcome: Outcome, output_format: str, top: int | None, *, apply: bool) 
     if rows or not as_table:
         print_rows(table_of(shown, outcome.snapshot.time_s) if as_table else shown, output_format)
     if len(shown) < len(rows):
-        note(f"{len(rows) - len(shown)} more jobs wait; --top shows more")
+        note(f"{len(rows) - len(shown)} more jobs wait; --top N shows more")
     note(summary_of(outcome, apply=apply))

@@ -35,18 +35,23 @@ COLUMNS = ("state", "where", "what", "journal", "token", "store", "Slurm")
 
 @click.command("audit")
 @click.option(
-    "--journal", "only_journal", is_flag=True, help="Check the journal's links alone: no store, no Slurm."
+    "--journal",
+    "only_journal",
+    is_flag=True,
+    help="Check only the links of the journal; read neither the store nor Slurm.",
 )
-@span_option("last", "7d", "Compare the jobs that ended so long ago at most.")
+@span_option("last", "7d", "Compare the jobs that ended within this time.")
 @config_option
 @format_option
 def audit(only_journal: bool, last_s: int, config_file: str | None, output_format: str) -> None:
-    """Check the decision journal line by line, and compare it, the store, the jobs' tokens and Slurm's own figures.
+    """Check the decision journal, and compare it with the store, the jobs' tokens and Slurm's figures.
 
-    Every line of the journal is linked to the one before: it is said which line of which file was changed, removed,
-    inserted or moved. A write that a crash cut off is none of these. Jobs are asked of Slurm anew; of each field that
-    is told in different ways it is said who says what. It changes nothing. Exit code 3: there are problems; where only
-    Slurm's figures differ (it rounds, and people change jobs that wait) that is a warning.
+    Every line of the journal is linked to the line before it. The command names the file and line that was changed,
+    removed, inserted or moved; a write that a crash cut off counts as none of these. It asks Slurm for the jobs anew.
+    If the sources disagree about a field, it shows the value that each of them has. It changes nothing.
+
+    Exit code 3: there are problems. If only Slurm's figures differ, that is a warning: Slurm rounds, and people change
+    waiting jobs.
 
     \b
     Example:
@@ -67,7 +72,7 @@ def audit(only_journal: bool, last_s: int, config_file: str | None, output_forma
     if problems:
         note(f"{problems} problems")
         sys.exit(EXIT_PROBLEMS)
-    note("all that was compared agrees" if not rows else "no problem")
+    note("everything that was compared agrees" if not rows else "no problem")
 
 
 def read_all(
@@ -150,16 +155,23 @@ def say(chains: Sequence[ChainReport], jobs: Compared | None, *, keyed: bool) ->
         parts = [f"{chain.lines:,} linked lines in {chain.files} files"]
         if chain.unlinked:
             parts.append(
-                f"{chain.unlinked:,} lines of an earlier release without links, which nothing can check"
+                f"{chain.unlinked:,} lines without links, written by an earlier release, that "
+                "cannot be checked"
             )
         if chain.without_key:
-            parts.append(f"{chain.without_key:,} linked before the site had a key")
+            parts.append(f"{chain.without_key:,} lines linked before the site had a key")
         note(f"{chain.name}: {', '.join(parts)}")
     if not chains:
         note("the journal has no files")
     elif not keyed:
-        note("no key: who may write the journal may write all of it anew (`rightsizer config journal-key`)")
+        note(
+            "no key is set: anyone who can write the journal could rewrite all of it unnoticed; "
+            "`rightsizer config journal-key` makes a key"
+        )
     if jobs is not None:
         note(f"{jobs.attempts:,} attempts compared, {jobs.with_token:,} of them with a token")
         if jobs.not_ingested:
-            note(f"{jobs.not_ingested:,} are not in the store yet; `rightsizer ingest` reads them")
+            note(
+                f"{jobs.not_ingested:,} attempts are not in the store yet; run `rightsizer ingest` "
+                "to read them"
+            )

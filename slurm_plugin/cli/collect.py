@@ -21,23 +21,27 @@ MOST_EVERY_S = 60
 
 @click.command("collect")
 @config_option
-@click.option("--job", "job_id", type=click.IntRange(min=1), help="Watch one job, and end with it.")
+@click.option(
+    "--job", "job_id", type=click.IntRange(min=1), help="Watch only this job, and exit when it ends."
+)
 @click.option(
     "--every",
     "every_s",
     type=NumberRange(0.1, MOST_EVERY_S),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks at the GPUs.",
+    help="Seconds between two readings of the GPUs.",
 )
-@click.option("--node", help="This node's name in Slurm; else $SLURMD_NODENAME, else the short host name.")
-@click.option("--spool", metavar="FOLDER", help="Where to write, instead of accounting.gpu_spool.")
+@click.option(
+    "--node", help="This node's name in Slurm. Default: $SLURMD_NODENAME, else the short host name."
+)
+@click.option("--spool", metavar="FOLDER", help="Folder to write to, instead of accounting.gpu_spool.")
 @click.option(
     "--spool-mib",
     type=click.IntRange(min=1),
     default=256,
     show_default=True,
-    help="How large this node's files there may become; the oldest go first.",
+    help="Maximum size of this node's files in that folder, in MiB. The oldest files are removed first.",
 )
 def collect(
     config_file: str | None,
@@ -47,9 +51,10 @@ def collect(
     spool: str | None,
     spool_mib: int,
 ) -> None:
-    """Watch this node's GPUs, or those of one job, and write for each job what they did, until stopped.
+    """Record what jobs do on this node's GPUs, or what one job does, until stopped.
 
-    Needs no store: `rightsizer ingest` reads the spool. On a node without a GPU it says so and ends.
+    The command needs no store: it writes a spool, which `rightsizer ingest` reads. On a node without a GPU it says so
+    and exits.
 
     \b
     Example:
@@ -83,23 +88,24 @@ def collect(
     except NvmlFault as fault:
         if fault.stale:
             raise RightsizerError(
-                f"the NVIDIA driver and its library differ ({fault.reason}); reload the driver, or restart the node"
+                f"the NVIDIA driver and its library have different versions ({fault.reason}); "
+                "reload the driver, or restart the node"
             ) from None
         if fault.everywhere and (job_id is not None or not has_nvidia_gpu()):
             note(f"no GPU to watch on {name}: {fault.reason}")
             return
         if fault.everywhere and not is_driver_loaded():
-            note(f"{name} has an NVIDIA GPU whose driver is not loaded; waiting for it")
+            note(f"{name} has an NVIDIA GPU, but its driver is not loaded; waiting for it")
             while not is_driver_loaded():
                 if stopped(SERVICE_WINDOW_S):
                     return
             # systemd lets a process open the devices of those drivers that were there when it started it.
-            raise RightsizerError("the NVIDIA driver has been loaded; start the collector again") from None
+            raise RightsizerError("the NVIDIA driver is loaded now; start the collector again") from None
         raise RightsizerError(
-            f"NVML does not answer on {name} ({fault.reason}); see whether `nvidia-smi` does, as this user"
+            f"NVML does not answer on {name} ({fault.reason}); check whether `nvidia-smi` works for this user"
         ) from None
     if not count:
-        note(f"no GPU to watch on {name}: NVML knows none")
+        note(f"no GPU to watch on {name}: NVML lists none")
         return
     note(f"watching {count} GPU{'s' * (count > 1)} of {name} every {every_s:g} s; writing to {folder}")
     try:

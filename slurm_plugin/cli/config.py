@@ -31,12 +31,13 @@ def config_group() -> None:
     type=click.Choice(["toml", "json"]),
     default="toml",
     show_default=True,
-    help="How to print the configuration.",
+    help="Output format.",
 )
 def show(config_file: str | None, output_format: str) -> None:
-    """Print every key with the value in force, defaults included.
+    """Print every key with its current value, defaults included.
 
-    To keep it, write it to another file than the one that it is read from: a shell empties that before it is read.
+    To save the output, write it to a different file than the one that is read: the shell empties its output file
+    before the command starts.
 
     \b
     Example:
@@ -56,24 +57,32 @@ def show(config_file: str | None, output_format: str) -> None:
 @config_group.command("check")
 @config_option
 @click.option(
-    "--user", default="", help="A job's user; with any of these it is said which rule such a job meets."
+    "--user",
+    default="",
+    help="The job's user. With any of these options, the command shows which rule applies to such a job.",
 )
 @click.option(
-    "--partition", default="", help="The job's partition; of a job that names none, give the default one."
+    "--partition",
+    default="",
+    help="The job's partition. For a job that names no partition, give the default partition.",
 )
 @click.option("--account", default="", help="The job's account.")
 @click.option("--qos", default="", help="The job's QOS.")
 @click.option(
-    "--name", default="", help="The job's name: rules and gradual rollouts take whole families of jobs."
+    "--name",
+    default="",
+    help="The job's name. Rules and gradual rollouts apply to whole job families (one user's jobs "
+    "of one name).",
 )
 @format_option
 def check(
     config_file: str | None, user: str, partition: str, account: str, qos: str, name: str, output_format: str
 ) -> None:
-    """Say whether the configuration is valid, and which rule a job would meet.
+    """Check the configuration; show which rule a job falls under.
 
-    The first problem is named with its key: also a time zone that this machine does not know, a file that cannot be
-    read, or a URL that no database has. Whether the store answers, `rightsizer doctor` says.
+    The first problem is reported with its key. Problems include a time zone that this machine does not know, a file
+    that cannot be read, and a URL that no database can have. To check whether the store answers, run `rightsizer
+    doctor`.
 
     \b
     Example:
@@ -107,18 +116,20 @@ def check(
     }
     if is_hidden:
         held["brake"] = "not known"
-        note(f"whether a brake holds is not known: {pulled} is not yours to read")
+        note(f"cannot tell whether a brake is pulled: you may not read {pulled}")
     limits = msgspec.structs.asdict(terms.limits)
     held |= {name: limits[name] for name in limits if name in Policy.__struct_fields__}
     print_rows(
-        [{"what holds for this job": what, "value": value} for what, value in held.items()], output_format
+        [{"settings for this job": what, "value": value} for what, value in held.items()], output_format
     )
 
 
 @config_group.command("hook")
 @config_option
 def hook(config_file: str | None) -> None:
-    """Print rightsizer_site.lua, which belongs next to the job_submit.lua that slurmctld loads.
+    """Print rightsizer_site.lua, the hook's settings.
+
+    Save the file next to the job_submit.lua that slurmctld loads.
 
     \b
     Example:
@@ -132,7 +143,9 @@ def hook(config_file: str | None) -> None:
 @config_group.command("clients")
 @config_option
 def clients(config_file: str | None) -> None:
-    """Print rightsizer_clients.lua, which belongs next to cli_filter.lua, where every user can read it.
+    """Print rightsizer_clients.lua, the cli_filter's settings.
+
+    Save the file next to cli_filter.lua, readable by every user.
 
     \b
     Example:
@@ -146,9 +159,9 @@ def clients(config_file: str | None) -> None:
 @config_group.command("pseudonym-key")
 @click.argument("file", type=click.Path(path_type=Path))
 def pseudonym_key(file: Path) -> None:
-    """Make a new key for pseudonyms, in a file that only you can read.
+    """Make a key for pseudonyms, readable only by you.
 
-    Keep it: with another one the same people get other pseudonyms.
+    Keep the key: with another key the same people get other pseudonyms.
 
     \b
     Example:
@@ -157,16 +170,16 @@ def pseudonym_key(file: Path) -> None:
     from accounting.key_file import make_key
 
     make_key(file)
-    note(f"made {file}; who can read it can tell whose pseudonym is whose")
+    note(f"made {file}; anyone who can read it can find out whose name a pseudonym stands for")
 
 
 @config_group.command("journal-key")
 @click.argument("file", type=click.Path(path_type=Path))
 def journal_key(file: Path) -> None:
-    """Make a new key for the links of the decision journal, in a file that only you can read.
+    """Make a key for the journal's links, readable only by you.
 
-    Give it to the service's user (chown), and name it in service.journal_key. Lines that another key linked cannot be
-    checked with it.
+    Give the file to the service's user (chown), and name it in service.journal_key. Lines that were linked with
+    another key cannot be checked with this one.
 
     \b
     Example:
@@ -175,4 +188,4 @@ def journal_key(file: Path) -> None:
     from accounting.key_file import make_key
 
     make_key(file, "journal")
-    note(f"made {file}; whoever can read it can forge the journal")
+    note(f"made {file}; anyone who can read it can forge the journal")

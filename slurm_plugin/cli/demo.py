@@ -36,16 +36,16 @@ What to do next
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the private Slurm goes; a temporary folder by default.",
+    help="Folder for the private Slurm. Default: a temporary folder.",
 )
-@click.option("--keep", is_flag=True, help="Leave the private Slurm running afterwards.")
+@click.option("--keep", is_flag=True, help="Leave the private Slurm running at the end.")
 @click.option(
-    "--recorded", is_flag=True, help="Use recorded accounting and no Slurm, even where Slurm could run."
+    "--recorded", is_flag=True, help="Use recorded accounting and no Slurm, even if Slurm could run here."
 )
 def demo(directory: Path | None, keep: bool, recorded: bool) -> None:
-    """Tell the whole story on a private Slurm in a few minutes: asked, granted, used, before and after.
+    """Show on a private Slurm, in a few minutes, what jobs ask for, are granted and use, before and after.
 
-    Where Slurm is not installed it runs from accounting that was recorded on such a private Slurm.
+    If Slurm is not installed, the demo uses accounting that was recorded on such a private Slurm.
 
     \b
     Example:
@@ -53,7 +53,7 @@ def demo(directory: Path | None, keep: bool, recorded: bool) -> None:
     """
     if recorded and (directory or keep):
         raise click.UsageError(
-            "--recorded starts no private Slurm that --dir or --keep could be of; leave them out"
+            "--recorded starts no private Slurm, so --dir and --keep have no effect; leave them out"
         )
     reason = "asked for with --recorded" if recorded else _why_no_slurm()
     if reason:
@@ -111,8 +111,8 @@ def _on_slurm(directory: Path | None, keep: bool, voice: Voice) -> None:
         ],
         "table",
     )
-    click.echo("The nodes and GPUs are posing, and GPU use is simulated; the memory is real.")
-    click.echo(f"A user read: {outcome.user_line}")
+    click.echo("Nodes and GPUs are imitations and GPU use is simulated; memory and its use are real.")
+    click.echo(f"The user saw: {outcome.user_line}")
     click.echo(f"sacct shows: {outcome.after.attempts[0].row.admin_comment}\n")
     if keep:
         click.echo(f'Still running: eval "$(rightsizer sandbox env --dir {sandbox.directory})"\n')
@@ -135,12 +135,14 @@ def _private_slurm(directory: Path | None, keep: bool, voice: Voice) -> Iterator
             if not keep:
                 # Called from the last to the first, each even where the one before fails: who listened may be gone.
                 afterwards.callback(cluster.stop, folder)
-                afterwards.callback(voice.say, "ending the private Slurm")
+                afterwards.callback(voice.say, "stopping the private Slurm")
             yield sandbox
     except RightsizerError:
         stays = stays or (folder / "sandbox.json").exists()
         if directory is None and stays:
-            voice.say(f"its logs stay; to end and remove it: rightsizer sandbox down --remove --dir {folder}")
+            voice.say(
+                f"its logs are kept; to stop and remove it: rightsizer sandbox down --remove --dir {folder}"
+            )
         raise
     finally:
         if not stays:
@@ -150,11 +152,11 @@ def _private_slurm(directory: Path | None, keep: bool, voice: Voice) -> Iterator
 def _recorded(voice: Voice, reason: str) -> None:
     from slurm_plugin.demo.recorded import tell_recorded
 
-    voice.say(f"no private Slurm here: {reason}")
+    voice.say(f"cannot run a private Slurm here: {reason}")
     print_rows(
         tell_recorded(voice.say),
         "table",
-        "a new submission of each family, through the real hook and service",
+        "new submissions of each family, through the real hook and service",
     )
     click.echo(
         "This ran from recorded accounting: no job was started, and GPU use was simulated when it was recorded.\n"

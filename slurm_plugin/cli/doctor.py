@@ -28,17 +28,18 @@ if TYPE_CHECKING:
     "metrics_file",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Also write what was found for node_exporter's textfile collector, in one step; the name ends in .prom.",
+    help="Also write the findings for node_exporter's textfile collector. The file is replaced in "
+    "one step; its name must end in .prom.",
 )
 @config_option
 @format_option
 def doctor(metrics_file: Path | None, config_file: str | None, output_format: str) -> None:
-    """Check this installation, and say for whatever is wrong what to do; exit code 3 where something is.
+    """Check this installation, and say how to fix each problem. Exit code 3: there are problems.
 
-    Run it as the service's user on the host where the service runs: what that user may not read is a problem, and
-    anybody else is told of files that are only closed to him.
-    It changes nothing and trains nothing. What it says of drift and calibration stands in the newest model's card:
-    `rightsizer evaluate --drift` computes both anew.
+    Run it as the service's user on the host where the service runs. What the service's user cannot read is a problem;
+    any other user may see problems with files that are closed only to that user. The command changes nothing and
+    trains nothing. Drift and calibration are read from the newest model's card; `rightsizer evaluate --drift` computes
+    both anew.
 
     \b
     Example:
@@ -47,7 +48,7 @@ def doctor(metrics_file: Path | None, config_file: str | None, output_format: st
     """
     if metrics_file is not None and metrics_file.suffix != ".prom":
         raise click.UsageError(
-            f"--metrics {metrics_file}: let its name end in .prom; node_exporter reads no other"
+            f"--metrics {metrics_file}: the name must end in .prom; node_exporter reads no other files"
         )
     now_s = time.time()
     seen, findings = examined(config_file, now_s)
@@ -67,7 +68,7 @@ def examined(config_file: str | None, now_s: float) -> tuple[Seen | None, list[F
         config, path = load_config(config_file), config_path(config_file)
     except ConfigError as error:
         return None, not_configured(complaint_of(error))
-    said = f"read from {path}" if path else "there is no file: the defaults hold"
+    said = f"read from {path}" if path else "no file found: the defaults apply"
     seen = look(config, _reached(config) or said, now_s, config_file)
     return seen, judge(seen)
 
@@ -90,5 +91,6 @@ def _write_metrics(file: Path, seen: Seen | None, findings: list[Finding], now_s
         write_to_textfile(str(file), registry_of(seen, findings, now_s))
     except OSError as error:
         raise ServiceError(
-            f"cannot write metrics to {file}: {error.strerror}; give --metrics a file in a folder you may write"
+            f"cannot write metrics to {file}: {error.strerror}; give --metrics a file in a "
+            "folder that you may write"
         ) from None

@@ -19,32 +19,37 @@ if TYPE_CHECKING:
 
 @click.command("export")
 @click.option(
-    "--to", "file", required=True, type=click.Path(path_type=Path), help="The file: .parquet or .csv."
+    "--to",
+    "file",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File to write; its name ends in .parquet or .csv.",
 )
 @click.option(
     "--what",
     type=click.Choice(["attempts", "steps", "gpu-use", "decisions"]),
     default="attempts",
     show_default=True,
-    help="Which table.",
+    help="Table to write.",
 )
 @click.option(
     "--pseudonymise",
     "key_file",
     metavar="KEYFILE",
     type=click.Path(path_type=Path),
-    help="Replace the names of users, accounts, jobs and comments by pseudonyms of this key.",
+    help="Replace the names of users, accounts, jobs and comments by pseudonyms made with this key.",
 )
-@click.option("--force", is_flag=True, help="Replace the file if it is there already.")
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @selection_options
 @config_option
 def export(
     file: Path, what: str, key_file: Path | None, force: bool, config_file: str | None, selection: Selection
 ) -> None:
-    """Write a table of the store into a Parquet or CSV file, for other tools.
+    """Write a table of the store to a Parquet or CSV file, for other tools.
 
-    docs/store.md describes every column; Parquet's own metadata holds the same units and descriptions. Which attempts
-    are written can be chosen; the other tables are written whole. Names stand there as users wrote them.
+    docs/store.md describes every column; Parquet's own metadata holds the same units and descriptions. You can select
+    which attempts are written; the other tables are written whole. Names are written as users gave them, unless
+    --pseudonymise is given.
 
     \b
     Example:
@@ -56,7 +61,9 @@ def export(
     from slurm_plugin.cli.ingest.settings import pseudonyms_of
 
     if what != "attempts":
-        refuse_given(*SELECTING, why="go with --what attempts alone; the other tables are written whole")
+        refuse_given(
+            *SELECTING, why="usable only with --what attempts; the other tables are always written whole"
+        )
     config = load_config(config_file)
     conditions = selection.conditions()
     refuse_target(file, force=force)

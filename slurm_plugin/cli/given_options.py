@@ -19,6 +19,4 @@ def refuse_given(*names: str, why: str) -> None:
     """Raise UsageError where any of the current command's options (by the names of their parameters) was given."""
     idle = [option.opts[0] for option in given(click.get_current_context()) if option.name in names]
     if idle:
-        raise click.UsageError(
-            f"{', '.join(idle)}: these {why}" if len(idle) > 1 else f"{idle[0]}: such {why}"
-        )
+        raise click.UsageError(f"{', '.join(idle)}: {why}" if len(idle) > 1 else f"{idle[0]}: {why}")

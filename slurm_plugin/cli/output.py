@@ -31,7 +31,7 @@ format_option = click.option(
     type=click.Choice(["table", "json", "csv"]),
     default="table",
     show_default=True,
-    help="How to print the data.",
+    help="Output format.",
 )
 
 
@@ -41,7 +41,7 @@ def config_option(function: Callable[..., Any]) -> Callable[..., Any]:
         "--config",
         "config_file",
         metavar="FILE",
-        help="The configuration; else $RIGHTSIZER_CONFIG, else /etc/rightsizer/rightsizer.toml.",
+        help="Configuration file. Default: $RIGHTSIZER_CONFIG, else /etc/rightsizer/rightsizer.toml.",
     )(function)
 
 

@@ -17,11 +17,11 @@ SUFFIXES = (".png", ".svg", ".pdf")
 def check_plots(file: Path) -> None:
     """End here, before anything is computed, where there is nothing to plot with, or no way to write this file."""
     if file.suffix.lower() not in SUFFIXES:
-        raise click.UsageError(f"--plot {file}: give a file ending in {', '.join(SUFFIXES)}")
+        raise click.UsageError(f"--plot {file}: give a file whose name ends in {', '.join(SUFFIXES)}")
     folder = file.absolute().parent
     if not os.access(f"{folder}/.", os.X_OK, effective_ids=True):
         raise click.UsageError(
-            f"--plot {file}: there is no folder {folder} that you may enter; choose another"
+            f"--plot {file}: the folder {folder} does not exist, or you may not enter it; choose another"
         )
     if importlib.util.find_spec("matplotlib") is None:
         raise RightsizerError(f"--plot needs matplotlib, which is not installed: {install_with('plots')}")

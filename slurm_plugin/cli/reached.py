@@ -30,7 +30,7 @@ def check_reached(config: Config) -> None:
     }
     for what, (file, use) in secrets.items():
         if is_closed(file):
-            note(f"{what} is not checked: {file} is not yours to read")
+            note(f"{what} is not checked: you may not read {file}")
         else:
             use()
 

@@ -27,22 +27,23 @@ COLUMNS = ("job", "user", "name", "cause", "given MiB", "asked MiB", "given CPUs
 
 
 @click.command("recover")
-@click.option("--job", "job_id", type=click.IntRange(1), help="Only this one, once it has ended.")
+@click.option("--job", "job_id", type=click.IntRange(1), help="Look only at this job, after it has ended.")
 @click.option(
-    "--watch", "watches", is_flag=True, help="Go on until stopped, every recovery.period_s seconds."
+    "--watch", "watches", is_flag=True, help="Look again every recovery.period_s seconds, until stopped."
 )
-@click.option("--apply", is_flag=True, help="Bring them back; without it nothing is written to Slurm.")
+@click.option("--apply", is_flag=True, help="Requeue the jobs. Without it, nothing is written to Slurm.")
 @config_option
 @format_option
 def recover(
     job_id: int | None, watches: bool, apply: bool, config_file: str | None, output_format: str
 ) -> None:
-    """Show which jobs failed for want of what we took from them, and with --apply queue them again as they were asked.
+    """Show which jobs failed because we had cut their requests, and requeue them with --apply.
 
-    Killed for memory with less than was asked, out of time with fewer CPUs, or, with recovery.read_output, by its own
-    words short of memory, CPUs or GPUs: such a job is queued again once, under its own number, with its original
-    request. One that may not be requeued is written down as lost, and `rightsizer explain` tells of it. slurmctld knows
-    ended jobs for MinJobAge only, so leave --watch running.
+    A job counts if it was killed for memory with less memory than requested, if it ran out of time with fewer CPUs
+    than requested, or (with recovery.read_output) if its own output says that memory, CPUs or GPUs were too few. Such
+    a job is requeued once, under its own job id, with its original request. A job that may not be requeued is recorded
+    as lost, and `rightsizer explain` shows that. slurmctld forgets ended jobs after MinJobAge, so keep --watch
+    running.
 
     \b
     Example:
@@ -65,7 +66,7 @@ def recover(
         if len(found) == 1
         else f"{len(found)} jobs failed because we cut them"
     )
-    note(many + ("" if apply or not found else "; --apply acts"))
+    note(many + ("" if apply or not found else "; add --apply to requeue"))
 
 
 def reads_output(config: Config, job_id: int | None) -> bool:
@@ -79,8 +80,8 @@ def reads_output(config: Config, job_id: int | None) -> bool:
     if not config.recovery.read_output or not (unable := why_unable()):
         return config.recovery.read_output
     if job_id is None:
-        raise ServiceError(f"recovery.read_output is on, but {unable}, or set it to false")
-    note(f"output is left to `rightsizer recover --watch`: {unable}")
+        raise ServiceError(f"recovery.read_output is on, but {unable}, or set recovery.read_output to false")
+    note(f"output files are left to `rightsizer recover --watch`: {unable}")
     return False
 
 

@@ -32,7 +32,7 @@ def dir_option(function: Command) -> Command:
         required=True,
         envvar=SANDBOX_VARIABLE,
         type=click.Path(file_okay=False, path_type=Path),
-        help=f"The sandbox's folder; else ${SANDBOX_VARIABLE}.",
+        help=f"The sandbox's folder. Default: ${SANDBOX_VARIABLE}.",
     )(function)
 
 
@@ -57,24 +57,27 @@ def sandbox_group() -> None:
 @sandbox_group.command()
 @dir_option
 @click.option(
-    "--nodes", default=4, show_default=True, type=click.IntRange(1, cluster.NODES_MAX), help="How many nodes."
+    "--nodes",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1, cluster.NODES_MAX),
+    help="Number of nodes.",
 )
 @click.option(
     "--slurm-prefix",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Run the Slurm under this folder (./configure --prefix, or a debootstrap) instead of the system's.",
+    help="Run the Slurm installed under this folder (./configure --prefix, or a debootstrap) instead of the "
+    "system's.",
 )
-@click.option("--no-hook", is_flag=True, help="Leave slurmctld without our submission hook.")
-@click.option(
-    "--mode", type=MODES, help="What the service does about a prediction (observe in a new folder)."
-)
+@click.option("--no-hook", is_flag=True, help="Do not load rightsizer's submission hook into slurmctld.")
+@click.option("--mode", type=MODES, help="The service's mode. Default in a new folder: observe.")
 @click.option("--no-serve", is_flag=True, help="Do not start `rightsizer serve`.")
 def up(
     directory: Path, nodes: int, slurm_prefix: Path | None, no_hook: bool, mode: Mode | None, no_serve: bool
 ) -> None:
-    """Start the private Slurm, making its folder where there is none.
+    """Start the private Slurm; create its folder if needed.
 
-    Each node poses as 16 CPUs, 64 GB, 4 GPUs and 16 shards. Earlier accounting in the folder is kept.
+    Each node claims to have 16 CPUs, 64 GB, 4 GPUs and 16 shards. If the folder has accounting already, it is kept.
 
     \b
     Example:
@@ -99,9 +102,10 @@ def up(
 @sandbox_group.command()
 @dir_option
 def env(directory: Path) -> None:
-    """Print the lines for a shell with which plain sbatch, sacct and rightsizer work on the sandbox.
+    """Print shell lines that make sbatch and rightsizer use it.
 
-    They also unset what another Slurm has left there, such as SBATCH_PARTITION, or a job's SLURM_JOB_ID.
+    After these lines, plain sbatch, sacct and rightsizer work on the sandbox. The lines also unset variables that
+    belong to another Slurm, such as SBATCH_PARTITION, or a job's SLURM_JOB_ID.
 
     \b
     Example:
@@ -130,7 +134,9 @@ def env(directory: Path) -> None:
 )
 @click.pass_context
 def status(context: click.Context, directory: Path, style: str) -> None:
-    """Show which daemons run and which nodes take jobs; exit 3 where something that should run does not.
+    """Show which daemons run and which nodes accept jobs.
+
+    Exit code 3: something that should run does not.
 
     \b
     Example:
@@ -149,7 +155,7 @@ def status(context: click.Context, directory: Path, style: str) -> None:
 @dir_option
 @click.argument("mode", type=MODES)
 def mode(directory: Path, mode: Mode) -> None:
-    """Make the sandbox's service observe, advise or enforce.
+    """Set the mode of the sandbox's service.
 
     \b
     Example:
@@ -161,23 +167,26 @@ def mode(directory: Path, mode: Mode) -> None:
 
 @sandbox_group.command()
 @dir_option
-@click.option("--remove", is_flag=True, help="Remove the folder too.")
+@click.option("--remove", is_flag=True, help="Also remove the folder.")
 def down(directory: Path, remove: bool) -> None:
-    """End every process of the sandbox, jobs included; its files stay for the next `up`.
+    """Stop every process of the sandbox, jobs included.
+
+    The files stay for the next `up`, unless --remove is given.
 
     \b
     Example:
       rightsizer sandbox down --dir /tmp/sandbox --remove
     """
     cluster.stop(directory, remove=remove, progress=say)
-    say(f"{directory} is down")
+    say(f"the sandbox {directory} is stopped")
 
 
 def note_closed_parent(folder: Path | None) -> None:
     """Say plainly that other users cannot submit, where that is so."""
     if folder is not None and os.geteuid() == 0:
         say(
-            f"note: other users cannot enter {folder}, so only root can submit; `chmod o+x {folder}` lets them"
+            f"note: other users may not enter {folder}, so only root can submit jobs; `chmod o+x "
+            f"{folder}` allows it"
         )
 
 

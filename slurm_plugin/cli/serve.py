@@ -17,12 +17,13 @@ from slurm_plugin.log_lines import log_to_stderr
 @click.command("serve")
 @config_option
 @click.option(
-    "--clients", is_flag=True, help="Answer the users' own srun and salloc instead, on client.socket."
+    "--clients", is_flag=True, help="Answer the srun and salloc of users instead, on client.socket."
 )
 def serve(config_file: str | None, clients: bool) -> None:
-    """Answer the Lua hook on a Unix socket, until stopped; a newly trained model is taken up by itself.
+    """Answer the Lua hook on a Unix socket, until stopped.
 
-    At SIGHUP the configuration is read anew; one that is wrong is refused, and the old one stays.
+    A newly trained model is used as soon as it is current, without a restart. On SIGHUP the configuration is read
+    again; if the new one is invalid it is refused, and the old one stays in use.
 
     \b
     Example:

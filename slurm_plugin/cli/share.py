@@ -25,21 +25,30 @@ MOST = 1e12
 
 @click.command("share")
 @click.argument("pairs", type=FILE)
-@click.option("--jobs", type=FILE, help="Who is on each GPU, and who waits (CSV): say who would best share.")
-@click.option("--move", is_flag=True, help="Jobs that run may move, or wait again.")
+@click.option(
+    "--jobs",
+    type=FILE,
+    help="CSV file of the jobs on each GPU and the waiting jobs: show which of them should share.",
+)
+@click.option("--move", is_flag=True, help="Running jobs may be moved, or made to wait again.")
 @click.option(
     "--suspend",
     is_flag=True,
-    help="As --move, and who has run for four hours makes room for who waits and has not.",
+    help="Like --move; in addition, a job that has run for four hours makes room for a waiting job that has "
+    "not.",
 )
 @click.option(
     "--trying",
     type=click.FloatRange(0, 5),
     default=0.0,
     show_default=True,
-    help="Take pairs for better than expected, by so many standard deviations of what is not sure.",
+    help="Assume that pairs do better than expected, by this many standard deviations of their uncertainty.",
 )
-@click.option("--gpu-mem-mib", type=click.FloatRange(1), help="Of each GPU; two that need more do not share.")
+@click.option(
+    "--gpu-mem-mib",
+    type=click.FloatRange(1),
+    help="Memory of each GPU in MiB; two jobs that need more do not share.",
+)
 @format_option
 def share(
     pairs: Path,
@@ -50,15 +59,30 @@ def share(
     gpu_mem_mib: float | None,
     output_format: str,
 ) -> None:
-    """Say which kinds of jobs do well beside each other on a GPU, from pairs that were measured.
+    """Show which kinds of jobs run well together on one GPU, from pairs that were measured.
 
-    PAIRS is a CSV file: kind, beside, speed (of the kind beside the other, 1 is as alone, 0: they do not fit) and,
-    where known, seconds (for how long that was seen; else ten hours) and mem_mib (what the kind needs of a GPU's
-    memory). Pairs that are not in it are predicted.
+    PAIRS is a CSV file with these columns:
 
-    With --jobs, a CSV file with job, kind, gpu (its name; none: the job waits), and where known waited_s, ran_s (in
-    all, of jobs that run, too) and mem_mib: who would best go where, and why. A line with a gpu and no job is a GPU
-    that is free. Nothing is asked of Slurm, and nothing changed. docs/gpu-sharing.md has more.
+    \b
+    - kind, beside: the two kinds
+    - speed: the speed of `kind` when `beside` runs on the same GPU; 1 is
+      as fast as alone, 0: they do not fit
+    - seconds (optional): how long the pair was measured; default ten
+      hours
+    - mem_mib (optional): the GPU memory that the kind needs
+
+    Pairs that are not in the file are predicted.
+
+    With --jobs, the command shows which job should go where, and why. The CSV file has these columns:
+
+    \b
+    - job, kind
+    - gpu: the name of its GPU; empty if the job waits
+    - waited_s, ran_s, mem_mib (optional); ran_s is the run time in all,
+      also of running jobs
+
+    A line with a gpu and no job is a free GPU. Nothing is asked of Slurm, and nothing is changed. See
+    docs/gpu-sharing.md.
 
     \b
     Example:
@@ -85,9 +109,7 @@ def share(
     else:
         terms = Terms(trying=trying, long_s=LONG_S if suspend else math.inf)
         rows = _job_rows(now, jobs, known, terms, move=move or suspend)
-        print_rows(
-            rows, output_format, f"{jobs.name}: who would best go where", ("job", "gpu", "beside", "why")
-        )
+        print_rows(rows, output_format, f"{jobs.name}: which job goes where", ("job", "gpu", "beside", "why"))
 
 
 def _rows(file: Path, needed: tuple[str, ...]) -> list[dict[str, str]]:
@@ -100,7 +122,8 @@ def _rows(file: Path, needed: tuple[str, ...]) -> list[dict[str, str]]:
                 raise ConfigError(f"{file} has no column {missing[0]}; give {', '.join(needed)}")
             rows = [{str(name): str(value or "").strip() for name, value in row.items()} for row in reader]
     except (OSError, ValueError, csv.Error) as error:
-        raise ConfigError(f"{file} is not read: {error}; give CSV with {', '.join(needed)}") from None
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read {file}: {why}; give a CSV file with {', '.join(needed)}") from None
     return rows
 
 
@@ -174,14 +197,12 @@ def _job_rows(
         if row["job"]:
             there.append(_job(row, where))
             if there[-1].job_id in seen:
-                raise ConfigError(f"{where}: job {row['job']} is named before; give each job one line")
+                raise ConfigError(f"{where}: job {row['job']} is listed already; give each job one line")
             seen.add(there[-1].job_id)
         elif not row["gpu"]:
-            raise ConfigError(f"{where}: there is neither a job nor a gpu; give one of them")
+            raise ConfigError(f"{where}: neither job nor gpu is given; give at least one of them")
         if row["gpu"] and len(there) > 2:
-            raise ConfigError(
-                f"{where}: {row['gpu']} has a third job; of at most two it is known how they do"
-            )
+            raise ConfigError(f"{where}: {row['gpu']} has a third job; only pairs of jobs are supported")
     names = list(gpus)
     found = pair(list(gpus.values()), waiting, known, terms, moving=move)
     told = reasons(found, known, terms, names)
@@ -206,7 +227,7 @@ def _job(row: dict[str, str], where: str) -> Job:
 
     if not (row["job"].isdecimal() and row["kind"]):
         raise ConfigError(
-            f"{where}: job is {row['job']!r}, kind {row['kind']!r}; give a job's number and its kind"
+            f"{where}: job is {row['job']!r}, kind {row['kind']!r}; give a job number and a kind"
         )
     return Job(
         job_id=int(row["job"]),

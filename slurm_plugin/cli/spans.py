@@ -16,7 +16,7 @@ def span_s(_context: click.Context, _parameter: click.Parameter, text: str) -> i
     """Return a span of time such as 30m, 24h or 7d in seconds; a wrong use where it is none."""
     read = re.fullmatch(r"([1-9]\d{0,5})([smhd])", text)
     if not read:
-        raise click.BadParameter(f"{text!r} is no span of time; write 30m, 24h or 7d")
+        raise click.BadParameter(f"{text!r} is not a span of time; write for example 30m, 24h or 7d")
     return int(read[1]) * UNIT_S[read[2]]
 
 

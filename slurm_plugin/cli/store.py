@@ -11,7 +11,7 @@ from slurm_plugin.config.secret_urls import store_url
 
 @click.group("store")
 def store_group() -> None:
-    """Look after the store's schema.
+    """Manage the store's schema.
 
     \b
     Example:
@@ -21,13 +21,13 @@ def store_group() -> None:
 
 @store_group.command("downgrade")
 @click.argument("revision")
-@click.option("--apply", is_flag=True, help="Do it; without, only say what would be done.")
+@click.option("--apply", is_flag=True, help="Do it. Without it, only show what would be done.")
 @config_option
 def downgrade(revision: str, apply: bool, config_file: str | None) -> None:
-    """Take the store back to an older schema, so that an older version of this program can open it.
+    """Take the store back to an older schema.
 
-    What only newer schemas hold is lost. Stop whatever ingests first, or the next ingest brings it forward again. Where
-    it was cut off, say it once more.
+    An older version of this program can then open it. Data that only newer schemas hold is lost. First stop everything
+    that ingests, or the next ingest brings the store forward again. If the command is interrupted, run it again.
 
     \b
     Example:
@@ -42,5 +42,5 @@ def downgrade(revision: str, apply: bool, config_file: str | None) -> None:
         before = take_back(engine, revision, apply=apply)
     finally:
         engine.dispose()
-    done = "has been taken" if apply else "would be taken, with --apply,"
+    done = "was taken back" if apply else "would be taken back (add --apply)"
     note(f"the store {done} from schema {before} to {revision}")

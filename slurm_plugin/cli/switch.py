@@ -33,16 +33,20 @@ def part_options(command: Command) -> Command:
     family = click.option(
         "--family",
         metavar="USER:NAME",
-        help="Only a user's jobs of one name; numbers and engines' ids in it do not count.",
+        help="Only one user's jobs of one name. Numbers, and ids that workflow engines put into "
+        "names, are ignored.",
     )
-    return family(click.option("--partition", help="Only the jobs of a partition.")(command))
+    return family(click.option("--partition", help="Only the jobs of this partition.")(command))
 
 
 @click.command("disable")
 @part_options
 @config_option
 def disable(config_file: str | None, family: str | None, partition: str | None) -> None:
-    """Stop touching submissions, from the very next one on; the service may go on running.
+    """Stop changing submissions, from the next one on. The service may keep running.
+
+    Without options, this sets the kill switches: every job is left unchanged. With --family or --partition, it pulls a
+    brake: only those jobs are left unchanged.
 
     \b
     Example:
@@ -51,14 +55,14 @@ def disable(config_file: str | None, family: str | None, partition: str | None) 
     """
     if partition is not None and not PARTITION.fullmatch(partition):
         raise click.UsageError(
-            f"--partition '{partition}': name one partition; no pattern or list stops anything"
+            f"--partition '{partition}': give the name of one partition; patterns and lists are not supported"
         )
     config = load_config(config_file)
     brake = brake_of(family, partition, everything=False)
     if brake is not None:
         why = f"by hand: {user_name()}"
         pulled_file(config.brakes).pull(Pulled(brake=brake, time_s=time.time(), why=why))
-        note(f"stopped cutting {words_of(brake)}; `{release_of(brake)}` ends that")
+        note(f"stopped cutting {words_of(brake)}; to undo: `{release_of(brake)}`")
         if partition is not None and (unknown := unknown_partition(partition)):
             note(unknown)
         return
@@ -67,9 +71,10 @@ def disable(config_file: str | None, family: str | None, partition: str | None) 
             throw(switch)
         except OSError as error:
             raise ServiceError(
-                f"cannot make {switch}: {error.strerror}; run this as root, or as who may write to that folder"
+                f"cannot make {switch}: {error.strerror}; run this as root, or as a user who "
+                "may write to that folder"
             ) from None
-        note(f"disabled: while {switch} exists every job is left alone; `rightsizer enable` ends that")
+        note(f"disabled: every job is left unchanged while {switch} exists; to undo: `rightsizer enable`")
 
 
 def unknown_partition(name: str) -> str:
@@ -80,16 +85,19 @@ def unknown_partition(name: str) -> str:
         return ""
     if not known or name in known:
         return ""
-    told = nearest(name, known) or f"there are {', '.join(known)}"
-    return f"slurmctld has no partition {name}, so no job of now is left whole by that; {told}"
+    told = nearest(name, known) or f"its partitions are {', '.join(known)}"
+    return f"slurmctld has no partition {name}, so this affects no current job; {told}"
 
 
 @click.command("enable")
 @part_options
-@click.option("--all", "everything", is_flag=True, help="Also let go of the brake on everything.")
+@click.option("--all", "everything", is_flag=True, help="Also release the brake on everything.")
 @config_option
 def enable(config_file: str | None, everything: bool, family: str | None, partition: str | None) -> None:
-    """Let the hook ask the service again, or let go of a brake that the service has pulled.
+    """Change submissions again: remove the kill switches, or release a brake.
+
+    Without options, the hook asks the service again about every job. With --family or --partition, this releases one
+    brake that the service or an administrator has pulled. With --all, it also releases the brake on everything.
 
     \b
     Example:
@@ -104,21 +112,19 @@ def enable(config_file: str | None, everything: bool, family: str | None, partit
         remove_switches(config)
     stopped = pulled_file(config.brakes).read()
     if stopped.damaged:
-        note(f"nothing is cut: {stopped.damaged}; `rightsizer enable --all` begins without brakes")
+        note(f"nothing is cut: {stopped.damaged}; `rightsizer enable --all` starts again without brakes")
     for one in stopped.pulled:
-        note(f"still not cut: {words_of(one.brake)} ({one.why}); `{release_of(one.brake)}` ends that")
+        note(f"still not cut: {words_of(one.brake)} ({one.why}); to undo: `{release_of(one.brake)}`")
 
 
 def brake_of(family: str | None, partition: str | None, *, everything: bool) -> Brake | None:
     """Return the brake that options name; None without any. UsageError where they name several, or no user."""
     if sum((family is not None, partition is not None, everything)) > 1:
-        raise click.UsageError("give one of --family, --partition and --all at a time")
+        raise click.UsageError("give only one of --family, --partition and --all")
     if family is not None:
         user, colon, name = family.partition(":")
         if not (user and colon):
-            raise click.UsageError(
-                f"--family {family}: give it as USER:NAME, as `rightsizer doctor` shows it"
-            )
+            raise click.UsageError(f"--family {family}: write USER:NAME, as `rightsizer doctor` shows it")
         return family_brake(user, name)
     if partition is not None:
         return partition_brake(partition)
@@ -128,7 +134,7 @@ def brake_of(family: str | None, partition: str | None, *, everything: bool) -> 
 def release(config: Config, brake: Brake) -> None:
     """Let go of a brake, and say so."""
     if pulled_file(config.brakes).let_go(brake):
-        note(f"let go: {words_of(brake)} may be cut again, as far as the configuration says so")
+        note(f"brake released: {words_of(brake)} may be cut again, if the configuration allows it")
     else:
         note(f"no brake was pulled on {words_of(brake)}")
 
@@ -140,6 +146,7 @@ def remove_switches(config: Config) -> None:
             switch.unlink(missing_ok=True)
         except OSError as error:
             raise ServiceError(
-                f"cannot remove {switch}: {error.strerror}; run this as root, or as who may write to that folder"
+                f"cannot remove {switch}: {error.strerror}; run this as root, or as a user who "
+                "may write to that folder"
             ) from None
-    note("enabled: the service is asked again")
+    note("enabled: the hook asks the service again")

@@ -24,30 +24,30 @@ RESOURCES = {
 }
 STEPS: dict[StepName, str] = {
     "highest": "the most that one of {jobs} {basis} needed",
-    "streak": "what surprises leave open: {since} since the last",
-    "spread": "what their spread leaves open",
-    "next run": "a new run may need more than those before it",
-    "growth": "lowered to what the growth model expects at most",
-    "threads": "they keep one core busy and no more",
+    "streak": "allowance for surprises: {since} since the last",
+    "spread": "allowance for their spread",
+    "next run": "a new run may need more than the runs before it",
+    "growth": "lowered to the most that the growth model expects",
+    "threads": "they keep one core busy, and no more",
     "margin": "with the site's margin: the prediction",
-    "whole": "hardly more than a whole number: the prediction",
-    "too few": "a job that was left fewer kept all of them busy until its time was over: the prediction",
-    "stopped": "a job that was left fewer failed, or waited until its time was over: the prediction",
-    "shared": "steps that they started themselves held so much at one time: the prediction",
-    "slowed": "with half as many they kept fewer busy, and ran longer: the prediction",
-    "compared": "now and then with twice as many, to learn whether the others run longer: the prediction",
-    "slowdown": "with which they run longer by no more than the site bears: what is granted",
-    "busy": "the most that one of the metered {basis} kept busy, {jobs} of them since",
+    "whole": "close enough to a whole number: the prediction",
+    "too few": "a job that was given fewer kept all of them busy until its time limit: the prediction",
+    "stopped": "a job that was given fewer failed, or waited until its time limit: the prediction",
+    "shared": "steps that they started themselves held this much at one time: the prediction",
+    "slowed": "with half as many, jobs kept fewer busy and ran longer: the prediction",
+    "compared": "twice as many now and then, to learn whether the others run longer: the prediction",
+    "slowdown": "with these, jobs run longer by no more than the site allows: the grant",
+    "busy": "the most that one of the metered {basis} kept busy; {jobs} of them since then",
 }
 SILENCES: dict[Silence, str] = {
     "": "",
     "no model": "no growth model: too few jobs had a past to learn from",
-    "not calibrated": "the growth model is not asked: too few later jobs calibrate it",
-    "apart": "the growth model is not asked: this user's jobs are unlike those that it learned from",
-    "not settled": "the growth model is not asked: the family has not shown enough yet",
+    "not calibrated": "the growth model is not used: too few later jobs to calibrate it",
+    "apart": "the growth model is not used: this user's jobs differ from those that it was trained on",
+    "not settled": "the growth model is not used: the family has not shown enough yet",
 }
-TOO_FEW = "too few jobs for this site's models.min_evidence: the request stands"
-NOT_COUNTED = "does not count"
+TOO_FEW = "fewer jobs than this site's models.min_evidence: the request is kept"
+NOT_COUNTED = "not counted"
 
 Row = dict[str, object]
 
@@ -71,14 +71,14 @@ def explained_rows(one: Explained) -> Iterator[Row]:
 
     since = f"{one.streak} jobs" if one.runs is None else f"{one.runs} runs of such jobs"
     if one.before:
-        since += ", all before the run that is under way,"
+        since += ", all before the run in progress,"
     for step in one.steps:
         text = STEPS[step.name].format(jobs=one.jobs, basis=one.basis, since=since)
         yield row("step", text, step.upper, "" if step.counts else NOT_COUNTED)
     if not one.enough:
         yield row("step", TOO_FEW)
     if one.untold:
-        yield row("step", f"{UNTOLD[one.untold]}: the request stands")
+        yield row("step", f"{UNTOLD[one.untold]}: the request is kept")
     if one.silence:
         yield row("model", SILENCES[one.silence])
     if one.growth is not None:
@@ -92,13 +92,13 @@ def explained_rows(one: Explained) -> Iterator[Row]:
 
 def grounds(growth: GrowthGrounds) -> Iterator[tuple[str, float | None, float]]:
     """Yield why the growth model said what it said: words, value, and what that adds to the logarithm of growth."""
-    yield "growth over the highest, for any family", None, growth.base
+    yield "growth over the highest, for a typical family", None, growth.base
     for one in growth.contributions:
         yield one.phrase, one.value, one.log_growth
     yield "all else", None, growth.others
     yield "calibration on later jobs", None, growth.offset
     expected = growth.log_growth + growth.offset
-    yield "together; what has been used once can be used again, so below 1 counts as 1", None, expected
+    yield "together; what was used once can be used again, so a value below 1 counts as 1", None, expected
 
 
 def told_job(job: RestsOn) -> str:

@@ -38,8 +38,8 @@ def _zone(name: str) -> tzinfo | None:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigError(
-            f"energy.time_zone: this machine knows no `{name}`; give one such as Europe/Berlin (`timedatectl "
-            "list-timezones`), or leave it empty"
+            f"energy.time_zone: this machine does not know the time zone `{name}`; give one such as "
+            "Europe/Berlin (`timedatectl list-timezones`), or leave the key empty"
         ) from None
 
 

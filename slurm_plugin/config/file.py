@@ -53,9 +53,12 @@ def load_config(given: str | None = None) -> Config:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        fix = f"give another with --config or ${CONFIG_VARIABLE}"
+        fix = f"name another file with --config or ${CONFIG_VARIABLE}"
         if isinstance(error, PermissionError):
-            fix = f"let this user read it, as the service's has to (chmod a+r, or chgrp and chmod g+r), or {fix}"
+            fix = (
+                "let this user, and the service's user, read it (chmod a+r, or chgrp and chmod g+r), or "
+                f"{fix}"
+            )
         raise ConfigError(f"cannot read the configuration {path}: {error.strerror}; {fix}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text; compare it with etc/rightsizer.toml") from None
@@ -68,7 +71,7 @@ def parse_config(text: str, source: str = "configuration") -> Config:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
         raise ConfigError(
-            f"{source} is not valid TOML: {error}; mend that line and run `rightsizer config check`"
+            f"{source} is not valid TOML: {error}; correct that line, then run `rightsizer config check`"
         ) from None
     refuse_unknown_keys(document, source)
     try:
@@ -83,7 +86,7 @@ def refuse_unknown_keys(document: dict[str, Any], source: str) -> None:
     known = known_keys()
     for key in given_keys(document):
         if key not in known:
-            told = nearest(key, known) or "`rightsizer config show` lists the keys"
+            told = nearest(key, known) or "`rightsizer config show` lists all keys"
             raise ConfigError(f"{source}: unknown key `{key}`; {told}")
 
 

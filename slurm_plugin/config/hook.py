@@ -31,7 +31,7 @@ def client_settings(config: Config) -> str:
     """Render rightsizer_clients.lua, which every user's srun reads; ConfigError where clients have no socket."""
     if not config.client.socket:
         raise ConfigError(
-            'client.socket is "", so that nothing answers clients; set it, for example to '
+            'client.socket is "", so clients have no service to ask; set it, for example to '
             "/run/rightsizer-clients/clients.sock"
         )
     return (

@@ -40,7 +40,12 @@ def _read(name: str, key: str) -> str:
             f"cannot read {name}: {error.strerror}; {key} must name a file that this user may read"
         ) from None
     if mode & stat.S_IRWXO:
-        raise ConfigError(f"{name} is open to everybody, and {key} says it is secret; run `chmod o= {name}`")
+        raise ConfigError(
+            f"every user may read {name}, but {key} names a file with a secret; run `chmod o= {name}`"
+        )
     if not text or "\n" in text:
-        raise ConfigError(f"{name} holds {'several lines' if text else 'nothing'}; {key} wants one URL there")
+        raise ConfigError(
+            f"{name} contains {('several lines' if text else 'nothing')}; {key} needs a file with exactly "
+            "one URL"
+        )
     return text

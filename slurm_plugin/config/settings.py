@@ -309,9 +309,13 @@ class LentPartition(Section, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse one that lends to itself, or to nobody."""
         if not (self.name and self.jobs_of):
-            raise ValueError("a lent partition has a name and jobs_of; name it, and at least one partition")
+            raise ValueError(
+                "a lent partition needs a name and jobs_of; set both, with at least one partition in jobs_of"
+            )
         if self.name in self.jobs_of:
-            raise ValueError(f"{self.name} is among its own jobs_of; name the partitions that jobs ask for")
+            raise ValueError(
+                f"{self.name} is listed in its own jobs_of; list the partitions that jobs ask for"
+            )
 
 
 class Config(Section, frozen=True, kw_only=True):
@@ -339,4 +343,4 @@ class Config(Section, frozen=True, kw_only=True):
         """Refuse a partition that is lent twice: one of both would not count."""
         names = [one.name for one in self.lent_partitions]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"lent_partitions names {twice[0]} twice; put all its jobs_of into one table")
+            raise ValueError(f"lent_partitions has {twice[0]} twice; put all its jobs_of into one table")

@@ -56,7 +56,7 @@ def tell_recorded(say: Say) -> list[dict[str, object]]:
         say(f"{len(attempts)} recorded attempts ingested into {config.store.url.rpartition('/')[2]}")
         say(f"model {train_current(config, attempts)} trained")
         with _service(folder, config), contextlib.closing(LuaHook(folder)) as hook:
-            say("the service answers; the Lua hook asks it, as slurmctld's would")
+            say("the service is running; the Lua hook asks it, as in slurmctld")
             return [_submit(family, hook, attempts) for family in FAMILIES]
 
 
@@ -108,7 +108,7 @@ def ingest_recording(config: Config, folder: Path) -> list[Attempt]:
 
 def _nothing(display_id: str, column: str) -> bytes:
     """No text of the recording is doubtful."""
-    raise SlurmError(f"the recording does not know the {column} of job {display_id}")
+    raise SlurmError(f"the recording does not contain the {column} of job {display_id}")
 
 
 def train_current(config: Config, attempts: list[Attempt]) -> str:
@@ -144,7 +144,8 @@ def _wait_for(process: subprocess.Popen[bytes], path: Path, log: Path) -> None:
             return
         time.sleep(0.05)
     raise ServiceError(
-        f"`rightsizer serve` does not answer: {log.read_text(errors='replace').strip()[-300:] or 'it says nothing'}"
+        "`rightsizer serve` does not answer: "
+        f"{log.read_text(errors='replace').strip()[-300:] or 'it says nothing'}"
     )
 
 

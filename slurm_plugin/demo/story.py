@@ -45,7 +45,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def begin(directory: Path, voice: Voice) -> cluster.Sandbox:
     """Start the private Slurm in `directory`; SandboxError or SlurmError, and nothing left, where that fails."""
-    voice.say("starting a private Slurm: munge, MariaDB, slurmdbd, slurmctld, four nodes, and our service")
+    voice.say(
+        "starting a private Slurm: munge, MariaDB, slurmdbd, slurmctld, four nodes, and the rightsizer "
+        "service"
+    )
     # An earlier demo in the same folder ended enforcing.
     return cluster.start(cluster.Options(directory=directory, mode="observe"), voice.tick)
 
@@ -64,10 +67,10 @@ def tell(sandbox: cluster.Sandbox, voice: Voice) -> Outcome:
     enforced = "enforced" if enforcement.memory else "not enforced"
     say(f"{sandbox.manifest.release}; memory limits {enforced}: {enforcement.reason}")
     say(
-        f"mode observe: {HISTORY_ROUNDS} rounds of {len(FAMILIES)} job families, so that there is a past to learn from"
+        f"mode observe: {HISTORY_ROUNDS} rounds of {len(FAMILIES)} job families, to have a past to learn from"
     )
     run_history(voice)
-    say(f"the queue as people ask for it: {QUEUE_ROUNDS * len(FAMILIES)} jobs at once")
+    say(f"the queue with the requests that people make: {QUEUE_ROUNDS * len(FAMILIES)} jobs at once")
     before, _ = run_queue(voice)
     for command in ("ingest", "train", "evaluate"):
         say(f"$ rightsizer {command}")
@@ -99,7 +102,7 @@ def run_queue(voice: Voice) -> tuple[Queue, str]:
     job_ids = [job_id for job_id, _ in submitted]
     wait_until_ended(job_ids, voice.left, PATIENCE_S)
     queue = read_queue(job_ids, since_s)
-    voice.say(f"{len(job_ids)} jobs took {queue.span_s} s, at most {queue.side_by_side} side by side")
+    voice.say(f"{len(job_ids)} jobs took {queue.span_s} s, at most {queue.side_by_side} at a time")
     return queue, next((line for _, line in submitted if line), "")
 
 

@@ -38,9 +38,7 @@ def submit(family: str) -> tuple[int, str]:
     command = ["sbatch", "--parsable", "--output=/dev/null", str(JOBS / f"{family}.sbatch")]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     if finished.returncode != 0:
-        raise SlurmError(
-            f"sbatch refused {family}: {finished.stderr.strip()}; look into the sandbox's log folder"
-        )
+        raise SlurmError(f"sbatch rejected {family}: {finished.stderr.strip()}; see the sandbox's log folder")
     return int(finished.stdout.split(";")[0]), finished.stderr.strip()
 
 
@@ -55,13 +53,13 @@ def wait_until_ended(job_ids: Sequence[int], progress: Callable[[int], None], pa
             ["squeue", "--noheader", "--format=%A"], capture_output=True, text=True, check=False
         )
         if listing.returncode != 0:
-            raise SlurmError(f"squeue fails: {listing.stderr.strip()}; look into the sandbox's log folder")
+            raise SlurmError(f"squeue failed: {listing.stderr.strip()}; see the sandbox's log folder")
         left = wanted & {int(word) for word in listing.stdout.split()}
         progress(len(left))
         if not left:
             return
         if time.monotonic() > deadline_s:
-            raise SlurmError(f"{len(left)} jobs have not ended after {patience_s:.0f} s; look at `squeue`")
+            raise SlurmError(f"{len(left)} jobs have not ended after {patience_s:.0f} s; see `squeue`")
         time.sleep(POLL_S)
 
 
@@ -81,9 +79,7 @@ def read_queue(job_ids: Sequence[int], since_s: int, patience_s: float = 30) -> 
         if len(attempts) >= len(wanted) and told:
             return summarise(attempts)
         if time.monotonic() > deadline_s:
-            raise SlurmError(
-                f"sacct knows {len(attempts)} of {len(wanted)} ended jobs; look at slurmdbd's log"
-            )
+            raise SlurmError(f"sacct shows {len(attempts)} of {len(wanted)} ended jobs; see slurmdbd's log")
         time.sleep(POLL_S)
 
 

@@ -9,7 +9,7 @@ from slurm_plugin.doctor.store_checks import INGEST, UNREAD_BYTES
 # So many periods without a cycle are no accident; an advisor that has not gone on for a day was stopped.
 SILENT_PERIODS = 5
 LEAST_SILENT_S = 300.0
-LOG = "see `systemctl status rightsizer-advise`, and its log for why"
+LOG = "see `systemctl status rightsizer-advise` and its log"
 UNDO = "run `rightsizer advise --undo`, and enable rightsizer-advise-lease.timer"
 
 
@@ -19,12 +19,16 @@ def advisor(seen: Seen) -> Judged:
     if isinstance(found, Complaint):
         return "problem", found.what, found.fix
     if not found.is_there:
-        return "ok", f"not in use: there is no {found.folder}", ""
+        return "ok", f"not in use: {found.folder} does not exist", ""
     if not found.is_ours:
         fix = closed_to("the advisor's user")
-        return "problem", f"{found.folder} may not be read and written", fix
+        return "problem", f"cannot read and write {found.folder}", fix
     if found.factors and found.lease_is_over:
-        return "problem", f"{found.factors} SiteFactors of the advisor's have outlived its lease", UNDO
+        return (
+            "problem",
+            f"{found.factors} SiteFactors of the advisor are still set after its lease has expired",
+            UNDO,
+        )
     return _going_on(found, seen.now_s)
 
 
@@ -32,7 +36,7 @@ def _going_on(found: AdvisorSeen, now_s: float) -> Judged:
     if found.last_cycle_s is None:
         return "ok", "no cycle yet", ""
     ago_s = now_s - found.last_cycle_s
-    said = f"the last cycle was {span(ago_s)} ago, {found.factors} SiteFactors are in force"
+    said = f"the last cycle was {span(ago_s)} ago, {found.factors} SiteFactors are set"
     silent_s = max(LEAST_SILENT_S, SILENT_PERIODS * found.period_s)
     return ("warning", said, LOG) if silent_s < ago_s < DAY_S else ("ok", said, "")
 
@@ -44,5 +48,5 @@ def advisor_journal(seen: Seen) -> Judged:
     if isinstance(seen.store, Complaint):
         return unseen(seen.store)
     unread = unread_cycles(seen.advisor, seen.store)
-    what = f"{unread / 1024 / 1024:.1f} MiB of cycles in {seen.advisor.folder} are not ingested"
+    what = f"{unread / 1024 / 1024:.1f} MiB of cycles in {seen.advisor.folder} are not ingested yet"
     return ("warning", what, INGEST) if unread > UNREAD_BYTES else ("ok", what, "")

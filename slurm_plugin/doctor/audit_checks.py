@@ -11,11 +11,17 @@ from slurm_plugin.doctor.seen import Complaint, Seen
 SHOWN = 3
 # A round may take long where many jobs failed at once.
 SILENT_ROUNDS, LEAST_SILENT_S = 5, 300.0
-AUDIT = "run `rightsizer audit --journal`, keep the files as they are, and see who may write them"
-RESTART = "restart the services that write the journal: they began without the key"
-ENABLE = "enable rightsizer-recover.service (docs/recovery.md), or jobs that fail by us stay failed"
-REFUSED = "see the log of rightsizer-recover for why, as a slurm_job_modify of your own (docs/recovery.md)"
-LOG = "see `systemctl status rightsizer-recover`, and its log for why"
+AUDIT = "run `rightsizer audit --journal`, keep the files unchanged, and check who may write them"
+RESTART = "restart the services that write the journal: they were started without the key"
+ENABLE = (
+    "enable rightsizer-recover.service (docs/recovery.md); otherwise jobs that fail because they were cut "
+    "are not requeued"
+)
+REFUSED = (
+    "see the log of rightsizer-recover for the reason, for example a slurm_job_modify of the site "
+    "(docs/recovery.md)"
+)
+LOG = "see `systemctl status rightsizer-recover` and its log"
 
 
 def journal_chain(seen: Seen) -> Judged:
@@ -27,13 +33,17 @@ def journal_chain(seen: Seen) -> Judged:
         more = f" and {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
         return (
             "problem",
-            f"{len(broken)} lines are not as they were written: {', '.join(broken[:SHOWN])}{more}",
+            f"{len(broken)} lines were changed after they were written: {', '.join(broken[:SHOWN])}{more}",
             AUDIT,
         )
-    what = f"{seen.chains.lines:,} lines of the newest files follow each other"
+    what = f"{seen.chains.lines:,} lines of the newest files are linked without a gap"
     if not seen.chains.has_key:
         return "ok", f"{what}; they are linked without a key", ""
-    return ("ok", what, "") if seen.chains.linked_by_key else ("warning", f"{what}, without the key", RESTART)
+    return (
+        ("ok", what, "")
+        if seen.chains.linked_by_key
+        else ("warning", f"{what}, but without the key", RESTART)
+    )
 
 
 def recovery(seen: Seen) -> Judged:
@@ -43,15 +53,15 @@ def recovery(seen: Seen) -> Judged:
         return unseen(found)
     if found.last_round_s is None:
         if not found.enforced:
-            return "ok", "not in use: nothing is enforced", ""
-        return "warning", f"no round of `rightsizer recover --apply` is noted in {found.folder}", ENABLE
+            return "ok", "not in use: no rule enforces", ""
+        return "warning", f"{found.folder} records no round of `rightsizer recover --apply`", ENABLE
     most_s = max(LEAST_SILENT_S, SILENT_ROUNDS * found.period_s)
-    state, what, fix = by_age("the last round of recovery was", seen.now_s - found.last_round_s, most_s, LOG)
+    state, what, fix = by_age("the last recovery round was", seen.now_s - found.last_round_s, most_s, LOG)
     stuck = sum(begun_s < seen.now_s - LEAST_SILENT_S for begun_s in found.begun_s)
     if stuck and state == "ok":
         return (
             "warning",
-            f"{stuck:,} jobs are held: Slurm refuses to give them back what they asked for",
+            f"{stuck:,} jobs are held: Slurm refuses to restore their original requests",
             REFUSED,
         )
     return (state, what, fix) if found.enforced else ("ok", what, "")

@@ -9,7 +9,8 @@ from slurm_plugin.doctor.seen import Complaint, Seen
 
 CLOSED = closed_to("the service's user")
 DAMAGED = (
-    "nothing is cut meanwhile; see what was stopped in the service's log, then `rightsizer enable --all`"
+    "nothing is cut until this is fixed; look in the service's log for the brakes that were pulled, "
+    "then run `rightsizer enable --all`"
 )
 
 
@@ -22,14 +23,18 @@ def brakes(seen: Seen) -> Judged:
         return "problem", found.stopped.damaged, DAMAGED
     pulled = found.stopped.pulled
     if not pulled and found.closed:
-        return "problem", f"{found.closed} may not be read and written: no brake outlasts the service", CLOSED
+        return (
+            "problem",
+            f"cannot read and write {found.closed}: brakes are lost when the service stops",
+            CLOSED,
+        )
     if not pulled:
         lost = f"; {found.lost}" if found.lost else ""
-        return "ok", f"none is pulled; {figures(found.counts)}{lost}", ""
+        return "ok", f"no brake is pulled; {figures(found.counts)}{lost}", ""
     told = "; ".join(
         f"{words_of(one.brake)}, {span(seen.now_s - one.time_s)} ago ({one.why})" for one in pulled
     )
-    fix = "find out why (`rightsizer explain JOBID`), then: " + "; ".join(
+    fix = "find out why (`rightsizer explain JOBID`), then run: " + "; ".join(
         release_of(one.brake) for one in pulled
     )
     wide = any(one.brake.level != "family" for one in pulled)

@@ -63,7 +63,7 @@ def judge(seen: Seen) -> list[Finding]:
 
 def not_configured(why: Complaint) -> list[Finding]:
     """Return what is known where the configuration does not load: that alone."""
-    unseen: Judged = "unknown", "not looked at: the configuration does not load", ""
+    unseen: Judged = "unknown", "not checked: the configuration does not load", ""
     judged: dict[str, Judged] = dict.fromkeys(CHECKS, unseen)
     judged["configuration"] = "problem", why.what, why.fix
     return [_finding(name, one) for name, one in judged.items()]

@@ -26,15 +26,15 @@ def space(seen: Seen) -> Judged:
         else:
             little += lacking
     fix = (
-        "make room; to keep less: store.keep_days and models.keep_days, then `rightsizer ingest --prune` and "
-        "`rightsizer models --prune --apply`"
+        "free some space, or lower store.keep_days and models.keep_days, then run `rightsizer ingest "
+        "--prune` and `rightsizer models --prune --apply`"
     )
     if full:
         return "problem", "; ".join((*full, *little)), fix
     if little:
         return "warning", "; ".join(little), fix
     free = min((disk.free_bytes for disk in seen.disks), default=0)
-    return "ok", f"{_gib(free)} are free where we write, or more", ""
+    return "ok", f"at least {_gib(free)} are free on every file system that rightsizer writes to", ""
 
 
 def _week_bytes(disk: DiskSeen, seen: Seen) -> int:
@@ -46,15 +46,18 @@ def _week_bytes(disk: DiskSeen, seen: Seen) -> int:
 
 
 def _lacking(disk: DiskSeen, week_bytes: int) -> list[str]:
-    where = f"where {disk.folders[0]} is" + (
+    where = f"on the file system of {disk.folders[0]}" + (
         f" (and {len(disk.folders) - 1} more)" if disk.folders[1:] else ""
     )
     said = []
     if disk.free_bytes < max(LEAST_BYTES, week_bytes):
-        said.append(f"{_gib(disk.free_bytes)} are free {where}, and we write {_gib(week_bytes)} a week")
+        said.append(
+            f"only {_gib(disk.free_bytes)} are free {where}, and rightsizer writes {_gib(week_bytes)} a week"
+        )
     if disk.free_inodes is not None and disk.free_inodes < max(LEAST_INODES, disk.week_inodes):
         said.append(
-            f"{disk.free_inodes} inodes are free {where}, and we make {disk.week_inodes} files a week"
+            f"only {disk.free_inodes} inodes are free {where}, and rightsizer creates {disk.week_inodes} "
+            "files a week"
         )
     return said
 
@@ -68,7 +71,7 @@ def owners(seen: Seen) -> Judged:
     if isinstance(seen.owners, Complaint):
         return unseen(seen.owners)
     if not seen.owners:
-        return "ok", "what lies in our folders is open to their owner", ""
+        return "ok", "the owner of rightsizer's folders can use all files in them", ""
     fixes = [
         f"chown -R {one.owner}: {' '.join(one.blocked if len(one.blocked) <= NAMED else [one.folder])}"
         for one in seen.owners
@@ -78,7 +81,10 @@ def owners(seen: Seen) -> Judged:
 
 def _blocked(one: OwnerSeen) -> str:
     more = f" and {len(one.blocked) - NAMED} more" if len(one.blocked) > NAMED else ""
-    return f"{one.owner}, whose {one.folder} is, may not use {', '.join(one.blocked[:NAMED])}{more}, which are root's"
+    return (
+        f"{one.owner} owns {one.folder}, but may not use {', '.join(one.blocked[:NAMED])}{more}, which root "
+        "owns"
+    )
 
 
 def retention(seen: Seen) -> Judged:
@@ -87,7 +93,7 @@ def retention(seen: Seen) -> Judged:
         return unseen(seen.store)
     keep_days, oldest_s = seen.store.keep_days, seen.store.oldest_end_s
     if not keep_days:
-        return "ok", "store.keep_days is 0: everything stays", ""
+        return "ok", "store.keep_days is 0: nothing is removed", ""
     if oldest_s is None or seen.now_s - oldest_s < (keep_days + RETENTION_LAG_DAYS) * DAY_S:
         return "ok", f"nothing is older than store.keep_days ({keep_days} days)", ""
     what = f"the oldest job ended {span(seen.now_s - oldest_s)} ago, store.keep_days is {keep_days}"

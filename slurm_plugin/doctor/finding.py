@@ -32,13 +32,13 @@ def unseen(why: Complaint) -> Judged:
 
 def closed_to(user: str) -> str:
     """Return the fix where a folder is closed to whoever asks, and should be open to a user."""
-    return f"run this as {user}; if you did, give it that folder (chown; ReadWritePaths= in a unit)"
+    return f"run this as {user}; if you did, give that user the folder (chown; ReadWritePaths= in a unit)"
 
 
 def by_age(what: str, age_s: float, most_s: float, fix: str) -> Judged:
     """Judge an age that should be at most `most_s`."""
     if age_s < -CLOCK_S:
-        return "warning", f"{what} in {span(-age_s)}", "set this machine's clock (timedatectl)"
+        return "warning", f"{what} in {span(-age_s)}", "correct this machine's clock (timedatectl)"
     aged = f"{what} {span(age_s)} ago"
     return ("warning", aged, fix) if age_s > most_s else ("ok", aged, "")
 

@@ -12,7 +12,7 @@ from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen, UnitS
 from slurm_plugin.slurm.limits import counts_memory, limits_virtual
 from slurm_plugin.slurm.metering import sampled_every_s
 
-FRAGMENT = "compare etc/slurm.conf.fragment, which says what to mind, and restart slurmctld"
+FRAGMENT = "compare with etc/slurm.conf.fragment, which explains each setting, and restart slurmctld"
 # So many submissions without a decision are no accident: a few may all have been left alone by the deadline.
 UNASKED = 20
 # Copying the hook takes less; a decision is journalled a moment after its submission is counted.
@@ -39,30 +39,37 @@ def slurm_conf(seen: Seen) -> Judged:
         *_planning_lacks(seen, seen.slurm),
         *_recovery_lacks(seen, seen.slurm.settings),
     ]
-    return ("warning", "; ".join(lacking), FRAGMENT) if lacking else ("ok", "says all that is needed", "")
+    return (
+        ("warning", "; ".join(lacking), FRAGMENT)
+        if lacking
+        else ("ok", "has all the settings that rightsizer needs", "")
+    )
 
 
 def _learning_lacks(slurm: SlurmSeen) -> list[str]:
     """Return what keeps us from being asked about jobs, or from learning what they used."""
     settings, lacking = slurm.settings, []
     if not loads_hook(slurm):
-        lacking.append("JobSubmitPlugins has no lua: no submission is asked about")
+        lacking.append("JobSubmitPlugins lacks lua: the service is not asked about any submission")
     if settings.get("jobacctgathertype", "") not in MEASURING:
-        lacking.append(f"JobAcctGatherType is neither {' nor '.join(MEASURING)}: what jobs used is not known")
+        lacking.append(
+            f"JobAcctGatherType is neither {' nor '.join(MEASURING)}: what jobs use is not measured"
+        )
     if settings.get("accountingstoragetype", "") != "accounting_storage/slurmdbd":
         lacking.append(
             "AccountingStorageType is not accounting_storage/slurmdbd: there is nothing to learn from"
         )
     if _samples_nothing(settings):
-        lacking.append("JobAcctGatherFrequency samples no tasks: what memory jobs used is not known")
+        lacking.append("JobAcctGatherFrequency samples no tasks: the memory that jobs use is not measured")
     if "nosteps" in settings.get("accountingstorageenforce", "").split(","):
         lacking.append(
-            "AccountingStorageEnforce has nosteps or nojobs: what jobs used is in their steps, which nobody keeps"
+            "AccountingStorageEnforce has nosteps or nojobs: what jobs used is recorded in their "
+            "steps, which are not stored"
         )
     if not _counts_gpus(settings):
         lacking.append(
-            "AccountingStorageTRES does not name gres/gpu: accounting tells nothing of GPUs, or only of the types that "
-            "it names, so that no job is given fewer"
+            "AccountingStorageTRES lacks gres/gpu: accounting does not record GPUs, or only the types "
+            "that it names, so no job is given fewer GPUs"
         )
     return lacking
 
@@ -79,30 +86,38 @@ def _samples_nothing(settings: Mapping[str, str]) -> bool:
 def _sharing_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
     """Return what keeps others from using what a job was not given."""
     if "linear" in settings.get("selecttype", ""):
-        return ["SelectType is select/linear: jobs get whole nodes, so that nothing is cut"]
+        return ["SelectType is select/linear: jobs get whole nodes, so nothing is cut"]
     if not counts_memory(settings.get("selecttypeparameters")):
-        return ["SelectTypeParameters names no memory: Slurm shares none out, and what is asked is kept"]
+        return [
+            (
+                "SelectTypeParameters does not name memory: Slurm does not allocate memory, so requests for it "
+                "are kept"
+            )
+        ]
     if limits_virtual(settings.get("vsizefactor")):
         return [
-            "VSizeFactor limits address space by the memory asked for, and nobody measures that: memory is kept"
+            (
+                "VSizeFactor limits address space by the requested memory, and the use of address space is "
+                "not measured: memory requests are kept"
+            )
         ]
     without = seen.limits.without_default
     if not without:
         return []
     named = ", ".join(without[:3]) + " and others" * (len(without) > 3)
-    held = "jobs that ask for no memory hold all of their nodes', and no cut changes that"
+    held = "jobs that request no memory hold all memory of their nodes, and no cut can change that"
     return [f"neither DefMemPerCPU nor DefMemPerNode is set for {named}: {held}"]
 
 
 def _planning_lacks(seen: Seen, slurm: SlurmSeen) -> list[str]:
     """Return what keeps the advisor from reordering the queue or lending, or plans from seeing all nodes."""
-    lacking = [f"nobody is let into the partition {name}: {why}" for name, why in slurm.unlent.items()]
+    lacking = [f"no job is let into the partition {name}: {why}" for name, why in slurm.unlent.items()]
     if _advises(seen) and slurm.settings.get("prioritytype", "") != "priority/multifactor":
-        lacking.append("PriorityType is not priority/multifactor: SiteFactors count for nothing")
+        lacking.append("PriorityType is not priority/multifactor: SiteFactors have no effect")
     if hidden := slurm.hidden:
         lacking.append(
-            f"PrivateData has no cloud: while cloud nodes are powered down ({hidden[0]} and so on: {len(hidden)} now) "
-            "this release shows them to nobody, and `rightsizer advise` and `explain` plan without them"
+            f"PrivateData lacks cloud: this Slurm release hides cloud nodes that are powered down ({hidden[0]} "
+            f"and so on: {len(hidden)} now), so `rightsizer advise` and `explain` plan without them"
         )
     return lacking
 
@@ -118,10 +133,12 @@ def _recovery_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
         return []
     lacking = []
     if settings.get("jobrequeue") == "0":
-        lacking.append("JobRequeue is 0: jobs that fail because we cut them do not come back")
+        lacking.append("JobRequeue is 0: jobs that fail because they were cut are not requeued")
     lacking += [
-        f"RequeueExitHold has {code}: Slurm holds jobs as we cut them whose srun was killed for memory, and recovery "
-        "does not bring them back"
+        (
+            f"RequeueExitHold has {code}: when srun is killed for memory in a job that was cut, Slurm holds "
+            "the job with the cut request, and recovery does not requeue it"
+        )
         for code in [code for code in _WANTING if _has_code(settings.get("requeueexithold", ""), code)][:1]
     ]
     known_s = whole(settings.get("minjobage", "").removesuffix(" sec"))
@@ -129,7 +146,7 @@ def _recovery_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
     is_called = any(one.startswith("epilogslurmctld") and path != "(null)" for one, path in settings.items())
     if known_s and known_s <= seen.recovery.period_s and not is_called:
         lacking.append(
-            f"MinJobAge is {known_s} s: slurmctld forgets jobs that failed before recovery looks again "
+            f"MinJobAge is {known_s} s: slurmctld forgets failed jobs before the next recovery round "
             f"(recovery.period_s is {seen.recovery.period_s})"
         )
     return lacking
@@ -155,12 +172,18 @@ def controllers(seen: Seen) -> Judged:
         return unseen(seen.slurm)
     hosts = [value for name, value in seen.slurm.settings.items() if _CONTROLLER.fullmatch(name)]
     if len(hosts) < 2:
-        return "ok", "one host runs slurmctld", ""
+        return "ok", "slurmctld runs on one host", ""
     named = ", ".join(hosts)
     if not seen.slurm.apart:
-        return "ok", f"{named} share what stops and brakes us", ""
-    what = f"{named} may each run slurmctld, and have own: {', '.join(seen.slurm.apart)}"
-    fix = "put them on a filesystem of all these hosts, or run `rightsizer disable` on each (docs/admin.md)"
+        return "ok", f"{named} share the kill switch and the brakes", ""
+    what = (
+        f"slurmctld may run on each of {named}, but these paths are not on a shared file system: "
+        f"{', '.join(seen.slurm.apart)}"
+    )
+    fix = (
+        "move them to a file system that all these hosts share, or run `rightsizer disable` on each host "
+        "(docs/admin.md)"
+    )
     return "warning", what, fix
 
 
@@ -169,9 +192,13 @@ def limits(seen: Seen) -> Judged:
     if not seen.limits.needed:
         return "ok", "not needed: service.limits_needed is false", ""
     if not seen.limits.complaints:
-        return "ok", "can be read", ""
+        return "ok", "all of them can be read", ""
     what = f"a service that starts now cuts nothing (site-not-known): {'; '.join(seen.limits.complaints)}"
-    return "warning", what, "see that slurmctld and slurmdbd run, and that the service's user may ask them"
+    return (
+        "warning",
+        what,
+        "check that slurmctld and slurmdbd run, and that the service's user may query them",
+    )
 
 
 def hook(seen: Seen) -> Judged:
@@ -190,7 +217,9 @@ def _closed(found: HookSeen) -> Judged | None:
     """Judge what may not be read, such as what root made under a narrow umask; None where all may."""
     if not found.closed:
         return None
-    what = f"{', '.join(found.closed)} may not be read: if slurmctld may not either, jobs pass unchanged"
+    what = (
+        f"cannot read {', '.join(found.closed)}: if slurmctld cannot read them either, jobs are not changed"
+    )
     return "problem", what, f"chmod -R a+rX {' '.join(found.closed)}, or run this as SlurmUser"
 
 
@@ -199,20 +228,28 @@ def _script(found: HookSeen) -> Judged | None:
     parts = "rightsizer/" if found.script == "own" else "job_submit.lua and rightsizer/"
     copy = f"copy {parts} from {found.installed} to {found.folder}"
     if found.script == "absent":
-        return "problem", f"there is no {found.folder}/job_submit.lua: slurmctld would not start again", copy
+        return (
+            "problem",
+            f"{found.folder}/job_submit.lua does not exist: slurmctld would fail at its next start",
+            copy,
+        )
     if found.script == "foreign":
-        fix = "call it as the comment at the top of ours shows, or copy ours there"
+        fix = "call rightsizer as the comment at the top of our job_submit.lua shows, or copy ours there"
         return "warning", f"{found.folder}/job_submit.lua does not call rightsizer.hook", fix
     if found.script == "unguarded":
-        risk = "where a module is missing Slurm 26.05 refuses all jobs"
-        what = f"{found.folder}/job_submit.lua calls ours without pcall: {risk}"
-        return "warning", what, "call it as the comment at the top of ours shows"
+        risk = "if a module is missing, Slurm 26.05 rejects all jobs"
+        what = f"{found.folder}/job_submit.lua calls rightsizer without pcall: {risk}"
+        return "warning", what, "call rightsizer as the comment at the top of our job_submit.lua shows"
     if found.script == "own" and not found.is_there:
-        return "ok", f"{found.folder}/job_submit.lua is the site's own and calls ours, from elsewhere", ""
+        return (
+            "ok",
+            f"{found.folder}/job_submit.lua is the site's own; it calls rightsizer from another folder",
+            "",
+        )
     if found.missing:
         return (
             "problem",
-            f"{found.folder}/rightsizer/ lacks {', '.join(found.missing)}: jobs pass unchanged",
+            f"{found.folder}/rightsizer/ lacks {', '.join(found.missing)}: jobs are not changed",
             copy,
         )
     return None
@@ -222,7 +259,7 @@ def _parts(found: HookSeen) -> Judged | None:
     """Judge whether modules and settings are the current ones; None where they are."""
     if found.site == "absent":
         fix = f"rightsizer config hook > {found.folder}/rightsizer_site.lua"
-        return "problem", f"there is no {found.folder}/rightsizer_site.lua: jobs pass unchanged", fix
+        return "problem", f"{found.folder}/rightsizer_site.lua does not exist: jobs are not changed", fix
     stale = [f"rightsizer/{name}" for name in found.differing]
     if found.site == "differs":
         stale.append("rightsizer_site.lua")
@@ -230,20 +267,31 @@ def _parts(found: HookSeen) -> Judged | None:
         return None
     # A script of the site's own stays. Whether it is one, or ours of an older release, cannot be told.
     what = f"{found.installed}/" if found.script == "ours" else f"{found.installed}/rightsizer"
-    older = "" if found.script == "ours" else ", job_submit.lua too where that is an older one of ours"
+    older = "" if found.script == "ours" else " (job_submit.lua too, if it is an older version of ours)"
     fix = (
-        f"copy {what} to {found.folder}/{older}, write `rightsizer config hook` to rightsizer_site.lua there, "
-        "and touch job_submit.lua"
+        f"copy {what} to {found.folder}/{older}, write the output of `rightsizer config hook` to "
+        "rightsizer_site.lua there, and touch job_submit.lua"
     )
-    return "warning", f"not as installed and configured, in {found.folder}: {', '.join(stale)}", fix
+    return (
+        "warning",
+        f"these files in {found.folder} differ from what is installed and configured: {', '.join(stale)}",
+        fix,
+    )
 
 
 def _loaded(found: HookSeen, booted_s: float | None) -> Judged:
     """Judge whether slurmctld runs what lies there: it loads modules anew only with a newer job_submit.lua."""
     if booted_s is not None and found.modules_changed_s > loaded_s(found, booted_s) + COPYING_S:
         fix = f"touch {found.folder}/job_submit.lua"
-        return "warning", "modules are newer than job_submit.lua and slurmctld: it may run older ones", fix
-    return "ok", f"{found.folder} has what is installed", ""
+        return (
+            "warning",
+            (
+                "modules are newer than job_submit.lua and than the start of slurmctld, which may still run "
+                "older modules"
+            ),
+            fix,
+        )
+    return "ok", f"{found.folder} has the installed version", ""
 
 
 def loaded_s(found: HookSeen | None, booted_s: float | None) -> float:
@@ -263,14 +311,14 @@ def asked(seen: Seen) -> Judged:
         return unseen(seen.slurm)
     found = seen.slurm.asked
     if not loads_hook(seen.slurm) or is_hook_stopped(seen):
-        return "ok", "not to be: the hook is not loaded, or a kill switch is thrown", ""
+        return "ok", "the hook does not ask: it is not loaded, or a kill switch is set", ""
     # What the hook remembers of failures ends with its Lua state: who is loaded anew asks again.
     if found.breaker and not _is_before(found.breaker_s, loaded_s(seen.slurm.hook, boot_s(seen.slurm))):
-        fix = "see the service's log, and whether hook.deadline_ms is too short for this machine"
-        return "problem", f"the hook leaves the service alone: {found.breaker}", fix
+        fix = "see the service's log; check whether hook.deadline_ms is too short for this machine"
+        return "problem", f"the hook has stopped asking the service: {found.breaker}", fix
     last_s, since_s = found.last_decision_s, found.since_s
     if last_s is None and found.closed:
-        what = f"when it was asked last stands in {found.closed}, which may not be read"
+        what = f"cannot tell when the hook asked last: you may not read {found.closed}"
         return "unknown", what, "run this as the service's user"
     if (
         found.submitted is None
@@ -279,12 +327,15 @@ def asked(seen: Seen) -> Judged:
         or seen.now_s - since_s < COUNTING_S
     ):
         said = "never" if last_s is None else f"{span(seen.now_s - last_s)} ago"
-        return "ok", f"it was asked last: {said}", ""
+        return "ok", f"the hook asked last: {said}", ""
     if last_s is None or last_s < since_s:
-        fix = "see slurmctld's log for `rightsizer:`, and compare its socket in rightsizer_site.lua"
-        what = f"it was asked of none of {found.submitted} submissions in {span(seen.now_s - since_s)}"
+        fix = (
+            "search slurmctld's log for `rightsizer:`, and compare the socket in rightsizer_site.lua with "
+            "service.socket"
+        )
+        what = f"the hook asked about none of {found.submitted} submissions in {span(seen.now_s - since_s)}"
         return "problem", what, fix
-    return "ok", f"it was asked {span(seen.now_s - last_s)} ago", ""
+    return "ok", f"the hook asked {span(seen.now_s - last_s)} ago", ""
 
 
 def _is_before(moment_s: float | None, later_s: float) -> bool:
@@ -295,13 +346,13 @@ def _is_before(moment_s: float | None, later_s: float) -> bool:
 def timers(seen: Seen) -> Judged:
     """Whether somebody ingests and trains, by systemd, and no run of theirs has failed."""
     if isinstance(seen.units, Complaint):
-        return "unknown", "there is no systemd to ask", "see whether something else runs ingest and train"
+        return "unknown", "systemd does not run here", "check that something else runs ingest and train"
     states = {unit.name: unit.state for unit in seen.units}
     failed = [
         unit.name for unit in seen.units if unit.state == "failed" and not _is_made_up_for(unit, states, seen)
     ]
     if failed:
-        fix = f"see `journalctl -u {failed[0]}`; once that is mended, `systemctl start {failed[0]}`"
+        fix = f"see `journalctl -u {failed[0]}`; after fixing the cause, run `systemctl start {failed[0]}`"
         return "problem", f"{', '.join(failed)} failed", fix
     asleep = []
     if not any(states.get(name) == "active" for name in READS):
@@ -310,7 +361,7 @@ def timers(seen: Seen) -> Judged:
         asleep.append(TRAINS)
     if asleep:
         return "warning", f"not active: {', '.join(asleep)}", f"systemctl enable --now {' '.join(asleep)}"
-    return "ok", "ingest and train are due", ""
+    return "ok", "ingest and train are scheduled", ""
 
 
 def _is_made_up_for(unit: UnitSeen, states: Mapping[str, str], seen: Seen) -> bool:

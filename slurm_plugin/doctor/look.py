@@ -86,8 +86,8 @@ def _or_complaint(find: Callable[[], Found]) -> Found | Complaint:
         return complaint_of(error)
     except OSError as error:
         return Complaint(
-            f"cannot look at {error.filename}: {error.strerror}",
-            "run this as the service's user, or mend the permissions",
+            f"cannot read {error.filename}: {error.strerror}",
+            "run this as the service's user, or correct the permissions",
         )
 
 
@@ -130,12 +130,12 @@ def _training(directory: Path) -> TrainingSeen:
         card = msgspec.json.decode(content, type=CardPart)
     except UNREADABLE as error:
         raise ModelError(
-            f"the card of model {there[-1]} is another version's: {error}; run `rightsizer train`"
+            f"the card of model {there[-1]} was written by another version: {error}; run `rightsizer train`"
         ) from None
     held = known_succession(directory).held
     is_current = bool(held) and held[-1].version == there[-1]
     by = held[-1].by if is_current else None
-    made_current_by = f"{by.who} ({by.why})" if by else "a changed link" if is_current else ""
+    made_current_by = f"{by.who} ({by.why})" if by else "a change of the link" if is_current else ""
     return TrainingSeen(
         version=there[-1],
         card=card,

@@ -23,7 +23,7 @@ def look_at_brakes(settings: Brakes) -> BrakesSeen:
     except (FileNotFoundError, NotADirectoryError):
         kept = Kept()
     except UNREADABLE:
-        lost = f"what was counted is lost ({folder / EVIDENCE} is damaged)"
+        lost = f"the counts of failed jobs are lost ({folder / EVIDENCE} is damaged)"
         return BrakesSeen(stopped=stopped, lost=lost, closed=closed)
     everything = kept.evidence.of_all
     counts = everything.tally.counts

@@ -16,13 +16,13 @@ from slurm_plugin.service.peers import peer_pid
 
 ANSWERS: dict[int, Answer] = {
     0: "answers",
-    errno.ENOENT: "is not there",
-    errno.ENOTDIR: "is not there",
-    errno.ENOTSOCK: "is no socket",
+    errno.ENOENT: "does not exist",
+    errno.ENOTDIR: "does not exist",
+    errno.ENOTSOCK: "is not a socket",
     # Its queue is full: whoever listens is busy or stuck.
-    errno.EAGAIN: "is full",
-    errno.EACCES: "is not ours to ask",
-    errno.EPERM: "is not ours to ask",
+    errno.EAGAIN: "has a full queue",
+    errno.EACCES: "does not admit this user",
+    errno.EPERM: "does not admit this user",
 }
 # Each installation writes all files anew; this one hardly ever changes otherwise.
 INSTALLED = Path(slurm_plugin.__file__)
@@ -48,10 +48,10 @@ def _connect(probe: socket.socket, path: Path) -> Answer:
     try:
         refused = probe.connect_ex(str(path))
     except OSError:  # a path that is longer than a socket's may be
-        return "is not there"
+        return "does not exist"
     if refused == errno.ECONNREFUSED and not path.is_socket():
-        return "is no socket"
-    return ANSWERS.get(refused, "is dead")
+        return "is not a socket"
+    return ANSWERS.get(refused, "has no listener")
 
 
 def _began_before(pid: int, moment_s: float) -> bool:

@@ -24,25 +24,29 @@ VALUE: dict[State, float] = {"ok": 0, "warning": 1, "problem": 2, "unknown": mat
 # Of each metric its name, what it says, and the label that tells its samples apart.
 CHECK = (
     "rightsizer_check",
-    "What a check of `rightsizer doctor` found: 0 ok, 1 warning, 2 problem.",
+    "Result of a check of `rightsizer doctor`: 0 ok, 1 warning, 2 problem.",
     "check",
 )
-LOOKED = ("rightsizer_doctor_time_seconds", "When the doctor last looked, in unix time.", "")
-MODEL_AGE = ("rightsizer_model_age_seconds", "How long ago the current model was trained.", "")
-INGEST_LAG = ("rightsizer_ingest_lag_seconds", "How long ago accounting was read to its end.", "")
-NEWEST_JOB = ("rightsizer_newest_job_age_seconds", "How long ago the newest job in the store ended.", "")
-UNREAD = ("rightsizer_journal_unread_bytes", "How much of the decision journal is not ingested.", "")
-DECISION_AGE = ("rightsizer_decision_age_seconds", "How long ago the hook's service decided last.", "")
-ADVISOR_AGE = ("rightsizer_advisor_cycle_age_seconds", "How long ago the advisor's last cycle was.", "")
-ADVISOR_FACTORS = ("rightsizer_advisor_site_factors", "SiteFactors of the advisor's that are in force.", "")
+LOOKED = ("rightsizer_doctor_time_seconds", "Time of the doctor's last run, in unix time.", "")
+MODEL_AGE = ("rightsizer_model_age_seconds", "Age of the current model, from its training.", "")
+INGEST_LAG = ("rightsizer_ingest_lag_seconds", "Time since accounting was last read to its end.", "")
+NEWEST_JOB = ("rightsizer_newest_job_age_seconds", "Time since the newest job in the store ended.", "")
+UNREAD = (
+    "rightsizer_journal_unread_bytes",
+    "Size of the part of the decision journal that is not ingested yet.",
+    "",
+)
+DECISION_AGE = ("rightsizer_decision_age_seconds", "Time since the last decision of the hook's service.", "")
+ADVISOR_AGE = ("rightsizer_advisor_cycle_age_seconds", "Time since the advisor's last cycle.", "")
+ADVISOR_FACTORS = ("rightsizer_advisor_site_factors", "SiteFactors that the advisor has set.", "")
 ADVISOR_UNREAD = (
     "rightsizer_advisor_journal_unread_bytes",
-    "How much of the advisor's journal is not ingested.",
+    "Size of the part of the advisor's journal that is not ingested yet.",
     "",
 )
 DRIFT = (
     "rightsizer_feature_drift",
-    "The largest population stability index of a feature, less what chance gives; drifted from 0.25.",
+    "The largest population stability index of a feature, minus what chance gives; 0.25 and more is drift.",
     "resource",
 )
 BEYOND = (
@@ -55,12 +59,16 @@ ALLOWED = (
     "The share of jobs that may use more than the model allows.",
     "resource",
 )
-APART = ("rightsizer_users_apart", "Users unlike all others, whom the model did not learn from.", "resource")
+APART = (
+    "rightsizer_users_apart",
+    "Users that the model did not learn from, because they differ from all others.",
+    "resource",
+)
 
-BRAKES = ("rightsizer_brakes_pulled", "How many brakes are pulled: 1 for all where it is.", "level")
+BRAKES = ("rightsizer_brakes_pulled", "Number of pulled brakes; for level all, 1 if it is pulled.", "level")
 JUDGED = (
     "rightsizer_judged_jobs",
-    "Ended jobs that the brakes have counted: cut ones and whole ones, and how many of them failed.",
+    "Ended jobs that the brakes have counted: cut and uncut ones, and how many of them failed.",
     "jobs",
 )
 

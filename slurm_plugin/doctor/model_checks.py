@@ -15,7 +15,7 @@ SHOWN = 3
 # What jobs are given less of by what a growth model says; run times and the memory of GPUs are only told.
 GRANTED = ("memory", "cores")
 MILDER: dict[Word, Word] = {"drifted": "shifted", "shifted": "stable"}
-LOOK_AT_DRIFT = "compare `rightsizer evaluate --drift`, and see who submits what is new"
+LOOK_AT_DRIFT = "see `rightsizer evaluate --drift`, and find out who submits new kinds of jobs"
 
 
 def model(seen: Seen) -> Judged:
@@ -25,17 +25,18 @@ def model(seen: Seen) -> Judged:
     if seen.model.closed:
         shut = ", ".join(seen.model.closed)
         what = (
-            f"{seen.model.version} loads, but {shut} may not be written: no training, no news of ended jobs"
+            f"{seen.model.version} loads, but {shut} cannot be written: no model can be trained, and "
+            "newly ended jobs are not passed on to the service"
         )
-        return "warning", what, closed_to("whoever trains and ingests")
-    return "ok", f"{seen.model.version} loads, and every digest holds", ""
+        return "warning", what, closed_to("the user who trains and ingests")
+    return "ok", f"{seen.model.version} loads, and every digest is correct", ""
 
 
 def model_age(seen: Seen) -> Judged:
     """How long ago the current model was trained."""
     if isinstance(seen.model, Complaint):
         return unseen(seen.model)
-    fix = "see `systemctl status rightsizer-train.timer`, `rightsizer models`, and run `rightsizer train`"
+    fix = "see `systemctl status rightsizer-train.timer` and `rightsizer models`, then run `rightsizer train`"
     return by_age("the current model was trained", seen.now_s - seen.model.created_s, MODEL_AGE_S, fix)
 
 
@@ -45,17 +46,15 @@ def gate(seen: Seen) -> Judged:
         return unseen(seen.training)
     newest, verdict = seen.training, seen.training.card.verdict
     if verdict is None:
-        return "ok", f"not asked of the newest model, {newest.version}", ""
+        return "ok", f"did not judge the newest model, {newest.version}", ""
     if verdict.passed:
-        return "ok", f"passed the newest model, {newest.version}", ""
+        return "ok", f"accepted the newest model, {newest.version}", ""
     more = f" and {len(verdict.reasons) - SHOWN} more" if len(verdict.reasons) > SHOWN else ""
     refused = f"refused the newest model, {newest.version}: {'; '.join(verdict.reasons[:SHOWN])}{more}"
     if newest.made_current_by:
-        return "ok", f"{refused}; made current all the same by {newest.made_current_by}", ""
-    meanwhile = (
-        "the model before goes on answering" if newest.is_another_current else "no model answers meanwhile"
-    )
-    return "warning", refused, f"read `rightsizer models {newest.version}`; {meanwhile}"
+        return "ok", f"{refused}; promoted anyway by {newest.made_current_by}", ""
+    meanwhile = "the previous model stays in use" if newest.is_another_current else "no model is in use"
+    return "warning", refused, f"see `rightsizer models {newest.version}`; {meanwhile}"
 
 
 def drift(seen: Seen) -> Judged:
@@ -81,11 +80,12 @@ def calibration(seen: Seen) -> Judged:
         return unseen(seen.training)
     last = {one.dimension: week for one in seen.training.card.growth if (week := last_week(one.weeks))}
     shown = [
-        f"{dimension} {week.observed:.1%} of {week.jobs} (at most {week.nominal:.1%})"
+        f"{dimension} {week.observed:.1%} of {week.jobs} jobs (at most {week.nominal:.1%})"
         for dimension, week in last.items()
     ]
     what = (
-        f"beyond the model in the last week {_when(seen.training, seen.now_s)}: {', '.join(shown) or 'none'}"
+        f"jobs that used more than the model allowed in the last week {_when(seen.training, seen.now_s)}: "
+        f"{', '.join(shown) or 'none'}"
     )
     words = [_as_it_matters(dimension, week.word) for dimension, week in last.items()]
     return _by_word(words, what, drifted="problem")
@@ -102,8 +102,8 @@ def poisoning(seen: Seen) -> Judged:
         return unseen(seen.model)
     apart = [f"{dimension}: {', '.join(users)}" for dimension, users in seen.model.apart.items() if users]
     if not apart:
-        return "ok", "no user is set apart", ""
-    return "ok", f"set apart, unlike all others and not learned from: {'; '.join(apart)}", ""
+        return "ok", "the model learned from every user", ""
+    return "ok", f"not learned from, because these users differ from all others: {'; '.join(apart)}", ""
 
 
 def last_week(weeks: Iterable[WeekCalibration]) -> WeekCalibration | None:
@@ -132,8 +132,11 @@ def _by_word(words: Sequence[str], what: str, drifted: State) -> Judged:
         return "warning", what, LOOK_AT_DRIFT
     if "stable" in words:
         return "ok", what, ""
-    return "unknown", "the newest model has too few jobs to tell", "wait for more jobs"
+    return "unknown", "the newest model has too few jobs to judge this", "wait for more jobs"
 
 
 def _when(training: TrainingSeen, now_s: float) -> str:
-    return f"at the training of {training.version}, jobs until {span(now_s - training.card.last_end_s)} ago"
+    return (
+        f"at the training of {training.version}, on jobs that ended up to "
+        f"{span(now_s - training.card.last_end_s)} ago"
+    )

@@ -8,7 +8,7 @@ from slurm_plugin.doctor.seen import PathSeen, Seen
 # What of each kind everybody may read says of others.
 READABLE = {
     "password": "holds a database's password",
-    "data": "holds names of users and jobs, and their use",
+    "data": "holds the names of users and jobs, and what they used",
 }
 
 
@@ -16,18 +16,18 @@ def permissions(seen: Seen) -> Judged:
     """Whether others may write what we run or believe, or read what is none of theirs; what can be written is worse."""
     written = [one.path for one in seen.paths if one.others_write and one.kind != "socket"]
     if written:
-        return "problem", f"everybody may write {', '.join(written)}", f"chmod o-w {' '.join(written)}"
+        return "problem", f"every user may write {', '.join(written)}", f"chmod o-w {' '.join(written)}"
     told = {one.path: said for one in seen.paths if (said := _told(one))}
     if told:
-        what = "; ".join(f"everybody may {said}" for said in told.values())
+        what = "; ".join(f"every user may {said}" for said in told.values())
         fix = f"chmod o= {' '.join(told)}"
         if any(one.kind == "password" and one.others_read for one in seen.paths):
             fix += ", or put the URL into store.url_file"
         return "warning", what, fix
-    return "ok", "others may neither read nor write what is ours", ""
+    return "ok", "other users can neither read nor write rightsizer's files", ""
 
 
 def _told(one: PathSeen) -> str:
     if one.kind == "socket":
-        return f"open {one.path}" if one.others_write else ""
+        return f"connect to {one.path}" if one.others_write else ""
     return f"read {one.path}, which {READABLE[one.kind]}" if one.others_read and one.kind in READABLE else ""

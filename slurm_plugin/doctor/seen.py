@@ -11,7 +11,14 @@ from models.judging.drift import FeatureDrift, WeekCalibration
 from slurm_plugin.brakes.pulled import Stopped
 from slurm_plugin.brakes.tallies import Counts
 
-Answer = Literal["answers", "is not there", "is no socket", "is dead", "is full", "is not ours to ask"]
+Answer = Literal[
+    "answers",
+    "does not exist",
+    "is not a socket",
+    "has no listener",
+    "has a full queue",
+    "does not admit this user",
+]
 
 
 class Complaint(msgspec.Struct, frozen=True):

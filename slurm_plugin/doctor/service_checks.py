@@ -21,11 +21,13 @@ def kill_switch(seen: Seen) -> Judged:
     thrown = [switch.path for switch in seen.switches if switch.thrown]
     hidden = [switch.path for switch in seen.switches if switch.thrown is None]
     if thrown:
-        left = "every job is left alone" if is_hook_stopped(seen) else "no srun or salloc asks"
+        left = (
+            "every job is left unchanged" if is_hook_stopped(seen) else "no srun or salloc asks the service"
+        )
         return "warning", f"{left}: {', '.join(thrown)} exists", "run `rightsizer enable`"
     if hidden:
-        return "unknown", f"{', '.join(hidden)} may not be looked at", "run this as the service's user"
-    return "ok", "not thrown", ""
+        return "unknown", f"cannot tell whether {', '.join(hidden)} exists", "run this as the service's user"
+    return "ok", "not set", ""
 
 
 def service(seen: Seen) -> Judged:
@@ -35,17 +37,20 @@ def service(seen: Seen) -> Judged:
 
 def _socket(one: SocketSeen) -> Judged:
     if one.older:
-        what = f"{one.path} answers, but began before what is installed now: it is still the older version"
+        what = (
+            f"{one.path} answers, but it was started before the installed version: it still runs the older "
+            "version"
+        )
         return (
             "warning",
             what,
-            f"systemctl restart {one.unit}, and whatever else of ours runs on (docs/upgrading.md)",
+            f"systemctl restart {one.unit}, and every other service of rightsizer (docs/upgrading.md)",
         )
     start = f"start `{one.command}` (systemctl restart {one.unit}), and see its log"
     fixes: dict[Answer, tuple[State, str]] = {
         "answers": ("ok", ""),
-        "is not ours to ask": ("unknown", "run this as the service's user"),
-        "is no socket": ("problem", f"move {one.path} away and {start}"),
+        "does not admit this user": ("unknown", "run this as the service's user"),
+        "is not a socket": ("problem", f"move {one.path} away and {start}"),
     }
     state, fix = fixes.get(one.answer, ("problem", start))
     return state, f"{one.path} {one.answer}", fix

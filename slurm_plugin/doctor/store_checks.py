@@ -15,7 +15,7 @@ NEWEST_JOB_AGE_S = 4 * DAY_S
 LEAST_MEASURED, MUCH_UNMEASURED = 50, 0.25
 # Some 75,000 decisions.
 UNREAD_BYTES = 64 * 1024 * 1024
-INGEST = "see `systemctl status rightsizer-ingest.timer` and run `rightsizer ingest`"
+INGEST = "see `systemctl status rightsizer-ingest.timer`, and run `rightsizer ingest`"
 
 
 def store(seen: Seen) -> Judged:
@@ -24,8 +24,8 @@ def store(seen: Seen) -> Judged:
         return "problem", seen.store.what, seen.store.fix
     if seen.store.closed:
         shut = " ".join(seen.store.closed)
-        fix = f"run this as the user whose store it is; if you did, chmod u+rw {shut}"
-        return "warning", f"opens, but these may not be written, and so nothing is ingested: {shut}", fix
+        fix = f"run this as the user who owns the store; if you did, chmod u+rw {shut}"
+        return "warning", f"opens, but cannot be written, so nothing is ingested: {shut}", fix
     return "ok", "opens", ""
 
 
@@ -34,7 +34,7 @@ def ingest(seen: Seen) -> Judged:
     if isinstance(seen.store, Complaint):
         return unseen(seen.store)
     if seen.store.read_until_s is None:
-        return "unknown", "the store was never read from Slurm's accounting", "run `rightsizer ingest`"
+        return "unknown", "the store was never filled from Slurm's accounting", "run `rightsizer ingest`"
     if seen.hidden:
         what, _, fix = seen.hidden.partition(". ")
         return "warning", what, fix
@@ -46,10 +46,13 @@ def newest_job(seen: Seen) -> Judged:
     if isinstance(seen.store, Complaint):
         return unseen(seen.store)
     if seen.store.newest_end_s is None:
-        of = f" of the cluster {seen.store.cluster}" if seen.store.cluster else ""
-        fix = "run `rightsizer ingest`; if it has run, compare accounting.cluster and `scontrol show config`"
+        of = f" of cluster {seen.store.cluster}" if seen.store.cluster else ""
+        fix = "run `rightsizer ingest`; if you did, compare accounting.cluster with `scontrol show config`"
         return "warning", f"the store has no job{of}", fix
-    fix = "if jobs did end since, see what `sacct -a -X` says as the service's user, then `rightsizer ingest`"
+    fix = (
+        "if jobs have ended since then, check what `sacct -a -X` shows to the service's user, then run "
+        "`rightsizer ingest`"
+    )
     return by_age(
         "the newest job in the store ended", seen.now_s - seen.store.newest_end_s, NEWEST_JOB_AGE_S, fix
     )
@@ -61,7 +64,7 @@ def labels(seen: Seen) -> Judged:
         return unseen(seen.store)
     oldest_s, until_s = seen.store.oldest_end_s, seen.store.outdated_until_s
     if oldest_s is None or until_s is None or oldest_s >= until_s:
-        return "ok", "all are by the rules of this release", ""
+        return "ok", "all labels follow the rules of this release", ""
     since = datetime.fromtimestamp(oldest_s).astimezone()
     until = datetime.fromtimestamp(until_s).astimezone()
     return (
@@ -77,8 +80,10 @@ def measured(seen: Seen) -> Judged:
         return unseen(seen.store)
     ran, without, newest_s = seen.store.latest_ran, seen.store.latest_without_memory, seen.store.newest_end_s
     if newest_s is None or ran < LEAST_MEASURED:
-        return "ok", f"in the newest week {ran} jobs ran long enough, too few to tell", ""
-    what = f"of {without / ran:.0%} of the newest {ran:,} jobs that ran long enough there is no memory"
+        return "ok", f"only {ran} jobs ran long enough in the newest week, too few to judge this", ""
+    what = (
+        f"no memory use was recorded for {without / ran:.0%} of the newest {ran:,} jobs that ran long enough"
+    )
     if without < MUCH_UNMEASURED * ran:
         return "ok", what, ""
     since = datetime.fromtimestamp(newest_s - 7 * DAY_S).astimezone()
@@ -92,12 +97,12 @@ def journal(seen: Seen) -> Judged:
         return unseen(seen.journal)
     journal = seen.journal
     if not journal.is_there:
-        return "warning", f"there is no {journal.folder}", "start the service, which makes it"
+        return "warning", f"{journal.folder} does not exist", "start the service; it creates the folder"
     if not journal.is_ours:
         fix = closed_to("the service's user")
-        return "problem", f"{journal.folder} may not be read and written", fix
+        return "problem", f"cannot read and write {journal.folder}", fix
     if isinstance(seen.store, Complaint):
-        return "ok", f"{journal.folder} may be read and written; what of it is ingested is not known", ""
+        return "ok", f"{journal.folder} can be read and written; how much of it is ingested is not known", ""
     unread = unread_bytes(journal, seen.store)
-    what = f"{unread / 1024 / 1024:.1f} MiB of {journal.folder} are not ingested"
+    what = f"{unread / 1024 / 1024:.1f} MiB of {journal.folder} are not ingested yet"
     return ("warning", what, INGEST) if unread > UNREAD_BYTES else ("ok", what, "")

@@ -20,8 +20,10 @@ def user_line(decision: Decision, basis: str, command: str = "sbatch ") -> str:
         return ""
     changes, shown = ", ".join(changes_in_words(decision.request, decision.grant)), printable(basis)
     if decision.applied:
-        return f"rightsizer: this job gets {changes}, from {shown}. To keep your request: {command}{OPT_OUT}"
-    return f"rightsizer: {changes} would do for this job, from {shown}. Nothing was changed."
+        return (
+            f"rightsizer: this job gets {changes}, based on {shown}. To keep your request: {command}{OPT_OUT}"
+        )
+    return f"rightsizer: {changes} would be enough for this job, based on {shown}. Nothing was changed."
 
 
 def printable(text: str) -> str:

@@ -22,15 +22,15 @@ from slurm_plugin.policy.memory_limits import carrying_cpus, lowest_share_mib
 NOT_ASKED = "not asked for"
 NO_EVIDENCE = "not enough evidence"
 UNTOLD: dict[Untold, str] = {
-    "unanswered": "jobs like it were killed for memory, and none since has shown what is enough",
+    "unanswered": "jobs like it were killed for memory, and no later job has shown how much is enough",
     "unseen": "jobs like it were killed with more memory than Slurm saw them use",
     "slowed": "jobs like it ran longer with less memory",
-    "compared": "now and then one has all, to learn whether jobs like it run longer with less memory",
+    "compared": "now and then one gets all its memory, to learn whether jobs like it run longer with less",
 }
-CARRIES = "memory per CPU needs that many"
-FITS = "it fits already"
-GATHERS = "with fewer more of its tasks may be on a node, and need more memory than it has there"
-OUTNUMBERS = "with fewer more of its tasks may be on a node than it has GPUs there"
+CARRIES = "its memory per CPU needs that many CPUs"
+FITS = "it has no more than it needs"
+GATHERS = "with fewer CPUs, more of its tasks may run on one node and need more memory than the job has there"
+OUTNUMBERS = "with fewer CPUs, more of its tasks may run on one node than the job has GPUs there"
 CPU_KINDS = ("cpus_per_task",)
 MEMORY_KINDS = ("mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib")
 GPU_KINDS = ("gpus_per_node", "gpus_per_job", "gpus_per_task")
@@ -205,9 +205,9 @@ def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None
         return None, NO_EVIDENCE
     share_mib = per_cpu_mib(request, limits)
     if share_mib is None:
-        return None, "memory may follow CPUs here: set policy.def_mem_per_cpu_mib"
+        return None, "memory may depend on CPUs here; set policy.def_mem_per_cpu_mib"
     if share_mib and need_mib is None:
-        return None, "memory follows CPUs, and how much it needs is not known"
+        return None, "its memory depends on its CPUs, and how much memory it needs is not known"
     if may_gather(request, need_mib, limits):
         return None, GATHERS
     if may_outnumber_gpus(request, limits):
@@ -221,7 +221,7 @@ def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None
     )
     least = max(carried, busy, limits.min_cpus_per_task, _least(asked, limits))
     wanted = round_up(least, limits.cpus_step)
-    slowed = ", slowed as far as the site bears" if wanted < needed else ""
+    slowed = ", slowed as far as the site allows" if wanted < needed else ""
     if not _worth_it(asked, wanted, limits):
         return None, CARRIES if least == carried > max(1, busy) else FITS
     return wanted, CARRIES if wanted == carried > 1 else prediction.basis + slowed
@@ -237,13 +237,13 @@ def size_gpus(request: JobRequest, prediction: Prediction, need_mib: int | None,
         return None, NOT_ASKED
     asked = found[1]
     if prediction.gpus is None:
-        return None, "no metered job like it" if not prediction.gpu_source else NO_EVIDENCE
+        return None, "no similar job with metered GPUs" if not prediction.gpu_source else NO_EVIDENCE
     if found[0] != "gpus_per_node" and may_gather(request, need_mib, limits):
         return None, GATHERS
     carried = 1
     if request.mem_per_gpu_mib is not None:
         if need_mib is None:
-            return None, "memory follows GPUs, and how much it needs is not known"
+            return None, "its memory depends on its GPUs, and how much memory it needs is not known"
         times = (request.gpus or asked) // asked  # the number of tasks or nodes that get this many each
         carried = math.ceil(need_mib / request.mem_per_gpu_mib / times)
     busy = math.ceil(prediction.gpus.upper * (1 + limits.headroom) - 1e-6)

@@ -66,7 +66,8 @@ class Journal:
             return []
         except OSError as error:
             raise StoreError(
-                f"cannot read {self._folder}: {error.strerror}; run this as the service's user, or give it that folder"
+                f"cannot read {self._folder}: {error.strerror}; run this as the service's user, or give "
+                "that user the folder"
             ) from None
         return [file for file in found if file.match(FILES) and file.name >= first]
 
@@ -114,29 +115,31 @@ class Journal:
             os.close(handle)
 
     def _cannot_write(self, error: OSError) -> ServiceError:
-        fix = fix_for(error, "set recovery.directory to a folder that its user may write")
+        fix = fix_for(
+            error, "set recovery.directory to a folder that the user of `rightsizer recover` may write"
+        )
         return ServiceError(f"cannot write to {self._folder}: {error.strerror}; {fix}")
 
 
 def told(entry: Recovered, job: str) -> str:
     """Return an entry in words; `job` is its job as people write it: 4711_3 for a task of an array."""
     causes = {
-        "out_of_memory": "killed for memory",
-        "killed": "killed",
-        "timeout": "out of time",
-        "said_no_memory": "out of memory, as it says itself",
-        "said_no_gpu_memory": "out of GPU memory, as it says itself",
-        "said_no_gpus": "short of GPUs, as it says itself",
-        "said_no_cpus": "short of CPUs, as it says itself",
-        "said_no_step": "short of CPUs or GPUs for a step, as it says itself",
+        "out_of_memory": "it was killed for memory",
+        "killed": "it was killed",
+        "timeout": "it ran out of time",
+        "said_no_memory": "its own output says that it ran out of memory",
+        "said_no_gpu_memory": "its own output says that it ran out of GPU memory",
+        "said_no_gpus": "its own output says that it had too few GPUs",
+        "said_no_cpus": "its own output says that it had too few CPUs",
+        "said_no_step": "its own output says that a step had too few CPUs or GPUs",
     }
     but = f", but {entry.why}" if entry.why else ""
     became = {
-        "begun": f"it is being queued again as it was asked at first{but}",
-        "requeued": f"it was queued again as it was asked at first{but}",
-        "lost": f"it could not come back by itself: {entry.why}",
+        "begun": f"it is being requeued with its original request{but}",
+        "requeued": f"it was requeued with its original request{but}",
+        "lost": f"it could not be requeued: {entry.why}",
     }
     return (
-        f"job {job} was {causes[entry.cause]}: it failed because we had cut it, and is owed "
+        f"job {job} failed because it had been cut: {causes[entry.cause]}. Its user is owed "
         f"{entry.cpu_hours:g} CPU hours and {entry.mem_gib_hours:g} GiB hours; {became[entry.what]}"
     )

@@ -43,16 +43,16 @@ _SAID_LATE: Mapping[Said, Cause] = {
 NOT_OURS = "no-token"
 NOT_CUT = "not-cut"
 NOT_FOR_WANT = "failed for another reason"
-NOT_WHAT_WE_CUT = "what it wanted was not cut"
-WAS_IDLE = "its time ran out while it was idle"
-HAD_FEWER_GPUS = "its time ran out, and of CPUs and GPUs only these were cut"
+NOT_WHAT_WE_CUT = "the resource that it lacked had not been cut"
+WAS_IDLE = "it ran out of time while it was idle"
+HAD_FEWER_GPUS = "it ran out of time, and only its GPUs had been cut, not its CPUs"
 BEFORE = "recovered before"
 # Why a job that failed by us cannot come back by itself.
-NO_REQUEUE = "its user does not let it be requeued"
+NO_REQUEUE = "its user forbids requeueing it"
 NOT_BATCH = "srun and salloc have no script that could run again"
-HET_JOB = "a component of a het job does not run again alone"
-CPUS_STAY = "this release of Slurm cannot give its CPUs back while it waits"
-STEP_BY_GPU = "its srun asks for the memory per GPU that sbatch exported, and that cannot be given back"
+HET_JOB = "a component of a het job cannot run again on its own"
+CPUS_STAY = "this Slurm release cannot change the CPUs of a waiting batch job"
+STEP_BY_GPU = "its srun asks for the memory per GPU that sbatch exported, which cannot be restored"
 
 # What the journal of decisions says of a token: that it is true, that it is not, or nothing.
 Witness = Literal["for", "against", "none"]
@@ -257,5 +257,9 @@ def _give_back(job: QueuedJob, asked: JobRequest, grant: Grant, *, cpus_stay: bo
         cpus = (grant.cpus_per_task if cpus_stay else None) or asked.cpus_per_task or 1
         back |= {"mem_per_cpu_mib": asked.mem_per_cpu_mib, "cpus_per_task": cpus}
     return GiveBack(
-        job_id=job.job_id, uid=job.uid, num_tasks=asked.num_tasks, reason="as asked at first", **back
+        job_id=job.job_id,
+        uid=job.uid,
+        num_tasks=asked.num_tasks,
+        reason="restored to its original request",
+        **back,
     )

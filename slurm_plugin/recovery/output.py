@@ -119,12 +119,12 @@ def why_unable() -> str:
     """Return why no output can be read, with what to do about it; '' if it can."""
     missing = [name for name in _PROGRAMS if shutil.which(name) is None]
     if missing:
-        return f"{', '.join(missing)} cannot be found; install util-linux, coreutils and findutils"
+        return f"cannot find {', '.join(missing)}; install util-linux, coreutils and findutils"
     found = re.search(
         r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE
     )
     if not found or int(found[1], 16) & _NEEDED != _NEEDED:
-        return "it may not become other users; give it CAP_SETUID and CAP_SETGID (docs/recovery.md)"
+        return "this process may not act as other users; give it CAP_SETUID and CAP_SETGID (docs/recovery.md)"
     return ""
 
 

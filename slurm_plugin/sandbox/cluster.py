@@ -146,7 +146,7 @@ def stop(directory: Path, *, remove: bool = False, progress: Progress = lambda _
         teardown.end_everything(Cluster(layout, manifest, _programs_at_hand(manifest)), progress)
     if remove:
         remove_folder(layout.root)
-        progress(f"{layout.root} removed")
+        progress(f"removed {layout.root}")
 
 
 def remove_folder(root: Path) -> None:
@@ -204,7 +204,7 @@ def bring_up(several: list[Daemon], cluster: Cluster, progress: Progress) -> Non
     started = [(daemon, daemons.launch(cluster, daemon)) for daemon in several]
     for daemon, record in started:
         daemons.wait_ready(daemon, record)
-        progress(f"{daemon.name} ready")
+        progress(f"{daemon.name} is ready")
 
 
 def register(cluster: Cluster) -> None:
@@ -248,7 +248,7 @@ def with_scopes(cluster: Cluster) -> Cluster:
     except SandboxError as error:
         reason = str(error)
     except OSError as error:
-        reason = f"{error.filename} cannot be changed: {error.strerror}"
+        reason = f"cannot change {error.filename}: {error.strerror}"
     else:
         return cluster
     teardown.end_everything(cluster)
@@ -293,7 +293,8 @@ def user_name(user_id: int) -> str:
         return pwd.getpwuid(user_id).pw_name
     except KeyError:
         raise SandboxError(
-            f"user {user_id} has no name on this host, and Slurm knows users by name; run this as one who has"
+            f"user id {user_id} has no name on this host, and Slurm knows users by name; run this as a "
+            "user with a name"
         ) from None
 
 
@@ -302,7 +303,7 @@ def refuse_running(layout: Layout) -> None:
     recorded = any(processes.is_running(record.identity) for record in processes.read_records(layout.run))
     if recorded or processes.find_processes(marks(layout, ())):
         raise SandboxError(
-            f"{layout.root} is already running; use `rightsizer sandbox down --dir {layout.root}` first"
+            f"{layout.root} is already running; run `rightsizer sandbox down --dir {layout.root}` first"
         )
 
 
@@ -315,7 +316,7 @@ def locked(layout: Layout) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SandboxError(
-                f"another `rightsizer sandbox` command is at work on {layout.root}; wait for it to end"
+                f"another `rightsizer sandbox` command is working on {layout.root}; wait until it has ended"
             ) from None
         yield
 

@@ -73,11 +73,11 @@ class Cluster:
             )
         except subprocess.TimeoutExpired:
             raise SlurmError(
-                f"`{' '.join(argv)}` has not answered for {patience_s:g} s; look into {self.layout.log}"
+                f"`{' '.join(argv)}` did not answer within {patience_s:g} s; see {self.layout.log}"
             ) from None
         if answer.returncode != 0:
             said = " ".join((answer.stderr or answer.stdout).split())
-            raise SlurmError(f"`{' '.join(argv)}` fails: {said}; look into {self.layout.log}")
+            raise SlurmError(f"`{' '.join(argv)}` failed: {said}; see {self.layout.log}")
         return answer.stdout
 
     def complaint(self, *argv: str) -> str | None:
@@ -187,7 +187,7 @@ def install_database(cluster: Cluster) -> None:
         ).returncode
     if code != 0:
         said = tail(log, about="ERROR")
-        raise SandboxError(f"mariadb-install-db fails: {said}; read {log}, mend that and run `up` again")
+        raise SandboxError(f"mariadb-install-db failed: {said}; read {log}, fix the cause and run `up` again")
     done.touch()
 
 
@@ -255,16 +255,16 @@ def wait_ready(daemon: Daemon, record: processes.Record) -> None:
     deadline = time.monotonic() + READY_PATIENCE_S
     while (complaint := daemon.complaint()) is not None:
         if not processes.is_running(record.identity):
-            raise SandboxError(_failure(record, f"{daemon.name} ended as it started"))
+            raise SandboxError(_failure(record, f"{daemon.name} ended right after its start"))
         if time.monotonic() > deadline:
             raise SandboxError(
-                _failure(record, f"{daemon.name} is not ready after {READY_PATIENCE_S:g} s ({complaint})")
+                _failure(record, f"{daemon.name} was not ready after {READY_PATIENCE_S:g} s ({complaint})")
             )
         time.sleep(POLL_S)
 
 
 def _failure(record: processes.Record, what: str) -> str:
-    return f"{what}: {tail(Path(record.log))}; read {record.log}, mend that and run `up` again"
+    return f"{what}: {tail(Path(record.log))}; read {record.log}, fix the cause and run `up` again"
 
 
 def node_complaint(cluster: Cluster, node: str) -> str | None:

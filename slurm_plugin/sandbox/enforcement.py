@@ -52,7 +52,7 @@ def memory_enforcement(
     try:
         present = [_files_of_new_group(top / probe) for top in tops]
     except OSError as error:
-        return off(f"{error.filename} cannot be made: {error.strerror}")
+        return off(f"cannot make {error.filename}: {error.strerror}")
     if unified:
         # The scopes of its nodes may not swap at all (`scopes`): there is nothing left for Slurm to limit.
         return Enforcement(memory=True, swap=False, reason=f"cgroup v2 in {cgroup_root}", plugin="cgroup/v2")
@@ -82,10 +82,13 @@ def _missing_in_v2(cgroup_root: Path, proc: Path) -> str:
         if controller not in here:
             return f"{cgroup_root} is cgroup v2 without the controller {controller}"
     if any(not line.startswith("0::") for line in (proc / "self/cgroup").read_text("utf-8").splitlines()):
-        return f"{cgroup_root} is cgroup v2, but cgroup v1 is in use too, and Slurm's cgroup/v2 refuses that"
+        return (
+            f"{cgroup_root} is cgroup v2, but cgroup v1 is in use too, and Slurm's cgroup/v2 plugin refuses "
+            "that"
+        )
     top = top_of((proc / "1/cgroup").read_text("utf-8"))
     if top:
-        return f"this container sees the cgroups of its whole host and is in {top} of them"
+        return f"this container sees the cgroups of the whole host, and is in {top} of them"
     return ""
 
 

@@ -40,7 +40,7 @@ def write_file(path: Path, text: str, mode: int) -> None:
         partial.replace(path)
     except OSError as error:
         raise SandboxError(
-            f"cannot write {path}: {error.strerror}; check whose it is and the space left"
+            f"cannot write {path}: {error.strerror}; check the owner and the free space"
         ) from None
 
 
@@ -49,7 +49,8 @@ def check_folder(layout: Layout) -> None:
     root = layout.root
     if len(os.fsencode(root)) > ROOT_BYTES_MAX:
         raise SandboxError(
-            f"{root} is longer than {ROOT_BYTES_MAX} bytes, too long for a Unix socket below it; choose a shorter --dir"
+            f"{root} is longer than {ROOT_BYTES_MAX} bytes, so a Unix socket in it would have too long "
+            "a path; choose a shorter --dir"
         )
     refuse_characters(root, "--dir")
     try:
@@ -59,16 +60,17 @@ def check_folder(layout: Layout) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise SandboxError(f"cannot look into {root}: {error.strerror}; choose another --dir") from None
+        raise SandboxError(f"cannot read {root}: {error.strerror}; choose another --dir") from None
     if is_foreign:
-        raise SandboxError(f"{root} is not empty and not a sandbox; choose another --dir, or empty it first")
+        raise SandboxError(f"{root} is neither empty nor a sandbox; choose another --dir, or empty it first")
 
 
 def refuse_characters(path: Path, option: str) -> None:
     """Raise SandboxError where a path, given by `option`, cannot be written into slurm.conf, such as for a blank."""
     if re.search(r"[^\w./@+-]", str(path)):
         raise SandboxError(
-            f"{path} holds characters that Slurm's files cannot; choose a {option} of letters, digits and . _ - + @"
+            f"{path} has characters that Slurm's files do not allow; choose a {option} of letters, "
+            "digits and . _ - + @"
         )
 
 
@@ -102,7 +104,7 @@ def refuse_noexec(layout: Layout) -> None:
     """Raise SandboxError where nothing in the folder can be run: slurmd runs the scripts of jobs there."""
     if os.statvfs(layout.root).f_flag & os.ST_NOEXEC:
         raise SandboxError(
-            f"{layout.root} is mounted noexec, so that no job could run there; choose another --dir"
+            f"{layout.root} is mounted noexec, so no job could run there; choose another --dir"
         )
 
 

@@ -49,5 +49,6 @@ def read_manifest(layout: Layout) -> Manifest:
         ) from None
     except msgspec.DecodeError as error:
         raise SandboxError(
-            f"{layout.manifest} is damaged ({error}); end its processes by hand and remove {layout.root}"
+            f"{layout.manifest} is damaged ({error}); stop the sandbox's processes by hand, and remove "
+            f"{layout.root}"
         ) from None

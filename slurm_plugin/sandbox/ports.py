@@ -41,7 +41,8 @@ def reserved_ports(count: int) -> Iterator[tuple[int, ...]]:
             ports.append(port)
         if len(ports) < count:
             raise SandboxError(
-                f"only {len(ports)} of {count} TCP ports from {LOWEST_PORT} up are free; end what uses them"
+                f"only {len(ports)} of {count} TCP ports from {LOWEST_PORT} up are free; stop the "
+                "programs that use them"
             )
         yield tuple(ports)
 

@@ -143,7 +143,8 @@ def parse_version(output: str) -> Version:
     match = re.search(r"\b(\d{2})\.(\d{2})\b", output)
     if match is None:
         raise SandboxError(
-            f"`slurmctld -V` answers {output.strip()!r}, which names no Slurm release; try another --slurm-prefix"
+            f"`slurmctld -V` answers {output.strip()!r}, which is not a Slurm release; try another "
+            "--slurm-prefix"
         )
     return int(match[1]), int(match[2])
 
@@ -154,12 +155,11 @@ def release_of(programs: Programs) -> str:
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SandboxError(
-            f"`{' '.join(command)}` does not run: {error}; try another --slurm-prefix"
-        ) from None
+        raise SandboxError(f"cannot run `{' '.join(command)}`: {error}; try another --slurm-prefix") from None
     if answer.returncode != 0:
         raise SandboxError(
-            f"`{' '.join(command)}` fails: {answer.stderr.strip()}; a prefix must be a Slurm built for this host"
+            f"`{' '.join(command)}` failed: {answer.stderr.strip()}; the prefix must contain a Slurm "
+            "built for this host"
         )
     return answer.stdout.strip()
 
@@ -171,7 +171,8 @@ def _plugins_under(prefix: Path) -> Path:
             if any(folder.glob("auth_*.so")):
                 return folder
     raise SandboxError(
-        f"no Slurm plugins (lib/slurm/auth_*.so) under {prefix}; give the folder of `./configure --prefix`"
+        f"no Slurm plugins (lib/slurm/auth_*.so) under {prefix}; give the folder that was the --prefix "
+        "of `./configure`"
     )
 
 
@@ -179,7 +180,7 @@ def _refuse_strays(strays: list[str], prefix: Path) -> None:
     """Raise SandboxError where a Slurm program would come from the system instead: releases must not mix."""
     if strays:
         raise SandboxError(
-            f"{prefix} has no {', '.join(strays)}; install all of Slurm there or leave --slurm-prefix out"
+            f"{prefix} has no {', '.join(strays)}; install all of Slurm there, or leave out --slurm-prefix"
         )
 
 

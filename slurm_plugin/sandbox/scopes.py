@@ -83,7 +83,7 @@ def _wait_held(scope: Path, record: processes.Record) -> None:
     until_s = time.monotonic() + PATIENCE_S
     while str(record.pid) not in _words(scope / "cgroup.procs"):
         if not processes.is_running(record.identity) or time.monotonic() > until_s:
-            raise SandboxError(f"systemd makes no {scope.name}: {tail(Path(record.log))}")
+            raise SandboxError(f"systemd did not make {scope.name}: {tail(Path(record.log))}")
         time.sleep(processes.POLL_S)
 
 

@@ -15,7 +15,7 @@ from slurm_plugin.sandbox.layout import Layout
 def check(user: str, layout: Layout, prefix: Path | None) -> None:
     """Raise SandboxError where slurmctld cannot become `user`, or that user cannot reach the sandbox or Slurm."""
     if os.geteuid() != 0:
-        raise SandboxError(f"only root can start a slurmctld that becomes {user}; leave slurm_user out")
+        raise SandboxError(f"only root can start a slurmctld that runs as {user}; leave out slurm_user")
     try:
         pwd.getpwnam(user)
     except KeyError:

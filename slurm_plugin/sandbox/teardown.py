@@ -48,7 +48,7 @@ def end_leftovers(layout: Layout, nodes: tuple[str, ...]) -> None:
     if left:
         pids = ", ".join(str(one.pid) for one in left)
         raise SandboxError(
-            f"these processes of {layout.root} do not end: {pids}; end them by hand, then run `down` again"
+            f"these processes of {layout.root} do not end: {pids}; kill them by hand, then run `down` again"
         )
     stuck = remove_cgroups(nodes)
     if stuck:

@@ -42,7 +42,8 @@ def take_apart(words: Sequence[str]) -> Command:
         return Command(options, command[0] if command else "")
     if command:
         raise RightsizerError(
-            f"--wrap says what to run, and so does {command[0]}: sbatch takes one of them; leave the other out"
+            f"both --wrap and {command[0]} say what to run, and sbatch accepts only one of them; leave "
+            "the other out"
         )
     return Command(_without_wrap(options), wrap=known.wrap)
 

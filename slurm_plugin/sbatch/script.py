@@ -72,13 +72,13 @@ class OptionParser(argparse.ArgumentParser):
             if value in ([], "--") and name != "ignored":
                 option = f"--{name.replace('_', '-')}"
                 raise RightsizerError(
-                    f"the script's options cannot be read: {option} has -- for its value; write another"
+                    f"cannot read the script's options: {option} has -- as its value; give another value"
                 )
         return known, unknown
 
     def error(self, message: str) -> NoReturn:
         """Raise what the caller shows, where argparse would end the process."""
-        raise RightsizerError(f"the script's options cannot be read: {message}; sbatch would refuse it too")
+        raise RightsizerError(f"cannot read the script's options: {message}; sbatch would reject it too")
 
 
 def option_parser() -> OptionParser:
@@ -181,13 +181,13 @@ def read_submission(
     """
     if not script.startswith("#!"):
         raise RightsizerError(
-            f"{file_name} is no batch script: its first line must begin with #!, as sbatch wants it"
+            f"{file_name} is not a batch script: its first line must begin with #!, as sbatch requires"
         )
     try:
         own, more = directives(script), options_in(environment or {})
         known, unknown = option_parser().read([*own, *more, *options])
     except ValueError as error:  # an open quotation mark
-        raise RightsizerError(f"the #SBATCH lines of {file_name} cannot be read: {error}") from None
+        raise RightsizerError(f"cannot read the #SBATCH lines of {file_name}: {error}") from None
     unread = [word.split("=")[0].lstrip("-").replace("-", "_") for word in unknown if word.startswith("-")]
     other = {*(known.other or ()), *known.hint, *unread}
     if known.exclusive is not None:
@@ -225,7 +225,7 @@ def _nodes(text: str | None, file_name: str) -> tuple[int | None, int | None]:
     found = _NODES.match(text)
     if found is None:
         raise RightsizerError(
-            f"{file_name} asks --nodes={text}; write a number, or two with a - between them"
+            f"{file_name} asks for --nodes={text}; write a number, or two numbers with a - between them"
         )
     return int(found[1]), int(found[2] or found[1])
 
@@ -238,7 +238,9 @@ def _memory_fields(known: argparse.Namespace, file_name: str, other: set[str]) -
     }
     given = {field: mib for field, mib in asked.items() if mib is not None}
     if len(given) > 1:
-        raise RightsizerError(f"{file_name} asks for memory in {len(given)} ways; sbatch takes one of them")
+        raise RightsizerError(
+            f"{file_name} asks for memory in {len(given)} ways; sbatch accepts only one of them"
+        )
     if 0 in given.values():
         other.add("mem_all")
         return {}
@@ -283,6 +285,6 @@ def _memory(option: str, text: str | None) -> int | None:
     amount = parse_memory_mib(text)
     if amount is None:
         raise RightsizerError(
-            f"{option}={text} is no amount of memory; write for example {option}=4000 or {option}=4G"
+            f"{option}={text} is not an amount of memory; write for example {option}=4000 or {option}=4G"
         )
     return math.ceil(amount)

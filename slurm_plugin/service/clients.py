@@ -144,7 +144,7 @@ async def serve_clients(config: Config, load: Callable[[], Config]) -> None:
     """
     hangups = Hangups(load)
     if not config.client.socket:
-        raise ConfigError('client.socket is "": set it to where clients may ask')
+        raise ConfigError('client.socket is "", so there is no socket for clients; set client.socket')
     model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
     model.refresh()
     facts = CurrentFacts(config)

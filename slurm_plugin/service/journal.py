@@ -54,7 +54,8 @@ class Journal:
             self._open_day(time.time())
         except OSError as error:
             fix = fix_for(
-                error, "run this as the service's user, give it that folder (chown), or set service.journal"
+                error,
+                "run this as the service's user, give that user the folder (chown), or set service.journal",
             )
             raise ServiceError(f"cannot write decisions to {folder}: {error.strerror}; {fix}") from None
 

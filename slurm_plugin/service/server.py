@@ -54,16 +54,18 @@ def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.so
     Raises ServiceError if a service answers there already, or the folder cannot be written to.
     """
     if len(os.fsencode(path)) > MOST_PATH_BYTES:
-        raise ServiceError(f"cannot listen on {path}: it has more than {MOST_PATH_BYTES} bytes; set {key}")
+        raise ServiceError(
+            f"cannot listen on {path}: the path is longer than {MOST_PATH_BYTES} bytes; set {key}"
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
             # EAGAIN: its queue is full, so the service behind it runs, but is busy or stuck.
             if path.exists() and probe.connect_ex(str(path)) in (0, errno.EAGAIN):
-                raise ServiceError(f"the socket {path} is taken by a running service; stop that one first")
+                raise ServiceError(f"a running service uses the socket {path}; stop that service first")
         if path.exists() and not path.is_socket():
-            raise ServiceError(f"{path} exists and is no socket; move it away or set {key}")
+            raise ServiceError(f"{path} exists and is not a socket; move it away or set {key}")
         draft = path.with_name(f".{os.getpid()}")
         draft.unlink(missing_ok=True)
         with contextlib.ExitStack() as undo:
@@ -79,7 +81,8 @@ def bind_socket(path: Path, mode: int, key: str = "service.socket") -> socket.so
         fix = f"set {key}"
         if isinstance(error, PermissionError):
             fix = (
-                f"run this as the service's user, give it that folder (RuntimeDirectory= in a unit), or {fix}"
+                "run this as the service's user, give that user the folder (RuntimeDirectory= in a "
+                f"unit), or {fix}"
             )
         raise ServiceError(f"cannot listen on {path}: {error.strerror or error}; {fix}") from None
     return server

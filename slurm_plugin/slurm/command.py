@@ -16,7 +16,7 @@ UNIX_TIMES = {"SLURM_TIME_FORMAT": "%s"}
 # The end of what `scontrol show config` prints, for each controller.
 _PING_LOST = re.compile(r"^Slurmctld\(\w+\) at \S+ is DOWN$", re.MULTILINE)
 _DENIED = "Access/permission denied"
-_HIDDEN = "slurm.conf (PrivateData) hides that from this user: run this as SlurmUser or an operator"
+_HIDDEN = "slurm.conf (PrivateData) hides that from this user; run this as SlurmUser or an operator"
 
 
 def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, str] | None = None) -> str:
@@ -36,7 +36,7 @@ def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, s
         )
     except subprocess.TimeoutExpired:
         raise SlurmError(
-            f"{command[0]} has not answered within {patience_s:g} s; check that slurmctld and slurmdbd run"
+            f"{command[0]} did not answer within {patience_s:g} s; check that slurmctld and slurmdbd run"
         ) from None
     except OSError as error:
         raise SlurmError(f"cannot run {command[0]}: {error}; put Slurm's commands on the PATH") from None

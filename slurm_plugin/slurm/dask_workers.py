@@ -70,7 +70,8 @@ def _folder(parent: str) -> tempfile.TemporaryDirectory[str]:
     except (OSError, RuntimeError) as error:  # the latter: our user, or that of `~name`, has no home
         reason = error.strerror if isinstance(error, OSError) else error
         raise SlurmError(
-            f"cannot write to {parent}: {reason}; set train.dask.shared_directory to a folder that all nodes see"
+            f"cannot write to {parent}: {reason}; set train.dask.shared_directory to a folder that all "
+            "nodes share"
         ) from None
 
 
@@ -152,7 +153,7 @@ def _try_out(script: str, folder: Path) -> None:
     except SlurmError as error:
         said = str(error).partition(";")[0]
         raise SlurmError(
-            f"no Dask worker can be started: {said}; change [train.dask], or train with --engine local"
+            f"cannot start Dask workers: {said}; change [train.dask], or train with --engine local"
         ) from None
 
 
@@ -169,11 +170,11 @@ def _wait(client: Client, settings: TrainDask, name: str, folder: Path) -> None:
         if ended or left_s <= 0:
             here = len(client.nthreads())
             failed = any(line.split()[1] == "FAILED" for line in ended)
-            why = "ended at once" if ended else f"not all ran within {settings.start_timeout_s} s"
+            why = "ended at once" if ended else f"did not all start within {settings.start_timeout_s} s"
             raise SlurmError(
-                f"Dask workers {why} ({here} of {settings.workers} are there); squeue says: "
-                f"{'; '.join(queue) or 'nothing'}{_last_words(folder, failed=failed)}. Nothing was trained: "
-                "change [train.dask], or train with --engine local"
+                f"Dask workers {why} ({here} of {settings.workers} are running); squeue says: "
+                f"{'; '.join(queue) or 'nothing'}{_last_words(folder, failed=failed)}. Nothing was "
+                "trained: change [train.dask], or train with --engine local"
             )
 
 
@@ -191,7 +192,10 @@ def _last_words(folder: Path, *, failed: bool) -> str:
     files = sorted(folder.glob("*.err"))
     # Slurm creates a job's log before anything of the job runs.
     if failed and not files:
-        return f"; none of them wrote to {folder.parent}, which all nodes must see: set train.dask.shared_directory"
+        return (
+            f"; none of them wrote to {folder.parent}, which all nodes must share: set "
+            "train.dask.shared_directory"
+        )
     logs = (file.read_text(encoding="utf-8", errors="replace") for file in files)
     lines = [line.strip() for log in logs for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if ERROR.match(line)]

@@ -54,16 +54,16 @@ class FactorLog:
         except FileNotFoundError:
             return FactorState()
         except OSError as error:
-            raise StoreError(f"cannot read {path}: {error.strerror}; mend its permissions") from None
+            raise StoreError(f"cannot read {path}: {error.strerror}; correct its permissions") from None
         except UNREADABLE as error:
             raise StoreError(
-                f"{path} is damaged ({error}); look for SiteFactors that are not 0 with `sprio -o '%i %S'`, "
+                f"{path} is damaged ({error}); find SiteFactors that are not 0 with `sprio -o '%i %S'`, "
                 "set them to 0 with `scontrol update`, and remove the file"
             ) from None
         if (state.entries or state.listed) and self._cluster and state.cluster != self._cluster:
             raise StoreError(
-                f"{path} is of the cluster {state.cluster}, not of {self._cluster}; "
-                "give each its own [advisor] directory"
+                f"{path} belongs to cluster {state.cluster}, not to {self._cluster}; give each cluster "
+                "its own [advisor] directory"
             )
         return state
 
@@ -101,7 +101,8 @@ class FactorLog:
             except BlockingIOError:
                 other = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
                 raise ServiceError(
-                    f"another advisor (process {other}) works in {self._folder}; stop it, or wait until it has ended"
+                    f"another advisor (process {other}) uses {self._folder}; stop it, or wait until it "
+                    "has ended"
                 ) from None
             yield handle
         finally:

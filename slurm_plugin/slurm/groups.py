@@ -24,7 +24,8 @@ def members(group: str) -> frozenset[str]:
         entry = grp.getgrnam(group)
     except KeyError:
         raise ConfigError(
-            f"rules.group names {group!r}, and there is no such group; correct it or make it"
+            f"rules.group names {group!r}, but this machine has no such group; correct the name or "
+            "create the group"
         ) from None
     return frozenset(entry.gr_mem) | {user.pw_name for user in pwd.getpwall() if user.pw_gid == entry.gr_gid}
 

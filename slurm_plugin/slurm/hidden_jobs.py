@@ -23,16 +23,18 @@ def hidden_jobs() -> str:
     if not name:
         return ""
     return (
-        f"slurmdbd (PrivateData) shows {name} no jobs of others: theirs are passed over. Run this as SlurmUser, or "
-        f"`sacctmgr modify user {name} set adminlevel=operator`, and then once with --since: what was passed over is "
-        "not read again by itself"
+        f"slurmdbd (PrivateData) hides other users' jobs from {name}, so they are not read. Run this as "
+        f"SlurmUser, or run `sacctmgr modify user {name} set adminlevel=operator`; then ingest once "
+        "with --since, because skipped jobs are not read again by themselves"
     )
 
 
 def hidden_queue() -> str:
     """Return why slurmctld does not show this process all jobs, and what to do; '' if it does, or that is not known."""
     name = _shown_his_own(lambda: run("scontrol", "show", "config"))
-    return f"slurm.conf (PrivateData) shows {name} no jobs of others: run this as SlurmUser" if name else ""
+    return (
+        f"slurm.conf (PrivateData) hides other users' jobs from {name}; run this as SlurmUser" if name else ""
+    )
 
 
 def _shown_his_own(configuration: Callable[[], str]) -> str:

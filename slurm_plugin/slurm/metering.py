@@ -31,7 +31,7 @@ def read_metering(sacct: str) -> Metering:
     except SlurmError as error:
         return UnknownMeter(release=release, why=str(error))
     if not metering.release:
-        why = f"neither `{sacct} --version` nor slurmctld tells Slurm's release"
+        why = f"neither `{sacct} --version` nor slurmctld gives Slurm's release"
         return UnknownMeter(**msgspec.structs.asdict(metering), why=why)
     return metering
 

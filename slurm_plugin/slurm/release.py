@@ -17,5 +17,5 @@ def parse_release(text: str) -> tuple[int, ...]:
     """Read `slurm-wlm 22.05.8`; raises SlurmError if there is no release in it."""
     found = re.search(r"\b(\d+)\.(\d+)(?:\.(\d+))?", text)
     if found is None:
-        raise SlurmError(f"scontrol tells no release: {text.strip()!r}; put Slurm's commands on the PATH")
+        raise SlurmError(f"scontrol gives no release: {text.strip()!r}; put Slurm's commands on the PATH")
     return tuple(int(number) for number in found.groups(default="0"))

@@ -23,9 +23,7 @@ def why_not_in_their_names() -> str:
 
     Raises SlurmError if slurmctld does not answer.
     """
-    return _why_not(
-        ("administrator",), "root, SlurmUser and administrators change jobs in their users' names"
-    )
+    return _why_not(("administrator",), "root, SlurmUser and administrators change the jobs of other users")
 
 
 def why_no_site_factors() -> str:

@@ -20,7 +20,9 @@ from accounting.slurm.environment import slurm_environment
 _LONGEST = 4000
 # The kernel gives a program no longer argument (MAX_ARG_STRLEN, including the byte that ends it).
 _LONGEST_WORD = 128 * 1024
-TOO_LONG = "its array has tasks cancelled here and there, so that those that wait are too many to name"
+TOO_LONG = (
+    "its array has cancelled tasks in many places, so the list of its waiting tasks is too long for a command"
+)
 _ECHO = "invalid keyword: "
 # How its messages about itself and slurm.conf begin; what slurmctld says of an update does not begin like this.
 _OF_ITSELF = "scontrol: "
@@ -122,7 +124,7 @@ def _run_short(updates: Sequence[str], patience_s: float) -> list[str]:
     if len(complaints) != len(updates) + 1:
         raise SlurmError(
             f"scontrol ended after {len(of_updates)} of {len(updates)} updates "
-            f"({_joined(said) or at_start or 'no message'}); look into slurmctld's log, and run the next cycle"
+            f"({_joined(said) or at_start or 'no message'}); see slurmctld's log, and run the next cycle"
         )
     return of_updates
 
@@ -149,8 +151,8 @@ def _scontrol(
         )
     except subprocess.TimeoutExpired:
         raise SlurmError(
-            f"slurmctld has not done what it was told within {patience_s:g} s; check that it runs, and that it "
-            "limits no requests of this user (rl_enable): SlurmUser has no limit"
+            f"slurmctld did not finish within {patience_s:g} s; check that it runs, and that it does "
+            "not limit the requests of this user (rl_enable; SlurmUser has no limit)"
         ) from None
     except OSError as error:
         raise SlurmError(f"cannot run scontrol: {error}; put Slurm's commands on the PATH") from None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 # Slurm's ESLURM_JOB_SETTING_DB_INX, in words.
 _REFUSAL = "DB index is being set"
 FIRST_S, LONGEST_S = 30.0, 3600.0
-LEFT = "slurmdbd has given it no number, and slurmctld changes no such job; it is tried again later"
+LEFT = "slurmdbd has not numbered it yet, and slurmctld does not change such a job; it is tried again later"
 
 
 class Unnumbered:

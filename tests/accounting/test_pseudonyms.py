@@ -168,7 +168,7 @@ def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     make_key(file)
     assert file.stat().st_mode & 0o777 == 0o600
     assert len(read_key(file)) == 64
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="exists already"):
         make_key(file)
     other = tmp_path / "other"
     make_key(other)
@@ -182,7 +182,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> Non
     file = tmp_path / "key"
     make_key(file)
     file.chmod(mode)
-    with pytest.raises(ConfigError, match="readable by others; run `chmod 600"):
+    with pytest.raises(ConfigError, match=r"other users may read .*; run `chmod 600"):
         read_key(file)
 
 
@@ -196,7 +196,7 @@ def test_a_key_of_another_user_is_given_to_this_one_not_made_anew(
     make_key(file)
     monkeypatch.setattr(Path, "open", closed)
     with pytest.raises(
-        ConfigError, match=r"Permission denied; give it to the user of this process \(chown\)$"
+        ConfigError, match=r"Permission denied; make the user of this process its owner \(chown\)$"
     ):
         read_key(file)
 

@@ -16,10 +16,16 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 # An account's limit, Slurm's reason for a job of ASKED_CPUS for five minutes, and what is said of it.
 LIMITS = {
-    "grouped": ("GrpTRES=cpu=4", "AssocGrpCpuLimit", "with it, its account would have more than it may have at a time"),
-    "spent": ("GrpTRESMins=cpu=20", "AssocGrpCPUMinutesLimit", "its account has used up the time that it may use"),
+    "grouped": (
+        "GrpTRES=cpu=4",
+        "AssocGrpCpuLimit",
+        "if it started, its account would have more than it may have at a time",
+    ),
+    "spent": ("GrpTRESMins=cpu=20", "AssocGrpCPUMinutesLimit", "its account has used up its time"),
     "running": (
-        "GrpTRESRunMins=cpu=20", "AssocGrpCPURunMinutesLimit", "with it, what runs of its account could still use more",
+        "GrpTRESRunMins=cpu=20",
+        "AssocGrpCPURunMinutesLimit",
+        "if it started, the running jobs of its account could use more",
     ),
     "large": ("MaxTRES=cpu=4", "AssocMaxCpuPerJobLimit", "it asks for more than its account allows"),
 }  # fmt: skip
@@ -80,6 +86,6 @@ def test_who_runs_as_many_jobs_as_he_may_is_not_told_to_ask_for_less(site: Site)
     first, second = (site.submit("wait", "sleep 600\n", f"--account={LETS_ONE}", asked=()) for _ in range(2))
     wait_reason(site, second, "AssocMaxJobsLimit")
     said = why(site, second)
-    assert "its user runs as many jobs as his account lets him at a time" in said
+    assert "its user runs as many jobs at a time as the account allows" in said
     assert f"account {LETS_ONE} {USER}: its user's jobs: 1 of 1 are in use" in said
     site.shell.run("scancel", str(first), str(second))

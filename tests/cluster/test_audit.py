@@ -70,7 +70,7 @@ class Site:
         """The table without the reasons of each resource, and the story without where it comes from."""
         rows, story = self.shell.run_both("rightsizer", "explain", str(job), "--format", "json")
         told = [
-            line.removesuffix("; the job's token tells so, its line of the journal was not read")
+            line.removesuffix("; this is known from the job's token, because its journal line was not read")
             for line in story.splitlines()
         ]
         return [{name: row[name] for name in row if name != "why"} for row in json.loads(rows)], told
@@ -131,7 +131,7 @@ def test_all_four_agree_and_either_is_rebuilt_without_the_other(site: Site, jobs
     assert site.audit() == set()
     shown = jobs[:2]
     before = [site.explained(job) for job in shown]
-    assert "was queued again as it was asked at first" in before[0][1][-1]
+    assert "was requeued with its original request" in before[0][1][-1]
     assert all("(resized) was applied" in told[0] for _, told in before)
     away = site.journal.with_name("journal-away")
     site.journal.rename(away)

@@ -121,7 +121,7 @@ def test_workers_that_do_not_start_end_it(shell: "Shell", config: Config) -> Non
     file = write(config, "held", directives=("--hold",), start_timeout_s=HELD_S)
     before = models_of(shell, file)
     _, said = shell.run_both("rightsizer", "train", "--engine", "dask", "--config", file, code=1)
-    assert f"not all ran within {HELD_S} s (0 of 2 are there)" in said
+    assert f"did not all start within {HELD_S} s (0 of 2 are there)" in said
     assert said.count("PENDING JobHeldUser") == WORKERS
     assert all(state.startswith("CANCELLED") for _, state, *_ in jobs_of(shell, said))
     assert models_of(shell, file) == before
@@ -148,5 +148,5 @@ def test_an_interrupted_command_leaves_no_job(shell: "Shell", config: Config) ->
 def test_what_sbatch_would_not_take_is_said_at_once(shell: "Shell", config: Config) -> None:
     file = write(config, "refused", partition="nowhere")
     _, said = shell.run_both("rightsizer", "train", "--engine", "dask", "--config", file, code=1)
-    assert re.search("no Dask worker can be started: .*[Ii]nvalid partition", said)
+    assert re.search("cannot start Dask workers: .*[Ii]nvalid partition", said)
     assert said.count("\n") == 1

@@ -68,8 +68,8 @@ def test_what_holds_a_job_up_is_told(full: Shell) -> None:
     job = full.submit("--hold", "-c1", "--mem=100")
     rows, errors = explained(full, job)
     assert [(row["if it asked for"], row["likely start"]) for row in rows] == [("as it is", None)]
-    assert "it is held; `scontrol release` lets it go (JobHeldUser)" in errors
-    assert "not foreseen" in errors
+    assert "it is held; `scontrol release` releases it (JobHeldUser)" in errors
+    assert "cannot be estimated" in errors
 
 
 def test_a_job_that_runs_is_told_its_end(full: Shell) -> None:
@@ -87,5 +87,5 @@ def test_a_forecast_counts_what_waits_and_runs_now(full: Shell) -> None:
     full.run("rightsizer", "ingest")
     _, errors = full.run_both("rightsizer", "forecast", "--step=5m", "--horizon=5m", code=1)
     now = full.run("squeue", "--noheader", "--array", "--format=%A").split()
-    assert f"{len(now)} jobs that wait or run now are counted, too" in errors
-    assert "give more of the past" in errors
+    assert f"{len(now)} jobs that wait or run now are counted too" in errors
+    assert "read more of the past" in errors

@@ -34,7 +34,9 @@ def test_idle_gpus_are_lost_where_jobs_without_gpus_hold_the_cpus(make_folder: C
         rows = {row["node"]: row for row in json.loads(told)}
         assert (rows[first]["idle"], rows[first]["lost_for_cpus"], rows[first]["cpus_held"]) == (4, 4.0, held)
         assert (rows[second]["idle"], rows[second]["usable"]) == (1, 1.0)
-        assert "5 GPUs are idle, of which a job like one of 2 with GPUs could use 1.0 in the mean" in said
+        assert (
+            "5 GPUs are idle. On average over 2 attempts with GPUs, such a job could use 1.0 of them" in said
+        )
         assert "no more than 2 CPUs and 4,000 MiB for each GPU" in said
         # Slurm says the same: the one starts where it is of use, the next one waits though four are idle.
         usable, lost = (shell.submit(*USUALLY, script="sleep 600") for _ in range(2))

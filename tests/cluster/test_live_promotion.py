@@ -243,7 +243,7 @@ def test_a_damaged_model_never_answers_whatever_is_damaged(site: Site) -> None:
         decided = len(under.decisions())
         wait_until(lambda: len(under.decisions()) > decided)
         swap_by_hand(site, good)
-    assert "the current model is not used, a running service goes on with the one before" in listed
+    assert "the current model is damaged, and a running service keeps using the one before" in listed
     under.assert_answered(good)
     for folder in site.models.glob(f"{good}-*"):
         shutil.rmtree(folder)
@@ -279,7 +279,7 @@ def test_a_worse_model_is_refused_and_the_old_one_goes_on(site: Site) -> None:
         decided = len(under.decisions())
         wait_until(lambda: len(under.decisions()) > decided)
     assert "gate: memory: saves" in said
-    assert "is refused and not current" in said
+    assert "was refused and is not the current one" in said
     assert registry.current_version(site.models) == old
     listed = json.loads(site.shell.run("rightsizer", "models", "--format", "json"))
     assert [(row["version"], row["gate"]) for row in listed if row["current"]] == [(old, "passed")]

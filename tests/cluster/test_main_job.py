@@ -186,7 +186,7 @@ def test_advise_tells_the_user_and_changes_nothing(site: Site) -> None:
         job, line = submit_and_listen(site, "single")
     finally:
         site.set_mode("observe")
-    assert "would do for this job" in line
+    assert "would be enough for this job" in line
     assert site.requested(job)["mem"] == "8000M"
     site.shell.run("scancel", str(job))
 

@@ -123,7 +123,7 @@ def test_what_was_predicted_is_what_was_allocated(both: Both, one: Form) -> None
         as_asked = {word: row["requested"] for word, row in rows.items() if word not in cut}
         assert all(ours[word] in (planned[word], as_asked.get(word)) for word in planned), (ours, planned)
     is_cut = cell.ours.allocations != cell.twin.allocations
-    assert ("sbatch would queue it as granted" in prediction.said) == is_cut, prediction.said
+    assert ("sbatch would queue the job as granted" in prediction.said) == is_cut, prediction.said
 
 
 def follows(one: Form, cut: dict[str, int], twin: dict[str, int]) -> dict[str, int]:

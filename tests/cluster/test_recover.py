@@ -188,7 +188,7 @@ def test_who_may_not_be_requeued_is_told_and_credited(site: Site) -> None:
     job = site.submit("hold", HOLD, "--no-requeue")
     site.wait_for(lambda: job in site.failed())
     dry = site.shell.run("rightsizer", "recover", "--job", str(job))
-    assert "its user does not let it be requeued" in dry
+    assert "its user forbids requeueing it" in dry
     assert job not in {entry.job_id for entry in site.entries()}
     for _ in range(2):
         site.shell.run("rightsizer", "recover", "--apply")
@@ -197,8 +197,8 @@ def test_who_may_not_be_requeued_is_told_and_credited(site: Site) -> None:
     assert site.shell.wait_ended(job) == "OUT_OF_MEMORY"
     site.shell.run("rightsizer", "ingest")
     _, story = site.shell.run_both("rightsizer", "explain", str(job))
-    assert "it failed because we had cut it" in story
-    assert "its user does not let it be requeued" in story
+    assert "failed because it had been cut" in story
+    assert "its user forbids requeueing it" in story
     assert [run.state for run in site.runs(job)[str(job)]] == ["OUT_OF_MEMORY"]
 
 

@@ -99,7 +99,7 @@ def test_the_audit_agrees_with_what_slurm_allocated(site: Site, recovered: dict[
     told = {str(job) for job in recovered.values()}
     assert [row for row in said if told & set(str(row["where"]).split())] == []
     _, story = site.shell.run_both("rightsizer", "explain", str(recovered["gres"]))
-    assert "it was queued again as it was asked at first" in story
+    assert "it was requeued with its original request" in story
 
 
 @pytest.mark.parametrize("way", FEW)

@@ -113,7 +113,7 @@ def test_the_printed_environment_is_all_that_is_needed(sandbox: Sandbox) -> None
 
 
 def test_a_second_up_is_refused(sandbox: Sandbox, shell: "Shell") -> None:
-    with pytest.raises(SandboxError, match="is already running; use `rightsizer sandbox down"):
+    with pytest.raises(SandboxError, match="is already running; run `rightsizer sandbox down"):
         cluster.start(bare(sandbox.directory))
     assert shell.accounted(shell.submit_and_wait(), "State") == "COMPLETED"
 

@@ -148,7 +148,7 @@ def test_who_waits_for_a_budget_starts_when_what_runs_leaves_enough_of_it(shell:
     # That no run leaves anything until its limit.
     assert math.isinf(foreseen()[1][jobs[2]])
     said = shell.run_both("rightsizer", "explain", str(jobs[2]), "--format", "json")[1]
-    assert "account budget: cpu Mins: 165 minutes are left, of which what runs may use 1" in said
+    assert "account budget: cpu Mins: 165 minutes are left, and running jobs may use 1" in said
     now = ScontrolQueue().read()
     runs_s = {jobs[0]: now.time_s - next(job for job in now.jobs if job.job_id == jobs[0]).start_s + 30}
     problem = problem_of(now, lambda job: run_time(job, runs_s))

@@ -40,7 +40,7 @@ def site() -> Iterator[Site]:
 @pytest.mark.parametrize(
     ("name", "body", "cpus", "busy", "cut", "said"),
     [
-        ("turns", TURNS, 2, 1 / 3, lambda run: run.cpus < 2, "with half as many they kept fewer busy"),
+        ("turns", TURNS, 2, 1 / 3, lambda run: run.cpus < 2, "with half as many, jobs kept fewer busy"),
         ("again", AGAIN, 1, 0.9, lambda run: run.mem_mib < 500, "ran longer with less memory"),
     ],
     ids=["cpus", "memory"],

@@ -283,7 +283,7 @@ def recovering(disturb: Callable[[FaultSite], None]) -> Break:
         with site.program("recover", "--watch", "--apply") as watching:
             yield
             site.wait_for(
-                lambda: all(is_back(shell, job) for job in jobs), "jobs do not come back", PATIENCE_S
+                lambda: all(is_back(shell, job) for job in jobs), "jobs are not requeued", PATIENCE_S
             )
             watching.terminate()
             assert watching.wait(PATIENCE_S) == 0

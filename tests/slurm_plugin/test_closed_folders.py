@@ -33,7 +33,7 @@ def test_models_that_are_closed_are_said_to_be(site: Site, closed: Path, words: 
     told = as_plain_user(*words, "--config", str(site.config_file))
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr == (
-        f"rightsizer: the models in {closed}/models are closed to you; run this as the user who trains\n"
+        f"rightsizer: you may not read the models in {closed}/models; run this as the user who trains\n"
     )
 
 
@@ -43,7 +43,7 @@ def test_grants_for_a_closed_folder_are_refused_beforehand(site: Site, closed: P
         options = ["--online", "--from-file", str(jobs), "--predictions", str(out)]
         told = as_plain_user("evaluate", *options, "--config", str(site.config_file))
         assert (told.returncode, told.stdout) == (1, "")
-        assert told.stderr.startswith(f"rightsizer: {out} is not written: Permission denied; ")
+        assert told.stderr.startswith(f"rightsizer: cannot write {out}: Permission denied; ")
         assert told.stderr.count("\n") == 1
 
 
@@ -51,14 +51,17 @@ def test_a_configuration_that_is_closed_says_who_has_to_read_it(site: Site) -> N
     site.config_file.chmod(0)
     told = as_plain_user("config", "check", "--config", str(site.config_file))
     assert (told.returncode, told.stderr.count("\n")) == (2, 1)
-    assert "let this user read it, as the service's has to (chmod a+r" in told.stderr
+    assert "let this user, and the service's user, read it (chmod a+r" in told.stderr
 
 
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("socket", "give it that folder (RuntimeDirectory= in a unit), or set service.socket"),
-        ("journal", "run this as the service's user, give it that folder (chown), or set service.journal"),
+        ("socket", "give that user the folder (RuntimeDirectory= in a unit), or set service.socket"),
+        (
+            "journal",
+            "run this as the service's user, give that user the folder (chown), or set service.journal",
+        ),
     ],
 )
 def test_a_service_that_may_not_write_says_whose_the_folder_has_to_be(
@@ -76,13 +79,13 @@ def test_a_store_with_a_file_that_may_not_be_written_says_which_may_be_meant(sit
     (site.folder / "store.db-shm").touch(0o440)
     told = as_plain_user("ingest", "--config", str(site.config_file))
     assert (told.returncode, told.stderr.count("\n")) == (1, 1)
-    assert "those beside it (-wal, -shm)" in told.stderr
+    assert "files next to it (-wal, -shm)" in told.stderr
 
 
 def test_what_may_not_feed_the_models_ingests_all_the_same(site: Site, closed: Path) -> None:
     site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", ended(range(1, 4))).command})
     told = as_plain_user("ingest", "--format", "json", "--config", str(site.config_file))
     assert told.returncode == 0, told.stderr
-    assert f"new jobs count from the next training on only: {closed}/models is not written" in told.stderr
+    assert f"new jobs count only from the next training on: cannot write {closed}/models: " in told.stderr
     assert "Traceback" not in told.stderr
     assert json.loads(told.stdout)

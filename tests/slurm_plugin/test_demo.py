@@ -73,7 +73,7 @@ def test_two_tasks_keep_a_cpu_each(rows: dict[str, dict[str, object]]) -> None:
 def test_the_command_says_plainly_that_it_is_a_recording() -> None:
     result = CliRunner().invoke(rightsizer, ["demo", "--recorded"])
     assert result.exit_code == 0
-    assert "no private Slurm here: asked for with --recorded" in result.stderr
+    assert "cannot run a private Slurm here: asked for with --recorded" in result.stderr
     assert "no job was started" in result.stdout
     assert "What to do next" in result.stdout
 
@@ -91,7 +91,7 @@ def test_a_temporary_folder_too_deep_for_a_socket_is_one_line(
     deep = tmp_path / ("x" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    with pytest.raises(ServiceError, match="more than 107 bytes"):
+    with pytest.raises(ServiceError, match="longer than 107 bytes"):
         tell_recorded(lambda _line: None)
 
 
@@ -179,7 +179,7 @@ def test_the_logs_of_a_demo_that_failed_stay(slurm: FakeSlurm) -> None:
     said: list[str] = []
     voice = Voice(said.append, said.append)
     with pytest.raises(SlurmError), _private_slurm(None, False, voice) as sandbox:
-        raise SlurmError("sbatch refused align; look into the sandbox's log folder")
+        raise SlurmError("sbatch rejected align; see the sandbox's log folder")
     assert slurm.ended == [sandbox.directory]
     assert sandbox.directory.exists()
     assert said[-1].endswith(f"rightsizer sandbox down --remove --dir {sandbox.directory}")
@@ -206,5 +206,5 @@ def test_a_squeue_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "squeue").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    with pytest.raises(SlurmError, match="squeue fails: Unable to contact"):
+    with pytest.raises(SlurmError, match="squeue failed: Unable to contact"):
         wait_until_ended([1], lambda _left: None, 1.0)

@@ -26,20 +26,26 @@ if TYPE_CHECKING:
 @click.option(
     "--cluster",
     default="",
-    help="Whose job it is, where the store has several clusters; else this machine's.",
+    help="The job's cluster, if the store has several clusters. Default: this machine's cluster.",
 )
-@click.option("--why", "with_why", is_flag=True, help="Show only what the prediction rested on.")
+@click.option("--why", "with_why", is_flag=True, help="Show only what the prediction was based on.")
 @config_option
 @format_option
 def explain(wanted: JobId, cluster: str, with_why: bool, config_file: str | None, output_format: str) -> None:
-    """Show for a job that waits why, when it is likely to start, and what asking for less would change.
+    """Show what a job was granted, what it used, and why; for a waiting job, when it is likely to start.
 
-    JOB_ID is 4711, or 4711_3 for a task of an array, or 4711+1 for a component of a het job. For one that runs: when
-    it is likely to end. For both: what was asked and granted. For a finished job: what was asked, granted and used,
-    why and by which model, and what it cost. Its hours are of CPUs, of GPUs, and of GiB of memory; in vain is what it
-    did not use, or all of a run that was not completed. A table also shows what the prediction rested on, where that
-    model is still there; --why shows it in any format. Where the store does not know a job, or is closed to you,
-    Slurm's accounting tells as much as you may see.
+    JOB_ID is 4711, or 4711_3 for a task of an array, or 4711+1 for a component of a het job.
+
+    Waiting job: why it waits, when it is likely to start, and what asking for less would change. Running job: when it
+    is likely to end. In both cases: what it asked for and was granted.
+
+    Finished job: what it asked for, was granted and used, why and by which model, and what it cost. Hours are CPU
+    hours, GPU hours and GiB hours of memory. "In vain" is what the job did not use, or everything if the run was not
+    completed.
+
+    A table also shows what the prediction was based on, if that model still exists; --why shows it in any format. If
+    the store does not have the job, or you may not read the store, the command shows what Slurm's accounting lets you
+    see.
 
     \b
     Example:
@@ -76,7 +82,8 @@ def explain(wanted: JobId, cluster: str, with_why: bool, config_file: str | None
     show_ended(ended, config, output_format, with_why=with_why)
     if ended[0].attempt.row.display_id != str(wanted):
         note(
-            f"{wanted} is Slurm's own number of {ended[0].attempt.row.display_id}; of other parts ask likewise"
+            f"{wanted} is Slurm's own number of {ended[0].attempt.row.display_id}; you can ask about "
+            "other parts in the same way"
         )
     tell_recoveries(
         config,
@@ -98,12 +105,12 @@ def find_ended(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
         try:
             told = told_by_accounting(config, job_id)
         except SlurmError as silence:
-            raise StoreError(f"{error}; Slurm's accounting tells nothing either: {silence}") from None
+            raise StoreError(f"{error}; Slurm's accounting gives no answer either: {silence}") from None
         if not told:
             raise StoreError(
-                f"{error}; Slurm's accounting shows you no job {job_id} that has ended either"
+                f"{error}; Slurm's accounting does not show you an ended job {job_id} either"
             ) from None
-        note(f"Slurm's accounting and the job's token tell this, not the store: {error}")
+        note(f"these figures come from Slurm's accounting and the job's token, not from the store: {error}")
         return told
 
 
@@ -115,11 +122,11 @@ def in_store(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
     if not found:
         if cluster and (others := clusters_with(config, job_id)):
             raise StoreError(
-                f"the store knows no job {job_id} of {cluster}, but has one of {', '.join(others)}: "
+                f"the store has no job {job_id} of cluster {cluster}, but one of {', '.join(others)}; "
                 "give that name with --cluster"
             )
-        where = f" of {cluster}" if cluster else ""
-        raise StoreError(f"the store knows no job {job_id}{where}; run `rightsizer ingest` once it has ended")
+        where = f" of cluster {cluster}" if cluster else ""
+        raise StoreError(f"the store has no job {job_id}{where}; if it has ended, run `rightsizer ingest`")
     return found
 
 
@@ -144,7 +151,7 @@ def journalled_recoveries(config: Config) -> Mapping[Run, Recovered]:
     try:
         return Journal(Path(config.recovery.directory)).newest()
     except StoreError as error:
-        note(f"what `rightsizer recover` did lately is not known to you: {error}")
+        note(f"cannot tell what `rightsizer recover` did recently: {error}")
         return {}
 
 

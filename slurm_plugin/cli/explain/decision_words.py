@@ -13,20 +13,22 @@ def decided_in_words(job: QueuedJob) -> str:
     """Return what was decided for a job when it was submitted, or since, in one sentence."""
     token = find_token(job.admin_comment)
     if token is None:
-        return "no decision of ours stands in its admin comment: it has what it asked for"
+        return "its admin comment holds no decision of rightsizer: it has what it asked for"
     model = f", model {token.model}" if token.model else ""
     by = f"(decision {token.decision_id}, {token.reason}, mode {token.mode}{model})"
     if token.recovered_at is not None and is_held_again(job):
         # Until recovery lets it go: a slurm_job_modify of the site's may have let the token pass, and nothing else.
-        return f"it is being given back what it asked for, since a run with less failed {by}"
+        return f"its original request is being restored, because a run with less failed {by}"
     if token.recovered_at is not None:
         cpus = granted_by(token).cpus_per_task
-        but = " but its CPUs" if cpus is not None and cpus == job.cpus_per_task else ""
-        return f"it has what it asked for again{but}, since a run with less failed {by}"
+        but = " except its CPUs" if cpus is not None and cpus == job.cpus_per_task else ""
+        return f"its original request was restored{but}, because a run with less failed {by}"
     if token.granted:
         return f"it was granted {_changes(token, granted_by(token), job.user)} {by}"
     if token.would:
-        return f"it has what it asked for; {_changes(token, would_grant(token), job.user)} would do {by}"
+        return (
+            f"it has what it asked for; {_changes(token, would_grant(token), job.user)} would be enough {by}"
+        )
     return f"it has what it asked for {by}"
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 # What the hook's reasons for not carrying out a grant mean (lua/rightsizer/plan.lua, writes.lua).
 REFUSALS = {
-    "coupled_field": "other fields of the job follow from what was to be cut, and do not fit it",
-    "memory_per_cpu_limit": "a partition's MaxMemPerCPU would raise its CPUs again",
-    "write_failed": "slurmctld did not take a change, and all were taken back",
+    "coupled_field": "other fields of the job depend on the one to be cut, and would not fit the cut",
+    "memory_per_cpu_limit": "MaxMemPerCPU of a partition would raise its CPUs again",
+    "write_failed": "slurmctld did not accept one of the changes, so all were undone",
 }
 S_PER_H = 3600.0
 
@@ -91,9 +91,12 @@ def _of_one_cluster(attempts: list[Attempt], job_id: JobId, config: Config) -> l
     local = local_cluster(config)
     if local not in clusters:
         raise StoreError(
-            f"several clusters have a job {job_id}: {', '.join(clusters)}; say which one with --cluster"
+            f"several clusters have a job {job_id}: {', '.join(clusters)}; choose one with --cluster"
         )
-    note(f"{local} is meant; others have a job {job_id} too (--cluster): {', '.join(clusters)}")
+    note(
+        f"showing the job of cluster {local}; other clusters have a job {job_id} too ({', '.join(clusters)}): "
+        "choose one with --cluster"
+    )
     return [one for one in attempts if one.row.cluster == local]
 
 
@@ -110,7 +113,7 @@ def show_ended(found: Sequence[Ended], config: Config, output_format: str, *, wi
         by_id = {decision.id: decision for decision in decisions if decision is not None and decision.model}
         grounds = [row for decision in by_id.values() for row in _grounds(decision, config)]
         if with_why or grounds:
-            print_rows(grounds, output_format, title="" if with_why else "What the prediction rested on")
+            print_rows(grounds, output_format, title="" if with_why else "What the prediction was based on")
     for one in found:
         note(_story(one.attempt, one.decision))
         note(_cost(one.energy))
@@ -130,18 +133,21 @@ def _grounds(decision: Decision, config: Config) -> list[dict[str, object]]:
     directory = Path(config.models.directory)
     if decision.from_token:
         note(
-            f"what the prediction rested on is not known: of decision {decision.id} only the job's token tells"
+            f"what the prediction was based on is not known: the journal line of decision {decision.id} "
+            "is missing, only the job's token is left"
         )
         return []
     if decision.settings is None:
         note(
-            f"decision {decision.id} is of an earlier release, which did not record margins: today's are used"
+            f"decision {decision.id} was made by an earlier release, which did not record margins; "
+            "today's margins are used"
         )
     try:
         if decision.model not in versions(directory):
             note(
-                f"what the prediction rested on is not known: model {decision.model} is not in {directory} any more "
-                "(models.keep_days says how long models stay); what was decided stands in the store all the same"
+                f"what the prediction was based on is not known: model {decision.model} is no longer in "
+                f"{directory} (models.keep_days says how long models are kept). The decision itself is "
+                "in the store"
             )
             return []
         then = decision.settings
@@ -150,7 +156,7 @@ def _grounds(decision: Decision, config: Config) -> list[dict[str, object]]:
         join_feed(predictor, directory, until_s=decision.time_s)
         return why(predictor, decision.request, directory / decision.model)
     except ModelError as error:
-        note(f"what the prediction rested on is not known: {error}")
+        note(f"what the prediction was based on is not known: {error}")
         return []
 
 
@@ -219,20 +225,27 @@ def _hours(attempt: Attempt, held: _Held, amount: float | None) -> float | None:
 def _story(attempt: Attempt, decision: Decision | None) -> str:
     end = f"job {attempt.row.display_id} ended {attempt.row.state}"
     if is_failed_node(attempt.row.state) and not attempt.ran:
-        end += ": by what Slurm tells its nodes did not come up, and it never ran"
+        end += ": Slurm's records indicate that its nodes did not come up, so it never ran"
     if decision is None:
-        return f"{end}; no decision of ours is recorded for it"
+        return f"{end}; no decision of rightsizer is recorded for it"
     what = "was applied" if decision.applied else "was not applied"
     if decision.reason.startswith(REFUSED):
         reason = decision.reason.removeprefix(REFUSED)
-        what += f": the hook left the job as it was submitted, because {REFUSALS.get(reason, reason)}"
+        what += f": the hook left the job unchanged, because {REFUSALS.get(reason, reason)}"
     model = f", model {decision.model}" if decision.model else ""
     again = (
-        f"; it was made while the job waited, {local_time(decision.time_s)}, in place of {decision.replaces}"
+        (
+            f"; it was made while the job waited, {local_time(decision.time_s)}, and replaced "
+            f"{decision.replaces}"
+        )
         if decision.replaces
         else ""
     )
-    lost = "; the job's token tells so, its line of the journal was not read" if decision.from_token else ""
+    lost = (
+        "; this is known from the job's token, because its journal line was not read"
+        if decision.from_token
+        else ""
+    )
     return (
         f"{end}; decision {decision.id} ({decision.reason}) {what}, mode {decision.mode}{model}{again}{lost}"
     )
@@ -247,6 +260,6 @@ def _cost(energy: Energy) -> str:
     """Return in words what an attempt drew."""
     kwh, in_vain = energy.energy_j / J_PER_KWH, energy.wasted_j / J_PER_KWH
     return (
-        f"it drew {kwh:.3g} kWh ({energy.quality} by {energy.source or 'nobody'}), {in_vain:.3g} of it in vain; "
-        f"{energy.carbon_kg:.3g} kg of CO2 with the site's cooling"
+        f"it used {kwh:.3g} kWh ({energy.quality} by {energy.source or 'nobody'}), {in_vain:.3g} kWh of "
+        f"it in vain; {energy.carbon_kg:.3g} kg of CO2 with the site's cooling"
     )

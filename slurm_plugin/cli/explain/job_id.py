@@ -46,8 +46,8 @@ def job_id(text: str) -> JobId:
     found = parse_job_id(text)
     if found is None:
         raise click.BadParameter(
-            f"{text!r} is no job's number: write 4711, 4711_3 for a task of an array, or 4711+1 for a component of a "
-            "het job"
+            f"{text!r} is not a job id; write 4711, 4711_3 for a task of an array, or 4711+1 for a "
+            "component of a het job"
         )
     return found
 

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 # Of run times and of what others submit; an interval of 80 % of fewer would be a guess.
 SAMPLES = 20
 NODES_START = (
-    "and does not run yet: they are powered up or booted, or a prolog readies them (`sinfo` shows which). Its time "
-    "limit counts from when they are ready, and the end above is as if they were now. If they do not come up, Slurm "
-    "queues a batch job again by itself, unless its user forbade that (--no-requeue)"
+    "but does not run yet: the nodes are being powered up or booted, or a prolog prepares them "
+    "(`sinfo` shows which). Its time limit starts when they are ready; the end above assumes that this "
+    "is now. If they do not come up, Slurm requeues a batch job, unless its user forbade that "
+    "(--no-requeue)"
 )
 
 
@@ -77,11 +78,11 @@ def show_queued(queued: Queued, config: Config, output_format: str) -> None:
             note(said)
     starting = [job for job in queued.records if job.configuring]
     for job in starting[:1]:
-        more = f", like {len(starting) - 1} more of it," if len(starting) > 1 else ""
+        more = f" (and {len(starting) - 1} more of its tasks)" if len(starting) > 1 else ""
         note(f"job {name_of(job)}{more} has its nodes {NODES_START}")
     if len(starting) < len(queued.records):
         note(
-            "it runs; what it used and what it cost is known when it has ended, and `rightsizer ingest` has run"
+            "it is running; its use and its cost are known after it has ended and `rightsizer ingest` has run"
         )
 
 
@@ -129,28 +130,30 @@ def _show_waiting(
         ):
             note(said)
         if pending.out:
-            note(f"when it starts is not foreseen: {_held_up(job, snapshot.time_s)}")
+            note(f"its start cannot be estimated: {_held_up(job, snapshot.time_s)}")
         elif pending.kept == UNEQUAL:
-            note(f"when it starts is not foreseen: {UNEQUAL}")
+            note(f"its start cannot be estimated: {UNEQUAL}")
             pending = msgspec.structs.replace(pending, out=True)
         elif unknown := unknown_of(job):
-            note(f"its start is foreseen as if it did not ask for {', '.join(unknown)}: it may come later")
+            note(f"its start is estimated as if it did not ask for {', '.join(unknown)}; it may start later")
         needed, step = _needed(job, predictor, config), cores.step_of(job)
         found = variants(pending, needed, step=step, whole_nodes=job.exclusive)
         # Where room is not what it waits for, to ask for less changes nothing.
         found = found[:1] if pending.out else counted_anew(job, at_their_size(job, found, snapshot), snapshot)
         if lost := max(found[0].job.priority - one.job.priority for one in found):
             note(
-                f"for less it would have up to {lost:,} points less of its {job.priority:,}: this site gives priority "
-                "for size (PriorityWeightTRES, PriorityWeightJobSize); the starts below count that"
+                f"if it asked for less, it would lose up to {lost:,} of its {job.priority:,} points of "
+                "priority, because this site gives priority for size (PriorityWeightTRES, "
+                "PriorityWeightJobSize); the starts below include that"
             )
         rows += _rows(job, found, problem, calibration, snapshot.time_s)
     print_rows(rows, output_format)
     if any(row["likely start"] for row in rows):
-        waking = "how long nodes take to power up, " if _may_wake(queued) else ""
-        left_out = f"who submits later, {waking}and when budgets of time grow again"
+        waking = "the time that nodes take to power up, " if _may_wake(queued) else ""
+        left_out = f"later submissions, {waking}and the renewal of time budgets"
         note(
-            f"starts are simulated from the queue as it is now; {left_out} are not in it. {_meaning(calibration)}"
+            f"starts are simulated from the present queue; the simulation leaves out {left_out}. "
+            f"{_meaning(calibration)}"
         )
 
 
@@ -171,7 +174,7 @@ def _calibration(config: Config, queued: Queued) -> Calibration:
     try:
         return PastStarts(store_url(config), queued.cluster)(queued.snapshot)
     except RightsizerError as error:
-        note(f"what came of earlier expected starts cannot be read: {error}")
+        note(f"cannot read how earlier expected starts turned out: {error}")
         return UNCALIBRATED
 
 
@@ -179,10 +182,10 @@ def _meaning(calibration: Calibration) -> str:
     from models.planning.interval_calibration import is_settled
 
     if is_settled(calibration):
-        return "By what came of earlier expected starts, the range holds the start four times of five"
+        return "Judging by earlier expected starts, the real start lies in the range four times out of five"
     return (
-        "The range is by run times alone, as too few expected starts are known to say how often it holds: "
-        "elsewhere less than half of the time"
+        "The range considers run times alone. Too few expected starts are known to say how often it "
+        "holds: at other sites it held less than half of the time"
     )
 
 
@@ -230,12 +233,12 @@ def _start(problem: Problem, variant: Variant, calibration: Calibration) -> Star
 def _held_up(job: QueuedJob, now_s: float) -> str:
     if job.reason == BEGINS_LATER and job.eligible_s > now_s:
         return f"it begins no earlier than {_moment(job.eligible_s - now_s, now_s)}"
-    return "what holds it up is not a matter of room"
+    return "it is held up by something else than missing resources"
 
 
 def _moment(start_s: float, now_s: float) -> str:
     if math.isinf(start_s):
-        return "later than a week"
+        return "more than a week from now"
     return time.strftime("%m-%d %H:%M", time.localtime(now_s + start_s))
 
 
@@ -275,7 +278,7 @@ def _predictor(config: Config) -> Predictor | None:
     try:
         predictor = load_predictor(registry.current_folder(directory), chain_settings_of(config))
     except ModelError as error:
-        note(f"jobs are taken to run as long as they may: {error}")
+        note(f"every job is assumed to run for its whole time limit: {error}")
         return None
     join_feed(predictor, directory)
     return predictor

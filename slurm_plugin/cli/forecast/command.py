@@ -34,30 +34,40 @@ COLUMN = {"jobs": "jobs", "cores": "cores", "gpus": "gpus", "memory": "memory_mi
     type=click.Choice(["all", "partition", "account"]),
     default="all",
     show_default=True,
-    help="Whose demand each row is.",
+    help="What each series stands for.",
 )
 @click.option(
-    "--what", type=click.Choice(list(COLUMN)), default="cores", show_default=True, help="Demand of what."
+    "--what",
+    type=click.Choice(list(COLUMN)),
+    default="cores",
+    show_default=True,
+    help="The demand to forecast.",
 )
-@span_option("horizon", "24h", "How far ahead.")
-@span_option("step", "1h", "Means over so long.")
-@span_option("history", "60d", "Learn from so much at most.")
+@span_option("horizon", "24h", "How far ahead to forecast.")
+@span_option("step", "1h", "The length of a step; values are means over a step.")
+@span_option("history", "60d", "Learn from at most this much of the past.")
 @click.option(
     "--level",
     type=NumberRange(0.5, 0.99),
     default=0.9,
     show_default=True,
-    help="The chance that a value lies within its interval.",
+    help="The probability that a value lies within its interval.",
 )
-@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="So many groups alone.")
+@click.option(
+    "--top", type=click.IntRange(1), default=10, show_default=True, help="Show only this many groups."
+)
 @click.option(
     "--from-csv",
     "csv_file",
     type=click.Path(path_type=Path),
-    help="Instead of the store: a column of times, then one for each series.",
+    help="Read a CSV file instead of the store: a column of times, then one column per series.",
 )
-@click.option("--plot", "plot_file", type=click.Path(path_type=Path), help="Draw it too (PNG, SVG or PDF).")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of what models draw.")
+@click.option(
+    "--plot", "plot_file", type=click.Path(path_type=Path), help="Also draw the forecast (PNG, SVG or PDF)."
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the models' random numbers."
+)
 @selection_options
 @config_option
 @format_option
@@ -76,15 +86,15 @@ def forecast(
     output_format: str,
     selection: Selection,
 ) -> None:
-    """Forecast what will be asked for: jobs, cores, GPUs or memory (MiB) that wait or run, as means over each step.
+    """Forecast demand: the jobs, cores, GPUs or memory (MiB) that wait or run, as means over each step.
 
-    Every model is tried from many times of the past, and each series takes at each distance the one that was best
-    there. It counts by how sure that is (column «weight»), and seasonal naive for the rest: what was a day before (a
-    week, with steps of a day). None is used that does not beat that. The ends of an interval are those of the errors
-    made then.
+    Every model is tried from many points of the past. For each series and each distance, the model that was best there
+    is used. The column "weight" says how much it counts, which depends on how reliably it was better; the rest is
+    seasonal naive: the value of a day before (of a week before, with steps of a day). A model that does not beat
+    seasonal naive is not used. Intervals are computed from the errors made in the past.
 
-    It goes on from where the store, or what is chosen of it, ends: --until forecasts what followed some day of the
-    past. Where the store has several clusters, name one.
+    The forecast starts at the end of the store or of the selected attempts: with --until it forecasts what followed
+    some day of the past. If the store has several clusters, name one.
 
     \b
     Example:
@@ -92,15 +102,19 @@ def forecast(
       rightsizer forecast --cluster alpha --partition gpu --until 2026-01-01
     """
     if DAY_S % step_s and step_s % DAY_S:
-        raise click.UsageError("--step must divide a day, or be whole days: 5m, 1h, 6h, 1d")
+        raise click.UsageError("--step must divide a day, or be a whole number of days: 5m, 1h, 6h, 1d")
     if horizon_s % step_s:
-        raise click.UsageError("--horizon must be whole steps of --step")
+        raise click.UsageError("--horizon must be a whole number of --step")
     if plot_file:
         check_plots(plot_file)
     config = load_config(config_file)
     if csv_file:
         refuse_given(
-            "by", "what", "top", *SELECTING, why="do not go with --from-csv, which says what it holds itself"
+            "by",
+            "what",
+            "top",
+            *SELECTING,
+            why="cannot be combined with --from-csv, because the CSV file defines its own series",
         )
     else:
         check_store(config)
@@ -139,11 +153,11 @@ def forecast_panel(panel: Panel, task: Task, level: float) -> Forecast:
     from models.forecast.forecasting import forecast as forecast_all_of
     from models.forecast.methods import methods
 
-    with progress_bar("trying models") as progress:
+    with progress_bar("trying out models") as progress:
         found = forecast_all_of(panel, task, methods(), level, progress)
     for method in methods():
         if method.missing:
-            note(f"{method.name} is left out: it {method.missing}")
+            note(f"{method.name} is not used: it {method.missing}")
     return found
 
 
@@ -179,12 +193,12 @@ def _models(found: Forecast, leads: range, series: int) -> str:
         ratio = float(found.choice.chosen_ratios[lead, series])
         told.setdefault(found.method(lead, series), []).append(ratio)
     if list(told) == [floor]:
-        return f"{floor} at all {len(leads)} steps: nothing beat it surely enough"
+        return f"{floor} at all {len(leads)} steps: no model was reliably better"
     words = [
         f"{model} at {len(ratios)}" + (f" ({sum(ratios) / len(ratios):.0%})" if model != floor else "")
         for model, ratios in sorted(told.items(), key=lambda one: -len(one[1]))
     ]
-    return f"of {len(leads)} steps {', '.join(words)} (%: its error on the past over that of {floor})"
+    return f"{', '.join(words)} of {len(leads)} steps (%: its past error as a share of that of {floor})"
 
 
 def _time(time_s: int) -> str:

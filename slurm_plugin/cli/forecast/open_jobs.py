@@ -43,9 +43,9 @@ def open_jobs(
     from slurm_plugin.slurm.local_cluster import local_cluster
 
     if time.time() - until_s > step_s:
-        return "accounting was last read more than a step ago; run `rightsizer ingest`"
+        return "accounting was last read more than one step ago; run `rightsizer ingest`"
     if local_cluster(config) != selection.cluster:
-        return f"the queue of {selection.cluster} is another machine's"
+        return f"this machine cannot read the queue of cluster {selection.cluster}"
     try:
         hidden, jobs = hidden_queue(), open_queue(config.advisor.queue).read().jobs
     except SlurmError as error:

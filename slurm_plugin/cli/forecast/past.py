@@ -42,7 +42,7 @@ def from_csv(file: Path, step_s: int) -> Past:
         with file.open(encoding="utf-8", newline="") as lines:
             read = panel_of(read_table(lines), step_s)
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise SeriesError(f"cannot read {file}: {why}; give a CSV of times and demand") from None
     except (SeriesError, csv.Error) as error:
         raise SeriesError(f"{file}: {error}") from None
@@ -80,14 +80,14 @@ def from_store(
             selection = msgspec.structs.replace(selection, cluster=cluster)
         attempts = read_attempt_columns(engine, COLUMNS, selection.conditions())
     if submitted and not attempts.num_rows:
-        raise SeriesError("the store holds no attempt of this selection; choose others, or a longer time")
+        raise SeriesError("the store has no attempt of this selection; select differently, or a longer time")
     found = open_jobs(config, selection, step_s, read_until_s)
     if isinstance(found, str):
         if found:
-            note(f"what waits and runs now is not known: {found}")
+            note(f"the jobs that wait and run now are not counted: {found}")
         demand = demand_of(attempts, what, by, step_s, top, most_steps)
     else:
-        note(f"{found.attempts.num_rows} jobs that wait or run now are counted, too")
+        note(f"{found.attempts.num_rows} jobs that wait or run now are counted too")
         attempts = pa.concat_tables([attempts, found.attempts.cast(attempts.schema)])
         demand = demand_of(attempts, what, by, step_s, top, most_steps, found.known_until_s)
     tell_end(demand, step_s, time.time(), is_chosen=selection.until_s is not None)
@@ -102,8 +102,9 @@ def tell_end(demand: Demand, step_s: int, now_s: float, *, is_chosen: bool) -> N
     if demand.left_out:
         span = span_text(demand.left_out * step_s)
         note(
-            f"what the store knows of its last {span} is forecast anew, and not shown: less than {KNOWN_SHARE:.0%} of "
-            "what waited and ran then is likely to have ended, and jobs are stored when they have"
+            f"the last {span} of the store are forecast again and not shown: less than {KNOWN_SHARE:.0%} "
+            "of the jobs that waited and ran then are likely to have ended, and jobs are stored only "
+            "after they have ended"
         )
     end_s = demand.panel.end_s + demand.left_out * step_s
     if now_s - end_s > OLD_S + step_s and not is_chosen:

@@ -37,12 +37,12 @@ def plot(panel: Panel, found: Forecast, unit: str, level: float, file: Path) -> 
         axes.set_title(panel.names[series], loc="left", fontsize=10)
         axes.set_ylabel(unit)
     grid[-1, 0].set_xlabel("UTC")
-    figure.suptitle(f"Demand: the past, the forecast, and where it lies with {level:.0%} chance", fontsize=11)
+    figure.suptitle(f"Demand: the past, the forecast, and its {level:.0%} interval", fontsize=11)
     figure.autofmt_xdate()
     try:
         figure.savefig(file, dpi=DPI)
     except (OSError, ValueError) as error:
-        raise SeriesError(f"cannot write the plot: {error}; name a PNG, SVG or PDF file") from None
+        raise SeriesError(f"cannot write the plot: {error}; give a PNG, SVG or PDF file") from None
     finally:
         pyplot.close(figure)
     return file

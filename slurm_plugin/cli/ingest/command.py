@@ -55,34 +55,41 @@ def _days(_context: click.Context, _parameter: click.Parameter, text: str | None
 @click.option(
     "--since",
     type=TIME,
-    help="Read from this local time on, instead of where the last run stopped.",
+    help="Read from this local time on, instead of from where the last run stopped.",
 )
 @click.option(
     "--from-file",
     "files",
     type=FILE,
     multiple=True,
-    help="Read this dump of sacct (or slurmdbd's job table as CSV), packed or not, instead of asking sacct. "
-    "Can be given again.",
+    help="Read this dump of sacct (or slurmdbd's job table as CSV), compressed or not, instead of asking "
+    "sacct. Can be repeated.",
 )
 @click.option(
     "--zone",
-    help="The time zone of local times in dumps, such as Europe/Berlin; else $TZ, else this machine's.",
+    help="Time zone of local times in dumps, such as Europe/Berlin. Default: $TZ, else this machine's zone.",
 )
 @click.option(
-    "--cluster", default="", help="The cluster of jobs in dumps that name none; else the file's name."
+    "--cluster", default="", help="Cluster of the jobs in dumps that name none. Default: the file's name."
 )
 @click.option(
     "--gpu-tres",
     default="",
     callback=tres_numbers,
     metavar="NUMBERS",
-    help="The numbers that count GPUs in dumps of slurmdbd's job table, such as 1001,1002.",
+    help="The TRES numbers that count GPUs in dumps of slurmdbd's job table, such as 1001,1002.",
 )
-@click.option("--pseudonymise", "key_file", type=FILE, help="Store pseudonyms of this key instead of names.")
-@click.option("--report", "with_report", is_flag=True, help="Then show how far the labels can be trusted.")
-@click.option("--quarantined", is_flag=True, help="Only show what was not taken, and why.")
-@click.option("--retry", "again", is_flag=True, help="Try what was not taken once more.")
+@click.option(
+    "--pseudonymise",
+    "key_file",
+    type=FILE,
+    help="Store pseudonyms made with the key in this file instead of names.",
+)
+@click.option(
+    "--report", "with_report", is_flag=True, help="Afterwards show how far the labels can be trusted."
+)
+@click.option("--quarantined", is_flag=True, help="Only show the entries that were not understood, and why.")
+@click.option("--retry", "again", is_flag=True, help="Only try again the entries that were not understood.")
 @click.option(
     "--prune",
     "keep_days",
@@ -90,13 +97,13 @@ def _days(_context: click.Context, _parameter: click.Parameter, text: str | None
     flag_value=AS_CONFIGURED,
     callback=_days,
     metavar="[DAYS]",
-    help="Only forget what ended more than so many days ago; without DAYS as store.keep_days says.",
+    help="Only remove jobs that ended more than this many days ago. Default without DAYS: store.keep_days.",
 )
 @click.option(
     "--watch",
     "pause_s",
     type=click.IntRange(1, LONGEST_PAUSE_S),
-    help="Go on until stopped, with a pause of so many seconds.",
+    help="Ingest until stopped, with a pause of this many seconds between runs.",
 )
 @format_option
 @click.pass_context
@@ -116,10 +123,10 @@ def ingest(
     pause_s: int | None,
     output_format: str,
 ) -> None:
-    """Read what is new in Slurm's accounting, the journals and the GPU spool into the store.
+    """Read new jobs from Slurm's accounting, the journals and the GPU spool into the store.
 
-    Run it as often as you like: what is there already is not added again. A running service hears at once of the jobs
-    that ended lately.
+    You can run it as often as you like: entries that the store has already are not added again. A running service
+    learns at once of jobs that ended recently.
 
     \b
     Example:
@@ -183,8 +190,8 @@ def ingest(
 
 def _coming_forward(before: str, after: str) -> None:
     note(
-        f"bringing the store forward from schema {before} to {after}; "
-        "let it end: where that is cut off, the next run goes on"
+        f"upgrading the store from schema {before} to {after}; do not interrupt it (if it is "
+        "interrupted, the next run continues)"
     )
 
 
@@ -219,7 +226,7 @@ def show_report(engine: Engine, report: IngestReport, output_format: str, *, wit
         rows = [{"what": name, **msgspec.structs.asdict(count)} for name, count in counts.items()]
         print_rows(rows, output_format)
     if report.unfinished:
-        note(f"{report.unfinished} jobs have not ended yet; they come with a later run")
+        note(f"{report.unfinished} jobs have not ended yet; a later run reads them")
     if report.quarantined:
         note(
             f"{report.quarantined} entries were not understood; `rightsizer ingest --quarantined` shows them"
@@ -230,7 +237,7 @@ def forget(engine: Engine, config: Config, now_s: int, keep_days: int, output_fo
     """Forget what ended more than so many days ago (0: nothing), and files of spool and journal that were read."""
     remove_spool_files(engine, Path(config.accounting.gpu_spool), now_s)
     if not keep_days:
-        note("nothing is forgotten: store.keep_days is 0; set it, or say --prune DAYS")
+        note("nothing was removed: store.keep_days is 0; set it, or give --prune DAYS")
         return
     # No job ended before 1970; further back a machine cannot tell the day.
     before_s = max(0, now_s - keep_days * DAY_S)
@@ -267,7 +274,7 @@ def remove_journal_files(engine: Engine, service: Service, before_s: int) -> Non
     day = time.strftime("%Y%m%d", time.gmtime(before_s))
     files = remove_read(folder, journal_key(service.journal_key), offsets, day)
     if files:
-        note(f"{len(files)} files of the decision journal had been read and were removed")
+        note(f"{len(files)} files of the decision journal had been ingested and were removed")
 
 
 def remove_spool_files(engine: Engine, spool: Path, now_s: int) -> None:
@@ -289,8 +296,11 @@ def remove_spool_files(engine: Engine, spool: Path, now_s: int) -> None:
             file.unlink()
             removed.append(key)
         except OSError as error:
-            note(f"cannot remove {file}: {error.strerror}; whoever runs `rightsizer collect` may")
+            note(
+                f"cannot remove {file}: {error.strerror}; the user who runs `rightsizer collect` can remove "
+                "it"
+            )
     if removed:
         with writing(engine) as connection:
             forget_marks(connection, removed)
-        note(f"{len(removed)} files of the GPU spool had been read and were removed")
+        note(f"{len(removed)} files of the GPU spool had been ingested and were removed")

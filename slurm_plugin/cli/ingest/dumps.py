@@ -71,7 +71,8 @@ def say(name: str, report: DumpReport, zone: ZoneInfo) -> None:
         note(f"{name}: {report.kept_aside} entries were not understood, {fresh} of them new{hint}")
     if is_lost(report):
         note(
-            f"{name}: nothing of it was understood; the quarantine says why, and docs/analyst.md what a dump needs"
+            f"{name}: no entry was understood; `rightsizer ingest --quarantined` says why, and "
+            "docs/analyst.md what a dump needs"
         )
     if report.zones_differ:
         note(f"{name}: {said_shift(report.shifted, zone)}")
@@ -85,8 +86,9 @@ def said_shift(shifted: Counter[int], zone: ZoneInfo) -> str:
     jobs, shift_s = sum(apart.values()), max(apart, key=lambda one: apart[one])
     far = f"{abs(shift_s) / 3600:g} h {'later' if shift_s > 0 else 'earlier'}"
     return (
-        f"{jobs} jobs were in the store {far} and now count twice: local times of this dump, or of the one before, "
-        f"are not of {zone.key}; give --zone the zone of the cluster, and fill a new store"
+        f"{jobs} jobs were in the store {far} and are now counted twice: the local times of this dump, "
+        f"or of the one before, are not in {zone.key}. Fill a new store, and give --zone the zone of "
+        "the cluster"
     )
 
 
@@ -96,26 +98,26 @@ def dump_zone(name: str | None) -> ZoneInfo:
     UsageError where there is none of that name.
     """
     zone, why = _zone(name)
-    note(f"local times in dumps are taken for those of {zone.key} ({why})")
+    note(f"local times in dumps are read as {zone.key} ({why})")
     return zone
 
 
 def _zone(name: str | None) -> tuple[ZoneInfo, str]:
     if name:
         return named_zone(
-            name, f"--zone {name}: there is no such zone; write it as in Europe/Berlin"
+            name, f"--zone {name}: no such time zone; write for example Europe/Berlin"
         ), "--zone"
     given = os.environ.get("TZ")
     if given is not None:
         # The C library takes an empty one for UTC, a colon for nothing, and a path for the file that it names.
         plain = zone_of_path(Path(given.removeprefix(":"))) or given.removeprefix(":") or "UTC"
         return named_zone(
-            plain, f"$TZ is {given!r}, which names no zone: say --zone, as in Europe/Berlin"
+            plain, f"$TZ is {given!r}, which is not a time zone; give --zone, for example Europe/Berlin"
         ), "$TZ"
     own = zone_of_path(Path("/etc/localtime").resolve())
     if own is None:
-        return ZoneInfo("UTC"), "this machine's has no name; --zone says another"
-    return ZoneInfo(own), "this machine's; --zone says another"
+        return ZoneInfo("UTC"), "the zone of this machine has no name; --zone changes it"
+    return ZoneInfo(own), "the zone of this machine; --zone changes it"
 
 
 def named_zone(name: str, wrong: str) -> ZoneInfo:
@@ -137,6 +139,6 @@ def tres_numbers(context: click.Context, parameter: click.Parameter, text: str) 
     parts = [part.strip() for part in text.split(",")] if text else []
     if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
         raise click.BadParameter(
-            f"{text!r} are no numbers of TRES; write them as in 1001,1002", context, parameter
+            f"{text!r} are not TRES numbers; write for example 1001,1002", context, parameter
         )
     return tuple(map(int, parts))

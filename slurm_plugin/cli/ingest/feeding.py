@@ -37,10 +37,10 @@ def feed_of(models: Path) -> HandOn:
             append_jobs(models, filter(None, told), now_s)
         except OSError as error:
             if not said:
-                fix = fix_for(error, "let whoever ingests write to models.directory")
+                fix = fix_for(error, "let the user who ingests write to models.directory")
                 note(
-                    f"new jobs count from the next training on only: {error.filename or models} is not written: "
-                    f"{error.strerror}; {fix}"
+                    "new jobs count only from the next training on: cannot write "
+                    f"{error.filename or models}: {error.strerror}; {fix}"
                 )
             said = True
 
@@ -52,4 +52,7 @@ def tidy_feed(models: Path) -> None:
     try:
         remove_covered(models, registry.current_version(models), time.time())
     except OSError as error:
-        note(f"old days of {models}/recent stay: {error.strerror}; let whoever ingests write to it")
+        note(
+            f"cannot remove old days of {models}/recent: {error.strerror}; let the user who ingests write "
+            "there"
+        )

@@ -48,14 +48,14 @@ def hints(groups: list[QuarantineGroup], output_format: str) -> list[str]:
 
     sources = {group.source for group in groups}
     said = (
-        (sources & TRIED, "`rightsizer ingest --retry` tries {} again"),
+        (sources & TRIED, "to try {} again: `rightsizer ingest --retry`"),
         (
             sources - NOT_FROM_FILES,
-            "{}: mend the file and ingest it again; what is understood then is listed no more",
+            "{}: correct the file and ingest it again; entries that are understood then leave the list",
         ),
         (
             sources if output_format != "json" else (),
-            "`rightsizer ingest --quarantined --format json` holds the lines",
+            "`rightsizer ingest --quarantined --format json` shows the lines",
         ),
     )
     return [words.format(", ".join(sorted(named))) for named, words in said if named]
@@ -69,7 +69,7 @@ def retry_all(engine: Engine, settings: IngestSettings, now_s: int) -> IngestRep
 
     run = Run(settings, now_s)
     understood = retry(engine, run, asked_when_needed(lambda: source_for(settings, now_s)))
-    note(f"{understood} entries of the quarantine were understood this time")
+    note(f"{understood} entries of the quarantine are understood now")
     return run.report
 
 

@@ -65,9 +65,10 @@ def doubt(settings: IngestSettings) -> str:
     if not isinstance(meter, UnknownMeter):
         return ""
     return (
-        f"it is not known who measures jobs, and how: {meter.why}; until it is, memory that is only a bound may be "
-        "labelled `sampled`. Jobs read meanwhile are labelled anew by a later run that knows and reads them again: it "
-        f"does so by itself for the last {settings.overlap_s} s (accounting.overlap_s), further back by --since"
+        f"cannot tell which Slurm release and plugin measure jobs: {meter.why}. Until that is known, "
+        "memory that is only a bound may be labelled `sampled`. A later run that knows it labels the "
+        f"jobs of the last {settings.overlap_s} s (accounting.overlap_s) anew; for older jobs give "
+        "--since"
     )
 
 
@@ -80,7 +81,7 @@ def closed_folders(settings: IngestSettings) -> list[str]:
         "the use of GPUs": settings.gpu_spool,
     }
     return [
-        f"{what} are left out: {folder}: {problem}; read them as somebody who may list that folder"
+        f"{what} were not read: {folder}: {problem}; run this as a user who may list that folder"
         for what, folder in holds.items()
         if folder is not None and (problem := listing_problem(folder))
     ]

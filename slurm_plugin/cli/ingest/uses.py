@@ -25,7 +25,7 @@ def check_use(context: click.Context) -> None:
     idle = [name for name in names if name not in (use, *ANYWHERE, *USES[use])]
     if idle and use:
         allowed = " and ".join(filter(None, (", ".join((*ANYWHERE, *USES[use][:-1])), USES[use][-1])))
-        raise click.UsageError(f"{use} goes with {allowed} only, and not with {', '.join(idle)}")
+        raise click.UsageError(f"{use} can only be combined with {allowed}, not with {', '.join(idle)}")
     if idle:
         wanted = " or ".join(name for name, options in USES.items() if set(idle) <= set(options))
-        raise click.UsageError(f"{', '.join(idle)} does nothing without {wanted}")
+        raise click.UsageError(f"{', '.join(idle)} has no effect without {wanted}")

@@ -59,7 +59,7 @@ def watch(
             report = _round(engine, settings, stop.is_set, pace, is_wide=is_wide)
         except RightsizerError as error:
             if failures.is_new(str(error)):
-                note(f"this round failed, the next one tries again: {error}")
+                note(f"this round failed, the next one will try again: {error}")
         else:
             failures.over()
             if is_wide:
@@ -77,7 +77,7 @@ def tell_doubt(settings: IngestSettings, doubts: SaidOnce) -> None:
     if said and doubts.is_new(said):
         note(said)
     elif not said and doubts.is_new(""):
-        note("who measures jobs is known now")
+        note("Slurm's release and accounting plugin are known now")
 
 
 def _round(

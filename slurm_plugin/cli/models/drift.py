@@ -32,11 +32,12 @@ def print_drift(config: Config, past: PastColumns, output_format: str) -> int:
     print_rows(
         rows,
         output_format,
-        "PSI of the latest jobs against those before, and each week's share beyond what a model of earlier jobs allows",
+        "PSI of the latest jobs against earlier ones, and each week's share beyond what a model of "
+        "earlier jobs allows",
     )
     untold = [dimension for dimension in features if not weeks.get(dimension)]
     if untold:
-        note(f"{', '.join(untold)}: too few later jobs to tell of any week whether it is as before")
+        note(f"{', '.join(untold)}: too few later jobs to compare any week with the time before")
     alarms = {dimension: alarming(found, weeks.get(dimension, ())) for dimension, found in features.items()}
     for dimension, found in features.items():
         tell_by_age(
@@ -49,8 +50,9 @@ def tell_by_age(dimension: str, found: Sequence[FeatureDrift]) -> None:
     """Say which features have drifted and yet do not count."""
     if found:
         note(
-            f"{dimension}: {', '.join(one.feature for one in found)} are counted over families' pasts and drift "
-            "as those grow older; while the calibration is stable they do not count for the exit code"
+            f"{dimension}: the features {', '.join(one.feature for one in found)} count the past of "
+            "families, so they drift as families grow older; while the calibration is stable they do "
+            "not affect the exit code"
         )
 
 

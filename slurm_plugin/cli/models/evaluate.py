@@ -32,42 +32,45 @@ FILE = click.Path(path_type=Path)
     type=NumberRange(0.05, 0.95),
     default=0.7,
     show_default=True,
-    help="Learn from this share of the jobs, judge on the later rest.",
+    help="Learn from this share of the jobs, and judge on the later ones.",
 )
 @click.option(
     "--strategy",
     type=click.Choice(["rightsizer", ADAPTIVE, "all"]),
     default="rightsizer",
     show_default=True,
-    help="What sizes requests: the service's own way, or what run time does not depend on is scaled down.",
+    help="What sizes requests: the service's own way, or a scaling down of the resources that run time does "
+    "not depend on.",
 )
 @click.option(
     "--drift",
     is_flag=True,
-    help="Say how far the latest jobs differ from those before; exit code 3 if they drifted.",
+    help="Show how far the latest jobs differ from earlier ones. Exit code 3: they drifted.",
 )
-@click.option("--run-time", is_flag=True, help="Say how well run times are told, for each type of job.")
+@click.option("--run-time", is_flag=True, help="Show how well run times are predicted, for each type of job.")
 @click.option(
-    "--online", is_flag=True, help="Size the jobs of a file one by one, each by what had ended before."
+    "--online",
+    is_flag=True,
+    help="Size the jobs of a file one by one, each from the jobs that had ended before.",
 )
-@click.option("--from-file", type=FILE, help="With --online: a CSV file of past jobs, one a line.")
-@click.option(
-    "--predictions", type=FILE, help="With --online: where to write what each job would be granted."
-)
+@click.option("--from-file", type=FILE, help="With --online: CSV file of past jobs, one per line.")
+@click.option("--predictions", type=FILE, help="With --online: file to write what each job would be granted.")
 @click.option(
     "--decide-at",
     type=click.Choice(["submit", "start"]),
     default="submit",
     show_default=True,
-    help="With --online: when a job is sized.",
+    help="With --online: the time at which a job is sized.",
 )
 @click.option(
-    "--warm-ids", type=FILE, help="With --online: job ids that had ended before all others, one a line."
+    "--warm-ids",
+    type=FILE,
+    help="With --online: file of job ids, one per line, of jobs that ended before all others.",
 )
 @click.option(
     "--input-bytes",
     metavar="COLUMN",
-    help="With --online: the column with the size of a job's input in bytes, as known at its submission.",
+    help="With --online: column with the size of a job's input in bytes, as known at submission.",
 )
 @format_option
 def evaluate(
@@ -84,10 +87,12 @@ def evaluate(
     input_bytes: str | None,
     output_format: str,
 ) -> None:
-    """Split the store by time and say what sizing would have saved, and how many jobs it would have failed.
+    """Show what sizing would have saved, and how many jobs it would have failed.
 
-    With --online the jobs of a file are sized instead, each as the service would have done at that moment: every job
-    that ended before is known, and nothing else.
+    The store is split by time: the command learns from the earlier jobs and sizes the later ones.
+
+    With --online, the jobs of a file are sized instead, each as the service would have done at that moment: it knows
+    every job that had ended before, and nothing else.
 
     \b
     Example:
@@ -99,24 +104,24 @@ def evaluate(
     """
     config = load_config(config_file)
     if online:
-        refuse_given("strategy", "train_share", "drift", "run_time", why="do not go with --online")
+        refuse_given("strategy", "train_share", "drift", "run_time", why="cannot be combined with --online")
         if from_file is None or predictions is None:
             raise click.UsageError("--online needs --from-file and --predictions")
         print_rows(
             [evaluate_online(config, from_file, predictions, decide_at, warm_ids, input_bytes)],
             output_format,
-            f"sized at {decide_at}, each job by what had ended before",
+            f"sized at {decide_at}, each job from the jobs that had ended before",
         )
         return
     if from_file or predictions or warm_ids or input_bytes or decide_at != "submit":
         raise click.UsageError(
-            "--from-file, --predictions, --warm-ids, --input-bytes and --decide-at go with --online"
+            "--from-file, --predictions, --warm-ids, --input-bytes and --decide-at need --online"
         )
     if drift and run_time:
         raise click.UsageError("--drift and --run-time do not go together; give one of them")
     if drift or run_time:
         refuse_given(
-            "strategy", "train_share", why="go with neither --drift nor --run-time, which size no jobs"
+            "strategy", "train_share", why="cannot be combined with --drift or --run-time, which size no jobs"
         )
     check_store(config)
     if drift:

@@ -36,7 +36,7 @@ def print_run_times(config: Config, attempts: Iterable[Attempt], output_format: 
     with progress_bar("learning run times") as progress:
         scores = score_types(attempts, lambda attempt: attempt_type(rules, attempt), told=progress)
     if not scores:
-        raise ModelError("no attempt in the store completed and has a type; run `rightsizer ingest` first")
+        raise ModelError("no attempt in the store is completed and has a type; run `rightsizer ingest` first")
     most_error = config.models.scaling.most_error
     # Of a site's types most are of a few jobs: rows of a table that say nothing else.
     shown = [score for score in scores if output_format != "table" or score.jobs >= MIN_JOBS]
@@ -44,7 +44,8 @@ def print_run_times(config: Config, attempts: Iterable[Attempt], output_format: 
     print_rows(rows, output_format, "Run time by the resources used")
     if len(shown) < len(scores):
         note(
-            f"{len(scores) - len(shown)} types of fewer than {MIN_JOBS} jobs are not shown; JSON and CSV hold them"
+            f"{len(scores) - len(shown)} types of fewer than {MIN_JOBS} jobs are not shown; JSON and "
+            "CSV include them"
         )
     note(f"learned and judged {len(scores)} types of jobs in {time.monotonic() - begun_s:.0f} s")
 
@@ -121,7 +122,7 @@ def adaptive_strategy(config: Config) -> Strategy:
         models = {name: one for name, one in found.items() if isinstance(one, TypeModel)}
         note(f"{ADAPTIVE}: learned the run time of {len(models)} types of jobs in {took_s:.0f} s")
         if why := why_unlearned({name: one for name, one in found.items() if isinstance(one, NotLearned)}):
-            note(f"{ADAPTIVE}: stay as asked: {why}")
+            note(f"{ADAPTIVE}: kept as asked: {why}")
         return adaptive_sizing(models, request_type, settings)
 
     return strategy

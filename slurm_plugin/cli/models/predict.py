@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 @click.command("predict", context_settings={"ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[SBATCH OPTIONS] [SCRIPT]")
-@click.option("--user", help="Whose job it would be; you by default.")
-@click.option("--why", "with_why", is_flag=True, help="Show instead what each figure rests on.")
+@click.option("--user", help="The user whose job it would be. Default: you.")
+@click.option("--why", "with_why", is_flag=True, help="Show what each figure is based on instead.")
 @config_option
 @format_option
 def predict(
@@ -37,11 +37,11 @@ def predict(
     config_file: str | None,
     output_format: str,
 ) -> None:
-    """Show for a batch job what it asks, what it is predicted to need, what it would get, and why.
+    """Show what a batch job asks for, is predicted to need and would be granted, and why.
 
-    Give it what you would give sbatch: options and a script, --wrap, or a script by standard input; options may follow
-    the script too. The answer is the hook's own, by the same facts about the cluster; where Slurm's commands do not
-    answer, one line says so.
+    Give it what you would give sbatch: options and a script, --wrap, or a script on standard input. Options may also
+    follow the script. The answer is the one that the hook would get, with the same facts about the cluster. If Slurm's
+    commands do not answer, a line says so.
 
     \b
     Example:
@@ -58,7 +58,7 @@ def predict(
     folder = registry.current_folder(Path(config.models.directory))
     predictor = registry.load_version(folder.parent, folder.name, chain_settings_of(config))
     for name, problem in join_feed(predictor, Path(config.models.directory)).items():
-        note(f"the service may know more of the latest jobs: {name} {problem}")
+        note(f"the service may know more about the latest jobs: {name} {problem}")
     submission, facts = as_slurm_would(submission, config)
     input_mib = input_of(submission, config)
     answer = decide(submission, predictor, config, "predicted", time.time(), facts, input_mib)
@@ -94,7 +94,7 @@ def predicted_rows(decision: Decision, predictor: Predictor) -> list[dict[str, o
                 "requested": decision.request.wall_s,
                 "predicted": round(wall.upper),
                 "granted": decision.request.wall_s,
-                "why": f"never changed; half of the jobs like it took {wall.likely:.0f} s or less",
+                "why": f"never changed; half of the similar jobs took {wall.likely:.0f} s or less",
             }
         )
     gpu_mem = predictor.gpu_mem_mib(decision.request) if decision.request.gpus else None
@@ -105,7 +105,10 @@ def predicted_rows(decision: Decision, predictor: Predictor) -> list[dict[str, o
                 "requested": None,
                 "predicted": round(gpu_mem.upper),
                 "granted": None,
-                "why": f"Slurm has no request for it; half of the jobs like it used {gpu_mem.likely:.0f} MiB or less",
+                "why": (
+                    f"Slurm has no request for it; half of the similar jobs used {gpu_mem.likely:.0f} MiB "
+                    "or less"
+                ),
             }
         )
     return rows
@@ -122,7 +125,7 @@ def read_command(words: tuple[str, ...], user: str) -> Submission:
         return read_content(WRAPPED.format(command.wrap).encode(), WRAPPED_NAME, user, command.options)
     content = _standard_input()
     if not content:
-        raise click.UsageError("Missing argument 'SCRIPT': name a script, or give one by standard input.")
+        raise click.UsageError("Missing argument 'SCRIPT': give a script, or pipe one to standard input.")
     return read_content(content, STDIN_NAME, user, command.options)
 
 
@@ -163,11 +166,12 @@ def input_of(submission: Submission, config: Config) -> float | None:
     try:
         folder, uid = Path.cwd() / submission.work_dir, pwd.getpwnam(submission.user).pw_uid
     except OSError as error:
-        note(f"without the size of the input: {error}")
+        note(f"the size of the input is not considered: {error}")
         return None
     except KeyError:
         note(
-            f"without the size of the input: this machine knows no user {submission.user}, who would read it"
+            f"the size of the input is not considered: this machine has no user {submission.user} to "
+            "read it as"
         )
         return None
     return InputSizes(config).look(msgspec.structs.replace(submission, work_dir=str(folder), uid=uid))
@@ -184,17 +188,20 @@ def as_slurm_would(submission: Submission, config: Config) -> tuple[Submission, 
     brakes = pulled_file(config.brakes).read().brakes
     gathered = gather(SiteFacts(groups=members_of_rules(config), brakes=brakes))
     if gathered.complaints:
-        note(f"without Slurm's limits, or some of them: {'; '.join(gathered.complaints)}")
+        note(f"Slurm's limits, or some of them, are not considered: {'; '.join(gathered.complaints)}")
     try:
         return with_defaults(submission, read_associations(submission.user)), gathered.facts
     except SlurmError as error:
-        note(f"without Slurm's defaults, which the hook knows: {error}")
+        note(f"Slurm's defaults, which the hook knows, are not considered: {error}")
         return submission, gathered.facts
 
 
 def _closing(decision: Decision, kill_switch: str) -> str:
     if os.path.exists(kill_switch):  # noqa: PTH110 - False where that is closed to whoever asks; Path's raises
-        return f"but {kill_switch} is there, so the hook asks nobody: sbatch would queue it as requested"
+        return (
+            f"but {kill_switch} exists, so the hook does not ask the service: sbatch would queue the job as "
+            "requested"
+        )
     if decision.applied:
-        return "mode enforce: sbatch would queue it as granted"
-    return f"mode {decision.mode}: sbatch would queue it as requested"
+        return "mode enforce: sbatch would queue the job as granted"
+    return f"mode {decision.mode}: sbatch would queue the job as requested"

@@ -31,7 +31,7 @@ def show_standing(config: Config, output_format: str) -> None:
         {
             "version": version,
             "goes": "" if why else "yes",
-            "why": why or "kept no longer",
+            "why": why or "no longer kept",
             "MiB": round(size_mib(directory / version), 1),
         }
         for version, why in standing.items()
@@ -40,8 +40,8 @@ def show_standing(config: Config, output_format: str) -> None:
     goes = [row for row in rows if row["goes"]]
     left = leftovers(directory)
     note(
-        f"{len(goes)} of {len(rows)} versions go, and {len(left)} leftovers of killed processes; "
-        "--apply removes them, and so does each `rightsizer train`"
+        f"{len(goes)} of {len(rows)} versions would be removed, and {len(left)} leftovers of killed "
+        "processes; --apply removes them now, and each `rightsizer train` does so too"
     )
 
 

@@ -20,20 +20,22 @@ COLUMNS = (
 
 @click.command("models")
 @click.argument("version", required=False)
-@click.option("--prune", "pruned", is_flag=True, help="Show which versions stay, and which would be removed.")
+@click.option(
+    "--prune", "pruned", is_flag=True, help="Show which versions are kept, and which would be removed."
+)
 @click.option("--apply", is_flag=True, help="With --prune: remove them.")
 @config_option
 @format_option
 def models(
     version: str | None, pruned: bool, apply: bool, config_file: str | None, output_format: str
 ) -> None:
-    """List the trained models, the oldest first; with VERSION, print that model's card.
+    """List the trained models, oldest first, or print the card of one.
 
-    Of the current one the list says since when it is, and by what: the gate, `--promote always`, by hand or rollback,
-    and who ran it. One that is damaged is said: a running service goes on with the one before.
+    For the current model, the list shows since when and by what it is current (the gate, `--promote always`, by hand
+    or rollback), and who ran it. A damaged model is reported: a running service keeps using the one before.
 
-    What models.keep_days and models.keep_newest do not keep goes at the end of each `rightsizer train`; with --prune
-    --apply at once.
+    Models that models.keep_days and models.keep_newest do not keep are removed at the end of each `rightsizer train`;
+    --prune --apply removes them at once.
 
     \b
     Example:
@@ -42,7 +44,7 @@ def models(
       rightsizer models --prune
     """
     if (pruned and version is not None) or (apply and not pruned):
-        raise click.UsageError("--prune goes without VERSION, and --apply with --prune")
+        raise click.UsageError("--prune takes no VERSION, and --apply needs --prune")
     config = load_config(config_file)
     directory = Path(config.models.directory)
     if pruned:
@@ -61,7 +63,7 @@ def _listed(directory: Path) -> list[dict[str, object]]:
     from models.versions.going_back import gate_of
 
     if registry.is_closed(directory):
-        raise ModelError(f"the models in {directory} are closed to you; run this as the user who trains")
+        raise ModelError(f"you may not read the models in {directory}; run this as the user who trains")
     current = registry.current_version(directory)
     rows: list[dict[str, object]] = []
     for version in sorted({*registry.versions(directory), *filter(None, [current])}):
@@ -95,8 +97,8 @@ def _listed(directory: Path) -> list[dict[str, object]]:
 
 def _unusable(error: ModelError) -> str:
     return (
-        f"the current model is not used, a running service goes on with the one before: {error}, "
-        "or go back by `rightsizer rollback`"
+        f"the current model is damaged, and a running service keeps using the one before: {error}, or "
+        "go back with `rightsizer rollback`"
     )
 
 
@@ -124,7 +126,7 @@ def _print_card(directory: Path, version: str, output_format: str) -> None:
     from models.versions.artefact import CARD_JSON, CARD_MD, read_card
 
     if output_format == "csv":
-        raise click.UsageError("a card has no rows: --format table or json")
+        raise click.UsageError("a card has no rows; use --format table or json")
     registry.check_there(directory, version)
     content = read_card(directory / version, CARD_JSON if output_format == "json" else CARD_MD)
     click.echo(visible(content.decode().rstrip(), keep="\n"))
@@ -134,7 +136,7 @@ def _print_card(directory: Path, version: str, output_format: str) -> None:
 @click.argument("version")
 @config_option
 def promote(version: str, config_file: str | None) -> None:
-    """Make a trained model the one that answers, after checking it as the service would.
+    """Make a trained model the current one, after the checks that the service makes when it loads a model.
 
     \b
     Example:
@@ -154,10 +156,10 @@ def promote(version: str, config_file: str | None) -> None:
 @click.command("rollback")
 @config_option
 def rollback(config_file: str | None) -> None:
-    """Go back to the model that was current before, whoever promoted it; again, and it goes further back.
+    """Go back to the model that was current before; run it again to go further back.
 
-    Models that the service would not load are passed over. Where no promotion was logged (by an earlier release), the
-    next older model takes its place, past those that the gate refused.
+    It does not matter who promoted that model. Models that the service would not load are skipped. If no promotion was
+    logged (by an earlier release), the next older model is used, except those that the gate refused.
 
     \b
     Example:
@@ -171,8 +173,8 @@ def rollback(config_file: str | None) -> None:
     directory = Path(config.models.directory)
     target = rollback_target(directory, chain_settings_of(config))
     for version, why in target.passed_over.items():
-        note(f"model {version} is passed over: {why}")
+        note(f"skipping model {version}: {why}")
     if target.version is None:
-        raise ModelError(f"no model in {directory} was current before this one; nothing was changed")
+        raise ModelError(f"no earlier model in {directory} was ever current; nothing was changed")
     registry.promote(directory, target.version, "rollback")
     note(f"model {target.version} is current")

@@ -45,27 +45,28 @@ MOST_TOLD = 10
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="When the new model becomes the current one: if it is no worse on later jobs, in any case, or not now.",
+    help="When the new model becomes the current one: auto, if it is no worse on later jobs; always; or "
+    "never, which leaves it in the registry.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["local", "dask"]),
     default="local",
     show_default=True,
-    help="Where the growth models are fitted: on this machine, or on workers that are Slurm jobs.",
+    help="Where the growth models are trained: on this machine, or on workers that are Slurm jobs.",
 )
 def train(config_file: str | None, promote: str, engine: str) -> None:
-    """Learn from the store; a running service uses the new model within a second.
+    """Train a model from the store. A running service uses it within a second after it is promoted.
 
-    The new model becomes the current one if, on jobs that neither has seen, it fails no more jobs and saves no less
-    than the current one; before the first one, than what users ask for. One that is refused stays in the registry, with
-    the reasons in its card; that is no failure, and exit code 0.
+    The new model becomes the current one if, on jobs that neither model has seen, it fails no more jobs and saves no
+    less than the current one. The first model is compared with what users ask for. A model that is refused stays in
+    the registry, with the reasons in its card; the exit code is 0, because that is not a failure.
 
-    With --engine dask XGBoost runs on workers that are started as Slurm jobs ([train.dask] says which), and ended in
-    any case. If they do not start, or one is lost, nothing is trained and the current model stays.
+    With --engine dask, XGBoost runs on workers that are started as Slurm jobs (see [train.dask]) and are always ended
+    afterwards. If they do not start, or one is lost, nothing is trained and the current model stays.
 
-    At the end old models go, which models.keep_days and models.keep_newest do not keep (`rightsizer models --prune`
-    shows which those are).
+    At the end, models that models.keep_days and models.keep_newest do not keep are removed (`rightsizer models
+    --prune` lists them).
 
     \b
     Example:
@@ -92,12 +93,12 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
         for reason in verdict.reasons[:MOST_TOLD]:
             note(f"gate: {reason}")
         if more := len(verdict.reasons[MOST_TOLD:]):
-            note(f"gate: {more} reasons more; `rightsizer models {version}` has them all")
+            note(f"gate: {more} more reasons; `rightsizer models {version}` shows all of them")
     note(f"learned from {made.attempts} attempts; " + _outcome(version, promoted, verdict))
     try:
         remove_old(config)
     except ModelError as error:  # the new one is there all the same
-        note(f"old models stay: {error}")
+        note(f"old models were not removed: {error}")
     click.echo(version)
 
 
@@ -210,7 +211,7 @@ def _champion(config: Config) -> Champion | None:
     except UnreadModelError:
         raise
     except ModelError as error:
-        note(f"the current model is not judged against: {error}")
+        note(f"the new model is not compared with the current one: {error}")
         return None
 
 
@@ -234,9 +235,10 @@ def _current_version(directory: Path) -> str | None:
 def _outcome(version: str, promoted: bool, verdict: Verdict | None) -> str:
     if promoted:
         return f"model {version} is current"
-    refused = "is refused" if verdict is not None and not verdict.passed else "is kept"
+    refused = "was refused" if verdict is not None and not verdict.passed else "is kept"
     return (
-        f"model {version} {refused} and not current; `rightsizer promote {version}` makes it so all the same"
+        f"model {version} {refused} and is not the current one; to use it anyway: `rightsizer promote "
+        f"{version}`"
     )
 
 
@@ -248,8 +250,8 @@ def _tell(trained: Trained) -> None:
             + (
                 "XGBoost quantile over the family's history"
                 if learned
-                else "too few for XGBoost, history and margin alone"
+                else "too few for XGBoost, so history and margin alone"
             )
         )
     sources = trained.seen.gpu_sources
-    note(f"gpus: {'metered by ' + ', '.join(sources) if sources else 'no meter, requests are kept'}")
+    note(f"gpus: {('metered by ' + ', '.join(sources) if sources else 'no meter, requests are kept')}")

@@ -16,21 +16,22 @@ if TYPE_CHECKING:
     from accounting.report.selection import Selection
 
 NOTHING = (
-    "the store has no cycle of the advisor's that these options mean; choose others, or run "
-    "`rightsizer advise --watch`, and `rightsizer ingest`"
+    "the store has no cycle of the advisor for this selection; select differently, or run `rightsizer "
+    "advise --watch` and then `rightsizer ingest`"
 )
 
 
 @click.command("advisor")
-@click.option("--effect", "only_effect", is_flag=True, help="Show what it brings alone.")
+@click.option("--effect", "only_effect", is_flag=True, help="Show only the effect of the advisor.")
 @config_option
 @selection_options
 @format_option
 def advisor(config_file: str | None, only_effect: bool, output_format: str, selection: Selection) -> None:
-    """Show how right the advisor's expected starts were, and what it brings against the time in which it only watched.
+    """Show how right expected starts were, and the effect.
 
-    A table is followed by the effect, with an interval that holds it with 95 %; JSON and CSV hold the starts, or with
-    --effect the effect. docs/advisor.md says what that can tell and what not.
+    The advisor's effect compares the time in which it acted with the time in which it only watched. A table of the
+    starts is followed by the effect, with its 95 % confidence interval. JSON and CSV contain the starts, or with
+    --effect the effect. docs/advisor.md says what the effect can show and what it cannot.
 
     \b
     Example:
@@ -49,12 +50,15 @@ def advisor(config_file: str | None, only_effect: bool, output_format: str, sele
         )
     has_none = not starts and blocks is not None and not blocks.acted
     if not only_effect:
-        print_rows(starts, output_format, "expected starts against what came", START_HEADING)
+        print_rows(starts, output_format, "expected starts and real starts", START_HEADING)
     if blocks is not None and (only_effect or not has_none):
         rows = [msgspec.structs.asdict(effect) for effect in effects(blocks)] if blocks.acted else []
-        said = "jobs submitted while it acted, and while it watched"
+        said = "jobs submitted while the advisor acted, and while it only watched"
         print_rows(rows, output_format, said, Effect.__struct_fields__)
         if not rows:
-            note("no job of a block in which it acted or watched by lot has ended yet: no effect can be told")
+            note(
+                "no effect can be shown: no job of a block in which the advisor acted or watched by lot "
+                "has ended yet"
+            )
     if has_none:
         note(NOTHING)

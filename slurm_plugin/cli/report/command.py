@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 def use_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add what the reports on use share."""
     top = click.option(
-        "--top", type=click.IntRange(1), default=20, show_default=True, help="Show so many rows."
+        "--top", type=click.IntRange(1), default=20, show_default=True, help="Show at most this many rows."
     )
     energy = click.option(
-        "--energy", is_flag=True, help="Energy and carbon too, by the site's table; slower."
+        "--energy", is_flag=True, help="Also show energy and carbon, from the site's table; slower."
     )
     options: Callable[..., None] = config_option(top(energy(format_option(selection_options(function)))))
     return options
@@ -44,7 +44,7 @@ def use_options(function: Callable[..., None]) -> Callable[..., None]:
 
 @click.group("report")
 def report_group() -> None:
-    """Look into the store: what is asked for, used and wasted, and which labels can be trusted.
+    """Report on the store: what jobs ask for, use and waste, and which labels can be trusted.
 
     \b
     Example:
@@ -66,11 +66,11 @@ report_group.add_command(slowdown)
 def families(
     config_file: str | None, top: int, energy: bool, output_format: str, selection: Selection
 ) -> None:
-    """Show for users' families of jobs how they ended, and what they asked for, were granted and used.
+    """Show how jobs of each family ended, and what they used.
 
-    Families are jobs of one user whose names differ in numbers only, or in what a workflow engine put in (its run,
-    the sample). Those come first that held the largest share of all cores, of all memory or of all GPUs: whichever is
-    largest.
+    The report also shows what they asked for and were granted. A family is one user's jobs whose names differ only in
+    numbers, or in what a workflow engine added (its run, the sample). Families are sorted by their share of all cores,
+    all memory or all GPUs held, whichever is largest.
 
     \b
     Example:
@@ -102,9 +102,10 @@ def users(
     output_format: str,
     selection: Selection,
 ) -> None:
-    """Show for users or accounts how their jobs ended, and what they asked for, were granted and used.
+    """Show how jobs of each user ended, and what they used.
 
-    Those come first that held the largest share of all cores, of all memory or of all GPUs: whichever is largest.
+    The report also shows what they asked for and were granted. With --by account there is one row per account. Rows
+    are sorted by their share of all cores, all memory or all GPUs held, whichever is largest.
 
     \b
     Example:
@@ -119,7 +120,7 @@ def users(
     type=click.Choice(["family", "user", "account"]),
     default="family",
     show_default=True,
-    help="Whose waste it is.",
+    help="What each row stands for.",
 )
 @use_options
 def waste(
@@ -130,15 +131,15 @@ def waste(
     output_format: str,
     selection: Selection,
 ) -> None:
-    """Show who holds most without using it, and what a right-sized request would be.
+    """Show who holds most without using it, and the right size.
 
-    Only attempts whose use is known count; how many do not, and why, is said on stderr. The largest share of all that
-    was held of cores, memory or GPUs comes first.
+    Only attempts whose use is known count; stderr says how many others there are, and why. Rows are sorted by their
+    share of all cores, memory or GPUs held, whichever is largest.
 
-    A right size is the most that a family of five measured attempts or more has used, and 15 % on top; more where the
-    site's [policy] margins or models.min_evidence are higher. It exceeds what was asked where jobs used nearly all of
-    it, or were killed for memory: they need more. Whom fewer CPUs than that have slowed, by the model in use, needs
-    more too; whom less memory has slowed has none of memory.
+    The right size is the most that a family has used, plus 15 %, if at least five attempts of it were measured. It is
+    larger if the site's [policy] margins or models.min_evidence are higher. It exceeds the request if jobs used nearly
+    all of it, or were killed for memory: such jobs need more. If the current model knows that fewer CPUs have slowed a
+    family, the right size has more CPUs too; if less memory has slowed it, no right size for memory is shown.
 
     \b
     Example:
@@ -191,7 +192,7 @@ def _found(config: Config, selection: Selection, by: str, *, energy: bool) -> It
             yield None
             return
         if groups.folded:
-            note(f"{groups.folded:,} small families are counted together as «(all others)» of their users")
+            note(f'{groups.folded:,} small families are counted together as "(all others)" of their users')
         rule = _right_size(config)
         yield _Found(view_families(groups, rule) if by == "family" else view_first(groups, rule, by), spreads)
 

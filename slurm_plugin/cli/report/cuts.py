@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     type=click.Choice(["all", "partition", "user", "account"]),
     default="partition",
     show_default=True,
-    help="Whose rows they are.",
+    help="What each row stands for.",
 )
 @config_option
 @format_option
@@ -33,12 +33,15 @@ def cuts(
     output_format: str,
     selection: Selection,
 ) -> None:
-    """Show what cutting has saved, or would have in observe mode, and how many jobs got less than they needed.
+    """Show what cutting has saved, and how many jobs got too little.
 
-    Hours are of CPUs, of GiB of memory and of GPUs; what short jobs held in vain is taken off. Of the judged jobs,
-    whose memory was measured or whose GPUs were too few, the short ones needed more memory, or GPUs, than was given;
-    their share is at most `short at most %`, with 95 %, if jobs fail each for itself. Busy jobs kept more cores busy
-    than was given: they take longer.
+    In observe mode the report shows what cutting would have saved. Hours are CPU hours, GiB hours of memory and GPU
+    hours; the hours that short jobs held in vain are subtracted.
+
+    A job is judged if its memory was measured or its GPUs were too few. A judged job is short if it needed more
+    memory, or GPUs, than it was given. "short at most %" is the upper bound of the share of short jobs with 95 %
+    confidence, if jobs fail independently of each other. A job is busy if it kept more cores busy than it was given:
+    it takes longer.
 
     \b
     Example:
@@ -58,7 +61,10 @@ def cuts(
         names = CutRow.__struct_fields__
         print_rows([msgspec.structs.asdict(row) for row in rows], output_format, columns=names)
     if not rows:
-        note("no job that ended then carries a decision; load the hook, and run `rightsizer ingest`")
+        note(
+            "no ended job of this selection has a decision of rightsizer; load the hook, and run "
+            "`rightsizer ingest`"
+        )
 
 
 def _heading(name: str) -> str:

@@ -28,26 +28,30 @@ if TYPE_CHECKING:
     "--gpu-mem-gib",
     type=click.FloatRange(1, 4096),
     required=True,
-    help="The memory of one whole GPU, as its name says it: 40, 80, 141.",
+    help="Memory of one whole GPU in GiB, as in its product name: 40, 80, 141.",
 )
 @click.option(
     "--instances",
     type=click.Choice(["7", "4"]),
     default="7",
     show_default=True,
-    help="Into how many MIG cuts one at most: 4 for an A30 or an RTX PRO 6000.",
+    help="Most MIG instances of one GPU: 4 for an A30 or an RTX PRO 6000.",
 )
 @click.option(
-    "--shards", type=click.IntRange(2, 1024), help="Not MIG: by Slurm's shards, of which a GPU has so many."
+    "--shards",
+    type=click.IntRange(2, 1024),
+    help="Use Slurm's shards instead of MIG; the number of shards of one GPU.",
 )
 @click.option(
     "--slower",
     type=click.FloatRange(0, 10),
     default=0.25,
     show_default=True,
-    help="By which share of its time a job may run longer at most.",
+    help="The share of its run time by which a job may become slower.",
 )
-@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Show so many rows.")
+@click.option(
+    "--top", type=click.IntRange(1), default=20, show_default=True, help="Show at most this many rows."
+)
 @config_option
 @format_option
 @selection_options
@@ -61,11 +65,12 @@ def gpu_parts(
     output_format: str,
     selection: Selection,
 ) -> None:
-    """Show whose jobs with one GPU would do with a part of it: an instance of MIG's, or shards.
+    """Show whose jobs would manage with a part of a GPU.
 
-    A part must hold the most memory that a family of five measured jobs or more has used of a GPU, and 15 % on top, and
-    the busiest job must not become slower than is borne, even if it can use a whole GPU whenever it computes. Only
-    `rightsizer collect` tells how busy a GPU is. GPUs of several types are not told apart: choose their partition.
+    Only jobs with one GPU are considered. A part is a MIG instance, or some shards. It must hold the most GPU memory
+    that the family has used, plus 15 %, if at least five of its jobs were measured. The busiest job must not become
+    slower than --slower allows, even if it can use a whole GPU whenever it computes. Only `rightsizer collect`
+    measures how busy a GPU is. The report does not distinguish types of GPUs: select a partition with one type.
 
     \b
     Example:
@@ -79,7 +84,7 @@ def gpu_parts(
     from models.past.families import family_name
 
     if shards:
-        refuse_given("instances", why="are of MIG, and --shards is instead of it; give one of them")
+        refuse_given("instances", why="describes MIG, and --shards replaces MIG; give only one of them")
     config = load_config(config_file)
     parts = shards_of(gpu_mem_gib, shards) if shards else mig_instances(gpu_mem_gib, int(instances))
     with opened_store(config) as engine:
@@ -91,7 +96,7 @@ def gpu_parts(
     else:
         print_rows(shown, output_format, columns=PartedFamily.__struct_fields__)
     if not rows:
-        note(f"of attempts with one GPU: {NONE_CHOSEN}")
+        note(f"no attempt with one GPU: {NONE_CHOSEN}")
         return
     for said in _in_words(rows, parts, span_h):
         note(said)
@@ -115,10 +120,10 @@ def _brief(row: dict[str, object]) -> dict[str, object]:
         "family": row["family"],
         "jobs (measured)": f"{row['jobs']} ({row['measured']})",
         "GPU·h": row["gpu_h"],
-        "GiB at most": row["mem_most_gib"],
-        "busy % (at most)": f"{cell(row['busy_mean_pct'])} ({cell(row['busy_most_pct'])})",
-        "would do": row["part"] or f"- ({row['why']})",
-        "times at most": row["times_at_most"],
+        "most GiB used": row["mem_most_gib"],
+        "busy % (highest)": f"{cell(row['busy_mean_pct'])} ({cell(row['busy_most_pct'])})",
+        "suitable part": row["part"] or f"none ({row['why']})",
+        "times as long, at most": row["times_at_most"],
         "GPU·h freed": row["gpu_h_freed"],
     }
 
@@ -131,8 +136,8 @@ def _in_words(rows: Sequence[PartedFamily], parts: Sequence[Part], span_h: float
     if parted:
         freed_h = sum(row.gpu_h_freed for row in parted)
         found.append(
-            f"{len(parted):,} of {len(rows):,} families would do with a part; of {held_h:,.1f} hours of jobs with one "
-            f"GPU that frees {freed_h:,.1f} at least"
+            f"{len(parted):,} of {len(rows):,} families could use a part of a GPU; of {held_h:,.1f} GPU "
+            f"hours held by jobs with one GPU this frees at least {freed_h:,.1f}"
         )
         used_h: defaultdict[str, float] = defaultdict(float)
         for row in parted:
@@ -142,12 +147,12 @@ def _in_words(rows: Sequence[PartedFamily], parts: Sequence[Part], span_h: float
             for part in parts
             if part.name in used_h
         )
-        found.append(f"in the mean over {span_h:,.0f} hours these would hold {needed}")
+        found.append(f"on average over {span_h:,.0f} hours these jobs would hold {needed}")
     else:
-        found.append(f"no family of {len(rows):,} is known to do with a part of a GPU")
+        found.append(f"none of {len(rows):,} families is known to manage with a part of a GPU")
     if unknown_h:
         found.append(
-            f"{unknown_h:,.1f} of {held_h:,.1f} hours are of families with too few measured jobs; `rightsizer "
-            "collect` on the nodes measures them"
+            f"{unknown_h:,.1f} of {held_h:,.1f} hours belong to families with too few measured jobs; "
+            "`rightsizer collect` on the nodes measures them"
         )
     return found

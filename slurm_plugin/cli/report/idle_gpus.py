@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 
 
 @click.command("idle-gpus")
-@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Show so many nodes.")
+@click.option(
+    "--top", type=click.IntRange(1), default=20, show_default=True, help="Show at most this many nodes."
+)
 @config_option
 @selection_options
 @format_option
 def idle_gpus(config_file: str | None, top: int, output_format: str, selection: Selection) -> None:
-    """Show of what use the GPUs that are idle now are to the jobs that usually come, and what stands in their way.
+    """Show which idle GPUs the usual jobs could use, and why not.
 
-    What usually comes are the attempts with GPUs that the options mean, as they were given. A GPU is lost to one of
-    them where its node has too few CPUs or too little memory left for it, or too few idle GPUs; figures are means over
-    them. Those nodes come first where most is lost. `cpus_held` are CPUs of jobs that have no GPU there.
+    The usual jobs are the selected attempts with GPUs, with what they were given. An idle GPU is lost to such a job if
+    its node has too few CPUs, too little memory or too few idle GPUs left. Figures are averages over these attempts.
+    Nodes are sorted by what is lost, most first. `cpus_held` are the CPUs of jobs that have no GPU on the node.
 
     \b
     Example:
@@ -57,11 +59,11 @@ def _in_words(rows: list[IdleGpus], attempts: int, beside: BesideGpu | None, awa
     idle = sum(row.idle for row in rows)
     found = []
     if not idle:
-        found.append("no GPU is idle on a node that takes jobs")
+        found.append("no GPU is idle on a node that accepts jobs")
     elif beside is None:
         found.append(
-            f"{idle} GPUs are idle; what usually comes is not known: the store has no attempt with GPUs that these "
-            "options mean; choose others, or run `rightsizer ingest`"
+            f"{idle} GPUs are idle; the usual jobs with GPUs are not known, because the store has no "
+            "attempt with GPUs for this selection; select differently, or run `rightsizer ingest`"
         )
     else:
         usable, cpus, memory, gpus = (
@@ -70,15 +72,17 @@ def _in_words(rows: list[IdleGpus], attempts: int, beside: BesideGpu | None, awa
         )
         held = sum(row.lost_for_cpus or 0.0 for row in rows if row.cpus_held)
         found.append(
-            f"{idle} GPUs are idle, of which a job like one of {attempts:,} with GPUs could use {usable:.1f} in the "
-            f"mean; {cpus:.1f} are lost for want of CPUs ({held:.1f} of them where jobs without GPUs hold some), "
-            f"{memory:.1f} of memory, and {gpus:.1f} as too few are idle on a node"
+            f"{idle} GPUs are idle. On average over {attempts:,} attempts with GPUs, such a job could "
+            f"use {usable:.1f} of them; {cpus:.1f} are lost because too few CPUs are left ({held:.1f} "
+            f"of them on nodes where jobs without GPUs hold some), {memory:.1f} because too little "
+            f"memory is left, and {gpus:.1f} because too few GPUs are idle on one node"
         )
         if cpus + memory:
             found.append(
-                f"nine of ten of them took no more than {beside.cpus:.3g} CPUs and {beside.mem_mib:,.0f} MiB for each "
-                "GPU: kept free beside each idle one (MaxCPUsPerNode of a partition for jobs without GPUs), that does"
+                f"nine out of ten of these attempts had at most {beside.cpus:.3g} CPUs and "
+                f"{beside.mem_mib:,.0f} MiB per GPU: to keep idle GPUs usable, keep that much free for "
+                "each of them (MaxCPUsPerNode of a partition for jobs without GPUs)"
             )
     if away:
-        found.append(f"{away} GPUs more are on nodes that take no jobs now")
+        found.append(f"{away} more GPUs are on nodes that accept no jobs now")
     return found

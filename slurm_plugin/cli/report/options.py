@@ -10,7 +10,7 @@ import click
 
 # What `selection_options` adds, by the names of the parameters.
 SELECTING = ("since", "until", "cluster", "user", "account", "partition")
-NONE_CHOSEN = "the store has no attempt that these options mean; choose others, or run `rightsizer ingest`"
+NONE_CHOSEN = "the store has no attempt of this selection; select differently, or run `rightsizer ingest`"
 TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 
 by_option = click.option(
@@ -18,7 +18,7 @@ by_option = click.option(
     type=click.Choice(["user", "account"]),
     default="user",
     show_default=True,
-    help="Whose rows they are.",
+    help="What each row stands for.",
 )
 
 
@@ -28,23 +28,24 @@ def unix_s(time: datetime, option: str) -> int:
         return int(time.astimezone(timezone.utc).timestamp())
     except (ValueError, OverflowError, OSError):
         raise click.UsageError(
-            f"{option} {time.date().isoformat()} is no time of any job; give one such as 2026-01-31"
+            f"{option} {time.date().isoformat()} is not a time at which jobs can run; give one such as "
+            "2026-01-31"
         ) from None
 
 
 def selection_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say which attempts are meant; they come as one `selection`."""
     since, until = (
-        "Attempts that ended from this local time on.",
-        "Attempts that ended before this local time.",
+        "Only attempts that ended at or after this local time.",
+        "Only attempts that ended before this local time.",
     )
 
     @click.option("--since", type=TIME, help=since)
     @click.option("--until", type=TIME, help=until)
-    @click.option("--cluster", help="Of this cluster alone.")
-    @click.option("--user", help="Of this user alone.")
-    @click.option("--account", help="Of this account alone.")
-    @click.option("--partition", help="Of this partition alone.")
+    @click.option("--cluster", help="Only attempts of this cluster.")
+    @click.option("--user", help="Only attempts of this user.")
+    @click.option("--account", help="Only attempts of this account.")
+    @click.option("--partition", help="Only attempts of this partition.")
     @functools.wraps(function)
     def with_selection(
         since: datetime | None,
@@ -58,7 +59,7 @@ def selection_options(function: Callable[..., None]) -> Callable[..., None]:
         from slurm_plugin.cli.report.selection import ChosenAttempts
 
         if since is not None and until is not None and since >= until:
-            raise click.UsageError("nothing lies between --since and --until; give a --since before --until")
+            raise click.UsageError("the time from --since to --until is empty; give a --since before --until")
         selection = ChosenAttempts(
             since_s=None if since is None else unix_s(since, "--since"),
             until_s=None if until is None else unix_s(until, "--until"),

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 
 @click.command("quality")
-@click.option("--advice", "only_advice", is_flag=True, help="Print what to change in Slurm's files alone.")
+@click.option("--advice", "only_advice", is_flag=True, help="Print only what to change in Slurm's files.")
 @config_option
 @selection_options
 @format_option
 def quality(config_file: str | None, only_advice: bool, output_format: str, selection: Selection) -> None:
-    """Show which share of the attempts' figures can be trusted, and what to change in Slurm's files.
+    """Show how many labels can be trusted, and what to change.
 
-    A table is followed by the advice; JSON and CSV hold the shares, or with --advice the advice.
+    The report gives the share of attempts whose figures can be trusted. A table is followed by advice on what to
+    change in Slurm's files. JSON and CSV contain the shares, or with --advice the advice.
 
     \b
     Example:
@@ -48,7 +49,7 @@ def show_quality(
     with progress_bar("reading the store") as progress:
         segments = read_segments(engine, selection, progress)
     if not only_advice:
-        said = "of the attempts that ran, in per cent"
+        said = "attempts that ran, in per cent"
         print_rows(quality_rows(segments), output_format, said, QUALITY_HEADING)
     never_started = sum(segment.never_started for segment in segments)
     if never_started:
@@ -60,5 +61,5 @@ def show_quality(
         elif output_format != "table":
             print_rows([], output_format, columns=Advice.__struct_fields__)
         elif segments:
-            note("nothing to change: the labels are as good as Slurm can give them")
+            note("nothing to change: the labels are as good as Slurm can make them")
     return bool(segments)

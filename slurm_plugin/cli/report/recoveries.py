@@ -16,16 +16,16 @@ from slurm_plugin.config.file import load_config
 
 @click.command("recoveries")
 @by_option
-@click.option("--since", type=TIME, help="Runs that were dealt with from this local time on.")
+@click.option("--since", type=TIME, help="Only runs that recovery handled at or after this local time.")
 @config_option
 @format_option
 def recoveries(
     by: Literal["user", "account"], since: datetime | None, config_file: str | None, output_format: str
 ) -> None:
-    """Show who lost hours in runs that failed because we had cut them: a credit is due for them.
+    """Show who lost hours in runs that failed because we cut them.
 
-    `requeued` runs were done again as they were asked for, `lost` ones were not. The hours are of CPUs, and of GiB of
-    memory. Those who lost most come first.
+    The site may want to credit these hours. A `requeued` run was repeated with its original request, a `lost` one was
+    not. Hours are CPU hours, and GiB hours of memory. Rows are sorted by loss, largest first.
 
     \b
     Example:
@@ -39,5 +39,6 @@ def recoveries(
     print_rows([msgspec.structs.asdict(row) for row in rows], output_format, columns=Credit.__struct_fields__)
     if not rows:
         note(
-            "no run that failed by us is in the store; `rightsizer recover` finds them, `rightsizer ingest` reads on"
+            "the store has no run that failed because it was cut; `rightsizer recover` finds such "
+            "runs, `rightsizer ingest` reads them into the store"
         )

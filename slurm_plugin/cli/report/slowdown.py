@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 
 
 @click.command("slowdown")
-@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Show so many rows.")
+@click.option(
+    "--top", type=click.IntRange(1), default=20, show_default=True, help="Show at most this many rows."
+)
 @config_option
 @format_option
 @selection_options
 def slowdown(config_file: str | None, top: int, output_format: str, selection: Selection) -> None:
-    """Show whether jobs run longer since they are cut, by family.
+    """Show by family whether jobs run longer since they are cut.
 
-    Jobs that ended well with less than they had asked for are compared with those of their user, family, partition
-    and number of CPUs that had all of it: from before, in observe mode, by a rule, or by --comment=rightsize=off. A
-    family is slower where that is too unlikely to be chance, with so many families looked at. Programs and inputs
-    that have changed meanwhile show too.
+    Jobs that completed with less than they asked for are compared with uncut jobs of the same user, family, partition
+    and number of CPUs. Uncut jobs come from before the introduction, from observe mode, from a rule, or from
+    --comment=rightsize=off. A family counts as slower if the difference is too large to be chance, given the number of
+    families compared. Changes of programs and inputs in the meantime also show up here.
 
     \b
     Example:
@@ -58,19 +60,21 @@ def _heading(name: str) -> str:
 def _in_words(rows: list[SlowdownRow]) -> str:
     if not rows:
         return (
-            "no family has five jobs that were cut and five like them that had all they asked for; let some be left "
-            "whole (`percent` of a rule, brakes.control_share), or look again when more have run"
+            "no family has five jobs that were cut and five comparable jobs that were not; leave some "
+            "jobs uncut (`percent` of a rule, brakes.control_share), or look again when more jobs have "
+            "run"
         )
     middle = statistics.median(row.times for row in rows)
     slower = sum(row.slower for row in rows)
     # A family has a row for each partition, number of CPUs and kind of cut.
     families = len({(row.user, row.family) for row in rows})
     who = "one family" if families == 1 else f"{families:,} families"
-    what = f"{who}, in the middle one of {len(rows):,} rows," if len(rows) > 1 else who
+    what = f"{who}, in the median of {len(rows):,} rows," if len(rows) > 1 else who
     told = f"{what} ran {middle:.2f} times as long when cut"
     if not slower:
-        return f"{told}; none is slower beyond chance"
+        return f"{told}; no row is slower beyond chance"
     return (
-        f"{told}; {slower:,} slower beyond chance. `rightsizer disable --family USER:FAMILY` leaves one whole; so do a "
-        "rule, and its user's --comment=rightsize=off"
+        f"{told}; {slower:,} rows are slower beyond chance. To stop cutting such a family: `rightsizer "
+        "disable --family USER:FAMILY`, a rule in the configuration, or --comment=rightsize=off by its "
+        "user"
     )

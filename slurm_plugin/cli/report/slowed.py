@@ -30,7 +30,7 @@ def slowed_by_model(config: Config) -> Mapping[tuple[str, str], Slowed]:
         known = ((renamed(one.family), one.jobs, one.beside) for one in _families(directory / version))
         return slowed_families(known, config.policy.most_slowdown)
     except (ModelError, *UNREADABLE) as error:
-        note(f"right sizes go by what was used alone: {error}")
+        note(f"right sizes are computed from use alone: {error}")
         return {}
 
 

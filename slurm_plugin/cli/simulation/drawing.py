@@ -21,6 +21,6 @@ def draw(ran: Mapping[str, Results], file: Path) -> None:
         draw_utilisation(ran, file)
     except (OSError, ValueError) as error:
         raise RightsizerError(
-            f"{file} is not drawn: {error}; give a file ending in .png, .svg or .pdf"
+            f"cannot draw {file}: {error}; give a file whose name ends in .png, .svg or .pdf"
         ) from None
     note(f"drawn: {file}")

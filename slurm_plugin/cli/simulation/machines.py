@@ -16,7 +16,7 @@ from slurm_plugin.cli.output import note
 if TYPE_CHECKING:
     from models.simulation.nodes import Cluster, Node
 
-HOW = "give the nodes that these jobs ran on with --nodes COUNTxCPUS:MEM_MIB[:GPUS] or --scenario FILE"
+HOW = "give the nodes on which these jobs ran, with --nodes COUNTxCPUS:MEM_MIB[:GPUS] or --scenario FILE"
 _NODES = re.compile(r"([1-9]\d{0,6})x(\d{1,6}):(\d{1,10})(?::(\d{1,4}))?")
 
 
@@ -38,7 +38,7 @@ def _read_nodes(
         read = _NODES.fullmatch(text)
         if not read:
             raise click.BadParameter(
-                f"{text!r} describes no nodes; write COUNTxCPUS:MEM_MIB[:GPUS], such as 20x64:257000:4"
+                f"{text!r} does not describe nodes; write COUNTxCPUS:MEM_MIB[:GPUS], such as 20x64:257000:4"
             )
         count, cpus, mem_mib, gpus = (int(part or 0) for part in read.groups())
         found.append(Node(count=count, cpus=cpus, mem_mib=mem_mib, gpus=gpus))
@@ -72,7 +72,7 @@ def _live(partition: str | None) -> list[Node]:
         raise RightsizerError(f"no nodes to replay on: {error}; or {HOW}") from None
     if not found.nodes:
         of = f"partition {partition}" if partition else "cluster"
-        raise RightsizerError(f"scontrol knows no node of this {of}; {HOW}")
+        raise RightsizerError(f"scontrol shows no node of this {of}; {HOW}")
     if found.away:
-        note(f"{found.away} nodes are down or drained just now; they count as if they were not")
+        note(f"{found.away} nodes are down or drained now; they count as if they were up")
     return list(found.nodes)

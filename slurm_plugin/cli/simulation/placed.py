@@ -31,9 +31,10 @@ def explain_rows(number: int, cluster: Cluster, ran: Mapping[str, Results]) -> l
         found = [weighed(room, demand, choice, usual) for choice in choices[:NODES_SHOWN]]
         cpu_milli, mem_mib, gpu_milli = demand
         note(
-            f"{name}: job {number + 1} ({cpu_milli / 1000:g} CPUs, {mem_mib:,} MiB, {gpu_milli / 1000:g} GPUs) started "
-            f"{run.start_s:,.0f} s after the first came, on node {run.parts[0][0]}: of what is idle, jobs that usually "
-            f"come lose {found[0].cost:.2f} GPUs by it, the least of {len(choices)} nodes"
+            f"{name}: job {number + 1} ({cpu_milli / 1000:g} CPUs, {mem_mib:,} MiB, {gpu_milli / 1000:g} "
+            f"GPUs) started on node {run.parts[0][0]}, {run.start_s:,.0f} s after the first job "
+            f"arrived. This makes {found[0].cost:.2f} idle GPUs unusable for the usual jobs, the least "
+            f"of {len(choices)} nodes"
         )
         rows += [
             {

@@ -54,20 +54,28 @@ class Row(NamedTuple):
 @click.option(
     "--since",
     type=TIME,
-    help="Jobs submitted from this local time on; else the last 30 days that the store has.",
+    help="Only jobs submitted at or after this local time. Default: the last 30 days of the store.",
 )
-@click.option("--until", type=TIME, help="Jobs submitted before this local time; else up to the last one.")
-@click.option("--cluster", help="Of this cluster; needed where the store has several.")
-@click.option("--partition", help="Jobs of this partition alone (and the live cluster's nodes in it).")
-@span_option("history", "60d", "Learn beforehand from so much before the window.")
-@nodes_option(
-    "The nodes, such as 20x64:257000:4; again for more. Else those of --scenario, else the live cluster's."
-)
-@click.option("--scenario", type=FILE, help="A file for `rightsizer simulate`, whose [[nodes]] are taken.")
 @click.option(
-    "--policy", "names", multiple=True, default=("easy",), show_default=True, help="Again for more."
+    "--until", type=TIME, help="Only jobs submitted before this local time. Default: up to the last job."
 )
-@click.option("--leave-out", is_flag=True, help="Go on without the jobs that do not fit these nodes.")
+@click.option("--cluster", help="Only jobs of this cluster; required if the store has several.")
+@click.option("--partition", help="Only jobs of this partition (and the live cluster's nodes in it).")
+@span_option("history", "60d", "Learn from this much time before the window.")
+@nodes_option(
+    "The nodes, such as 20x64:257000:4. Can be repeated. Default: those of --scenario, else the live "
+    "cluster's nodes."
+)
+@click.option("--scenario", type=FILE, help="A scenario of `rightsizer simulate`; its [[nodes]] are used.")
+@click.option(
+    "--policy",
+    "names",
+    multiple=True,
+    default=("easy",),
+    show_default=True,
+    help="Scheduling policy. Can be repeated.",
+)
+@click.option("--leave-out", is_flag=True, help="Leave out the jobs that do not fit these nodes.")
 @click.option("--plot", type=FILE, help="Draw what was in use over time (PNG, SVG, PDF).")
 @format_option
 def replay(
@@ -84,12 +92,13 @@ def replay(
     plot: Path | None,
     output_format: str,
 ) -> None:
-    """Simulate the jobs of the store again: as they were asked for, and as the service would have granted them.
+    """Simulate the jobs of the store again: as they asked, and as the service would have granted.
 
-    Each job is sized by what had ended before it came, with the site's policy and rules; «recorded» is what really
-    happened, and how far «as asked» is from it says how far this simulation can be believed. A job that gets too
-    little memory dies half-way and comes back as asked. What was not measured stays as asked. Nothing outside the
-    store is touched; docs/simulation.md says what is assumed.
+    Each job is sized from the jobs that had ended before it was submitted, with the site's policy and rules.
+    "recorded" is what really happened: the difference between it and "as asked" shows how far this simulation can be
+    trusted. A job that gets too little memory dies half-way and is requeued with its original request. A resource
+    whose use was not measured stays as asked. Only the store is read, and nothing is changed; docs/simulation.md lists
+    the assumptions.
 
     \b
     Example:
@@ -105,7 +114,7 @@ def replay(
     if plot is not None:
         check_plots(plot)
     if since is not None and until is not None and since >= until:
-        raise click.UsageError("nothing lies between --since and --until; give a --since before --until")
+        raise click.UsageError("the time from --since to --until is empty; give a --since before --until")
     check_store(config)
     from models.simulation.replayed import compare, recorded
 
@@ -137,9 +146,9 @@ def fitted(past: Past, cluster: Cluster, *, leave_out: bool) -> Past:
         return past
     reason = why_unfit(past, cluster, cannot)
     if not leave_out:
-        raise RightsizerError(f"{reason}; {HOW}, or go on without these jobs by --leave-out")
+        raise RightsizerError(f"{reason}; {HOW}, or leave these jobs out with --leave-out")
     if not (past.counted & ~cannot).any():
-        raise RightsizerError(f"{reason}, and no other came in that time; {HOW}")
+        raise RightsizerError(f"{reason}, and there are no other jobs in that time; {HOW}")
     note(f"{reason}; they are left out")
     return without(past, cannot)
 
@@ -170,7 +179,7 @@ def learned(past: Past, config: Config) -> Sizing:
     from slurm_plugin.service.decide import chain_settings_of
 
     learner = Learner(chain_settings_of(config), config.models.recent_jobs)
-    with progress_bar("learning from before") as progress:
+    with progress_bar("learning from the time before") as progress:
         follow(past.before, learner, past.since_s, progress)
     return LearnedSizing(past.jobs, past.cases, learner, enforced_grant(config), past.keeps, past.since_s)
 

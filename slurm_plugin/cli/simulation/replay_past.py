@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from models.simulation.past import Past
 
 LAST_DAYS = 30
-OPTED_OUT = "were opted out by their comment"
+OPTED_OUT = "had opted out by their comment"
 DIRECT = "were not batch jobs"
 
 
@@ -49,10 +49,10 @@ def read_past(config: Config, window: Window) -> Past:
 def one_cluster(submitted: Collection[str], wanted: str | None) -> str:
     """Return the cluster that is meant, of those in the store: by its name, or by what slurmdbd makes of that."""
     if not submitted:
-        raise RightsizerError("the store holds no attempts; run `rightsizer ingest` first")
+        raise RightsizerError("the store has no attempts; run `rightsizer ingest` first")
     if wanted is None and len(submitted) > 1:
         raise RightsizerError(
-            f"the store has several clusters: {', '.join(submitted)}; name one by --cluster"
+            f"the store has several clusters: {', '.join(submitted)}; choose one with --cluster"
         )
     if not wanted:
         return next(iter(submitted))

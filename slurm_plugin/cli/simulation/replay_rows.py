@@ -66,21 +66,24 @@ def grounds(past: Past) -> Iterator[str]:
 
     earlier = int((~past.counted).sum())
     yield (
-        f"learned from {len(past.before):,} jobs that had ended before; {earlier:,} that still waited or ran then are "
-        "simulated too, as asked, and not counted"
+        f"learned from {len(past.before):,} jobs that had ended before; {earlier:,} jobs that were "
+        "still waiting or running then are simulated too, as asked, but not counted"
     )
     for reason, jobs in sorted(past.left_out.items()):
         yield f"{jobs:,} jobs {reason} and are left out"
     for reason, jobs in sorted(past.kept.items()):
         if reason in NOT_MEASURED:
-            yield f"{jobs:,} jobs: {reason}; it stays as asked, and counts as used"
+            yield f"{jobs:,} jobs: {reason}; that resource stays as asked, and counts as used"
         else:
             yield f"{jobs:,} jobs {reason} and stay as asked"
     yield (
-        "«recorded» also waited for what is not simulated: priorities, limits, dependencies, reservations, nodes that "
-        "were away"
+        '"recorded" also includes waiting for what is not simulated: priorities, limits, dependencies, '
+        "reservations, nodes that were down"
     )
-    yield "energy is estimated by the site's table, of what jobs held: no meter saw the simulated ones"
+    yield (
+        "energy is estimated with the site's table from what jobs held, because no meter can measure "
+        "simulated jobs"
+    )
 
 
 def doubts(real: Results) -> Iterator[str]:
@@ -90,6 +93,6 @@ def doubts(real: Results) -> Iterator[str]:
     beyond = held_beyond(real)
     if beyond:
         yield (
-            f"these nodes are fewer than the jobs ran on: really held at once were up to {'; '.join(beyond)}; waits "
-            "«as asked» are those of a smaller cluster"
+            f"these nodes are fewer than the jobs ran on: up to {'; '.join(beyond)} were really held at "
+            'once; the waits of "as asked" are those of a smaller cluster'
         )

@@ -24,23 +24,30 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command("simulate")
 @click.argument("scenario", type=FILE, required=False)
-@nodes_option("The nodes, such as 20x64:257000:4, instead of the scenario's; again for more.")
-@click.option("--trace", type=FILE, help="The load (SWF or CSV), instead of the scenario's.")
+@nodes_option("The nodes, such as 20x64:257000:4, instead of those of the scenario. Can be repeated.")
+@click.option("--trace", type=FILE, help="The load (SWF or CSV), instead of that of the scenario.")
 @click.option(
-    "--policy", "names", multiple=True, help="A policy to try; again for more. Else those of the scenario."
+    "--policy",
+    "names",
+    multiple=True,
+    help="A scheduling policy to try. Can be repeated. Default: the policies of the scenario.",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), help="Of a made-up load and of `heap`, instead of the scenario's."
+    "--seed",
+    type=click.IntRange(0),
+    help="Seed of a generated load and of `heap`, instead of the scenario's.",
 )
 @click.option(
-    "--placement", help="Where jobs go, instead of the scenario's; fgd and best-fit know single GPUs."
+    "--placement",
+    help="How nodes are chosen, instead of the scenario's way; fgd and best-fit consider single GPUs.",
 )
 @click.option(
     "--explain",
     "explained",
     type=click.IntRange(1),
     metavar="N",
-    help="Why the N-th job that came went where it did, with fgd or deadlines, in place of the figures.",
+    help="Instead of figures, show why the N-th job that arrived was placed where it was (fgd or deadlines "
+    "only).",
 )
 @click.option("--plot", type=FILE, help="Draw what was in use over time (PNG, SVG, PDF).")
 @format_option
@@ -55,11 +62,18 @@ def simulate(
     plot: Path | None,
     output_format: str,
 ) -> None:
-    """Run a load on a made-up cluster under several policies, and say how long jobs would have waited.
+    """Run a load on an imaginary cluster under several policies, and show how long jobs would have waited.
 
-    SCENARIO is a TOML file: [[nodes]] (cpus, mem_mib, gpus, speed, device, count, down, owner), [load] with a `trace`
-    (SWF or CSV) or with jobs_per_hour, hours and [[load.kinds]], [[reservations]], and `policies`. docs/simulation.md
-    describes it. With --nodes and --trace none is needed. Nothing outside is touched or asked.
+    SCENARIO is a TOML file; docs/simulation.md describes it. It contains:
+
+    \b
+    - [[nodes]]: cpus, mem_mib, gpus, speed, device, count, down, owner
+    - [load]: a `trace` (SWF or CSV), or jobs_per_hour, hours and
+      [[load.kinds]]
+    - [[reservations]]
+    - `policies`
+
+    With --nodes and --trace no SCENARIO is needed. Nothing outside these files is read or changed.
 
     \b
     Example:
@@ -89,8 +103,8 @@ def simulate(
         and "deadlines" not in (names or described.policies)
     ):
         raise click.UsageError(
-            f"--explain tells why {FGD} placed a job, and deadlines chose its device; add --placement {FGD}, or "
-            "--policy deadlines"
+            f"--explain works with placement {FGD} and with the policy deadlines; add --placement {FGD}, "
+            "or --policy deadlines"
         )
     seed = described.seed if seed is None else seed
     jobs, left_out, users = load_of(described, Path() if scenario is None else scenario.parent, seed)

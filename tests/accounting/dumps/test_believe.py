@@ -17,19 +17,19 @@ from tests.accounting.dumps.table import COLUMNS, job, numbered, read, step, tex
         ({"Start": "1600000000", "End": "1600000100"}, "it starts before it was submitted"),
         ({"End": "1900000000", "Start": "1899999900"}, "it ends in the future"),
         ({"ElapsedRaw": "-5"}, "elapsedraw is not a whole number"),
-        ({"ElapsedRaw": "200"}, "it ran for longer than from its start to its end"),
-        ({"End": "Unknown"}, "no end, though it ended"),
-        ({"Submit": "0"}, "no time of submission, or one before there was Slurm"),
+        ({"ElapsedRaw": "200"}, "it ran longer than the time from its start to its end"),
+        ({"End": "Unknown"}, "no end, although its state says that it ended"),
+        ({"Submit": "0"}, "no time of submission, or one before Slurm existed"),
         ({"Submit": "yesterday"}, "submit is not a time"),
-        ({"State": "DONE"}, "State is none that Slurm has"),
-        ({"State": ""}, "State is none that Slurm has"),
-        ({"State": "RESIZING"}, "it is over in state RESIZING: the rest of it ran with other resources"),
+        ({"State": "DONE"}, "State is not a state of Slurm"),
+        ({"State": ""}, "State is not a state of Slurm"),
+        ({"State": "RESIZING"}, "it ended in state RESIZING: the rest of it ran with other resources"),
         ({"ReqTRES": "cpu=4,mem=8Q"}, "reqtres is not a list of resources"),
         ({"AllocTRES": "cpu=900000000,mem=16G,node=2"}, "alloc_cpus is more than its nodes can have"),
         ({"AllocTRES": "cpu=8,mem=99999999G,node=2"}, "alloc_mem_mib is more than its nodes can have"),
         ({"TimelimitRaw": "ten"}, "timelimitraw is not a whole number"),
-        ({"Partition": ""}, "no partition: its record had not been written whole"),
-        ({"JobID": "101"}, "JobID and JobIDRaw are of different jobs"),
+        ({"Partition": ""}, "no partition: its record was not completely written"),
+        ({"JobID": "101"}, "JobID and JobIDRaw belong to different jobs"),
         ({"JobName": "a|b"}, "30 columns instead of 29"),
     ],
 )
@@ -52,7 +52,7 @@ def test_what_came_after_a_job_was_resized_is_kept_aside(tmp_path: Path) -> None
     records = read(tmp_path, text([*numbered(99), before, step(), rest, *numbered(101)]))
     assert records.jobs["job_id"].to_pylist() == [99, 101]
     assert [one.reason.partition(":")[0] for one in records.quarantined] == [
-        "it is over in state RESIZING",
+        "it ended in state RESIZING",
         "its size was changed while it ran",
     ]
 
@@ -62,9 +62,9 @@ def test_a_line_without_an_id_may_be_the_end_of_a_forged_one(tmp_path: Path, job
     records = read(tmp_path, text([*numbered(99), job(JobIDRaw=job_id), step(), *numbered(101)]))
     assert records.jobs["job_id"].to_pylist() == [101]
     assert [one.reason for one in records.quarantined] == [
-        "it stands near a piece of a broken line, and may be forged",
-        "no id of a job",
-        "the line of its job does not stand before it",
+        "it is next to a piece of a broken line, and may be forged",
+        "no job id",
+        "the line of its job is not before it",
     ]
     names = tuple(name for name in COLUMNS if name not in ("JobName", "Comment", "AdminComment"))
     unforgeable = read(tmp_path, text([*numbered(99), job(JobIDRaw=job_id), step(), *numbered(101)], names))

@@ -112,13 +112,15 @@ def test_jobs_without_the_times_that_tell_them_apart_may_count_twice(
     tmp_path: Path, lacking: set[str]
 ) -> None:
     columns = tuple(name for name in COLUMNS if name not in lacking)
-    assert "of the same jobs may count twice" in "\n".join(read(tmp_path, text([job()], columns)).missing)
+    assert "more complete dump also contains may be counted twice" in "\n".join(
+        read(tmp_path, text([job()], columns)).missing
+    )
 
 
 def test_a_cluster_that_was_given_is_not_missing(tmp_path: Path) -> None:
     columns = tuple(name for name in COLUMNS if name != "Cluster")
     told = "\n".join(read(tmp_path, text([job(), step()], columns)).missing)
-    assert "give `--cluster NAME`, the same for every dump of it, or jobs count twice" in told
+    assert "give `--cluster NAME`, the same for every dump of the cluster, or jobs are counted twice" in told
     given = msgspec.structs.replace(SETTINGS, cluster="blue")
     assert "Cluster" not in "\n".join(read(tmp_path, text([job(), step()], columns), given).missing)
 
@@ -126,7 +128,7 @@ def test_a_cluster_that_was_given_is_not_missing(tmp_path: Path) -> None:
 def test_it_is_said_where_a_cluster_that_was_given_stands_for_nothing(tmp_path: Path) -> None:
     given = msgspec.structs.replace(SETTINGS, cluster="blue")
     (said,) = read(tmp_path, text([job(), step()], delimiter="\x1f"), given).missing
-    assert said.startswith("names its jobs' cluster itself: `--cluster blue`")
+    assert said.startswith("names the clusters of its jobs itself; `--cluster blue`")
 
 
 def test_nothing_is_missing_where_all_is_there(tmp_path: Path) -> None:
@@ -241,22 +243,22 @@ def test_a_file_that_was_cut_off_gives_what_is_whole(tmp_path: Path) -> None:
     assert records.jobs["job_id"].to_pylist() == list(range(1, count + 1))
     assert records.steps["job"].to_pylist() == list(range(count))
     assert len(records.quarantined) == 1
-    assert "cut off" in records.quarantined[0].reason
-    assert "was cut off at line" in records.cut_off
+    assert " ends " in records.quarantined[0].reason
+    assert "ends in the middle of line" in records.cut_off
 
 
 def test_a_last_line_without_an_end_is_not_believed(tmp_path: Path) -> None:
     records = read(tmp_path, text([*numbered(99), job(), step()])[:-1])
     assert records.jobs["job_id"].to_pylist() == [99]
-    assert "cut off" in records.quarantined[0].reason
-    assert "has no last newline" in records.cut_off
+    assert " ends " in records.quarantined[0].reason
+    assert "has no newline at its end" in records.cut_off
 
 
 @pytest.mark.parametrize("delimiter", ["|", ","])
 def test_a_line_that_was_cut_off_is_not_taken_for_a_missing_newline(tmp_path: Path, delimiter: str) -> None:
     whole = text([job(ReqTRES="cpu=4", AllocTRES="cpu=4")], delimiter=delimiter).replace("cpu=4,", "cpu=4")
     assert read(tmp_path, whole).cut_off == ""
-    assert "was cut off at line 2" in read(tmp_path, whole[:-40]).cut_off
+    assert "ends in the middle of line 2" in read(tmp_path, whole[:-40]).cut_off
 
 
 def test_bytes_that_are_no_utf_8_are_kept_as_escapes(tmp_path: Path) -> None:
@@ -270,8 +272,8 @@ def test_bytes_that_are_no_utf_8_are_kept_as_escapes(tmp_path: Path) -> None:
         (text([job()]).encode("utf-16"), "iconv"),
         (text([job()]).encode("utf-16-le"), "iconv"),
         (b"", "empty"),
-        (gzip.compress(b"JobID|State\n" * 999, mtime=0)[:20], "not one whole line: it is empty or was cut off"),
-        (b"\xfd7zXZ\x00junk", "unpack it first"),
+        (gzip.compress(b"JobID|State\n" * 999, mtime=0)[:20], "no complete line"),
+        (b"\xfd7zXZ\x00junk", "decompress it first"),
         (b'{"jobs": []}\n', "--parsable2"),
         (b"       JobID    JobName      State \n------------ ---------- ----------\n", "--parsable2"),
         (text([job()]).split("\n", 1)[1].encode(), "--noheader"),
@@ -279,8 +281,8 @@ def test_bytes_that_are_no_utf_8_are_kept_as_escapes(tmp_path: Path) -> None:
         (text([job()], ("JobIDRaw", "State", "Submit")).encode(), "ElapsedRaw"),
         (text([job()], ("JobIDRaw", "State", "Submit")).encode(), "sacct --allusers .* --format=JobIDRaw,"),
         (b"\x1f\x8bjunkjunkjunk", "damaged"),
-        (text([job(), step()]).replace("\n", "\r").encode(), "carriage returns for line ends: turn them into newlines"),
-        (gzip.compress(text([job()]).replace("\n", "\r").encode()), "carriage returns for line ends"),
+        (text([job(), step()]).replace("\n", "\r").encode(), "carriage returns as line ends; convert them to newlines"),
+        (gzip.compress(text([job()]).replace("\n", "\r").encode()), "carriage returns as line ends"),
         (gzip.compress(b"JobID|State\n" * 999, mtime=0)[:-8] + b"\x00" * 8, "damaged"),
     ],
 )  # fmt: skip
@@ -320,7 +322,7 @@ def test_numbers_that_may_count_gpus_are_named(tmp_path: Path) -> None:
         "id_job,state,time_submit,time_start,time_end,tres_req,tres_alloc\n"
         '7,3,1700000000,1700000060,1700000160,"1=4,2=8192,4=1,5=4","1=8,2=16384,4=2,6=3,7=4,8=5,1001=2,1002=3"\n'
     )
-    for gpu_tres, gpus, said in ((), None, "TRES 1001,1002:"), ((1001,), 2, "TRES 1002:"):
+    for gpu_tres, gpus, said in ((), None, "TRES 1001,1002,"), ((1001,), 2, "TRES 1002,"):
         records = read(tmp_path, line, msgspec.structs.replace(SETTINGS, gpu_tres=gpu_tres))
         assert records.jobs["alloc_gpus"].to_pylist() == [gpus]
         assert said in records.missing[-1]
@@ -364,7 +366,7 @@ class TestPublicTables:
         assert len(records.jobs) + len(records.quarantined) == 30_376
         reasons = {one.reason for one in records.quarantined}
         assert reasons == {
-            "CPUTimeRAW is not that of the CPUs that were asked for: it was given others, and AllocCPUS is missing"
+            "CPUTimeRAW does not match the requested CPUs: the job was given others, and AllocCPUS is missing"
         }
         assert len(records.quarantined) < 0.12 * 30_376
         assert max(records.jobs["elapsed_s"].to_pylist()) < 40 * 86400

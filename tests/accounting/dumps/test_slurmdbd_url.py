@@ -14,7 +14,7 @@ from accounting.errors import SlurmError
 def test_a_url_that_cannot_be_used_is_one_line_without_its_password(url: str) -> None:
     for use in (check_url, lambda url: next(read_database(url, "c", 0, 1, 1))):
         with pytest.raises(
-            SlurmError, match=r"slurmdbd_url is not usable: .*; write it as mysql\+pymysql://"
+            SlurmError, match=r"slurmdbd_url cannot be used: .*; write it as mysql\+pymysql://"
         ) as caught:
             use(url)
         assert "secret" not in str(caught.value)
@@ -51,6 +51,8 @@ def test_a_server_that_takes_a_connection_and_never_answers_is_given_up(
 @pytest.mark.parametrize("option", ["connect_timeout=long", "connect_timeout=0", "conect_timeout=1"])
 def test_options_that_the_driver_refuses_are_one_line(option: str) -> None:
     pytest.importorskip("pymysql")
-    with pytest.raises(SlurmError, match=r"slurmdbd_url is not usable|PyMySQL refuses the options") as caught:
+    with pytest.raises(
+        SlurmError, match=r"slurmdbd_url cannot be used|PyMySQL refuses the options"
+    ) as caught:
         next(read_database(f"mysql+pymysql://h/y?{option}", "c", 0, 1, 1))
     assert "\n" not in str(caught.value)

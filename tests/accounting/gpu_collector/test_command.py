@@ -194,7 +194,7 @@ def test_the_driver_of_a_gpu_that_the_node_has_is_waited_for(
     monkeypatch.setattr("accounting.gpu_collector.loop.until_signalled", lambda: stopped)
     node.fake.driver = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
     found = CliRunner().invoke(collect, ["--spool", str(node.spool)])
-    assert "whose driver is not loaded" in found.stderr
+    assert "but its driver is not loaded" in found.stderr
     assert waits == [30.0] * 3
     assert isinstance(found.exception, RightsizerError)
     assert "start the collector again" in str(found.exception)

@@ -31,7 +31,7 @@ def test_files_that_are_no_dumps_are_said_and_the_others_read(last: str, site: S
     code, out, err = ingested(site, full=text(numbered(1)), empty="", headless="1|2\n", last=last)
     assert code == 1
     assert "empty.psv is empty: make the dump again" in err
-    assert "headless.psv: the first line names no columns" in err
+    assert "headless.psv: the first line does not name columns" in err
     counts = {row["what"]: row["new"] for row in json.loads(out)}
     assert (counts["attempts"], counts["steps"]) == (2, 2)
     engine = open_store(site.config.store.url)
@@ -43,7 +43,7 @@ def test_where_none_is_a_dump_each_is_said(site: Site) -> None:
     code, out, err = ingested(site, empty="", headless="1|2\n")
     assert (code, out) == (1, "")
     assert "empty.psv is empty" in err
-    assert "rightsizer: headless.psv: the first line names no columns" in err
+    assert "rightsizer: headless.psv: the first line does not name columns" in err
 
 
 def test_a_dump_that_is_cut_off_alone_is_a_problem_and_no_failure(site: Site) -> None:

@@ -67,7 +67,7 @@ def test_a_user_tells_of_his_own_jobs_alone_whenever_they_become_known(
     ingest(store, settings, NOW_S)
     assert gpus_of(store) == {7: 1, 8: None}
     uid = pwd.getpwnam(USER).pw_uid
-    told = [f"'b.jsonl' of uid {uid}: lines of jobs that are not known as its owner's"]
+    told = [f"'b.jsonl' of uid {uid}: lines of jobs that are not known to belong to the file's owner"]
     assert reasons(store) == told
     # Tried again, it is no more his than before; and what was decided is not read again.
     run = Run(settings, NOW_S)
@@ -121,7 +121,7 @@ def test_odd_files_are_said_and_keep_nobody_waiting(store: Engine, tmp_path: Pat
     uid = pwd.getpwnam(USER).pw_uid
     assert reasons(store) == [
         "'a.jsonl' of uid 0: it cannot be read: not a regular file",
-        "'d.jsonl' of uid 0: it has several names (hard links); leave one",
+        "'d.jsonl' of uid 0: it has several names (hard links); leave only one",
         f"'e.jsonl' of uid {uid}: lines that make no sense",
     ]
 

@@ -294,7 +294,7 @@ def test_the_interval_covers_a_planted_effect_about_as_often_as_it_says(effect: 
 
 def test_no_effect_is_reported_as_none_and_a_large_one_as_one() -> None:
     none = [effects(planted(seed, 0.0))[0].says for seed in range(60)]
-    assert none.count("no difference can be told") >= 51
+    assert none.count("no difference can be shown") >= 51
     large = [effects(planted(seed, 0.7, blocks=80))[0].says for seed in range(30)]
     assert large.count("better with the advisor") >= 28
     assert effects(planted(1, -3.0, blocks=80))[1].says == "worse with the advisor"
@@ -303,7 +303,7 @@ def test_no_effect_is_reported_as_none_and_a_large_one_as_one() -> None:
 def test_too_few_blocks_tell_nothing_and_that_is_said() -> None:
     few = planted(3, 0.5, blocks=LEAST_BLOCKS)
     for effect in effects(few):
-        assert effect.says.startswith("too little to tell")
+        assert effect.says.startswith("too few data")
         assert (effect.low_pct, effect.high_pct) == (None, None)
         assert effect.acted_blocks + effect.watched_blocks == LEAST_BLOCKS
 
@@ -324,8 +324,8 @@ def test_one_job_that_waited_is_no_sure_effect(waited: int | None) -> None:
         )
     )
     assert (found[0].low_pct, found[0].high_pct) == (None, None)
-    assert found[0].says == "too little to tell: hardly a job waited while it watched"
-    assert found[1].says == "no difference can be told"
+    assert found[0].says == "too few data: hardly any job waited while the advisor watched"
+    assert found[1].says == "no difference can be shown"
 
 
 def test_nothing_foreseen_is_no_row() -> None:

@@ -86,18 +86,18 @@ def test_a_series_counts_where_it_has_a_row_and_the_day_elsewhere() -> None:
     [
         ("", "the first line must be `time,gCO2_per_kWh`"),
         ("when,what\n", "the first line must be"),
-        ("time,gCO2_per_kWh\n2026-01-01T00:00:00,100\n", "line 2: `2026-01-01T00:00:00` is no time"),
-        ("time,gCO2_per_kWh\nsoon,100\n", "line 2: `soon` is no time"),
-        ("time,gCO2_per_kWh\n²,100\n", "line 2: `²` is no time"),
+        ("time,gCO2_per_kWh\n2026-01-01T00:00:00,100\n", "line 2: `2026-01-01T00:00:00` is not a time"),
+        ("time,gCO2_per_kWh\nsoon,100\n", "line 2: `soon` is not a time"),
+        ("time,gCO2_per_kWh\n²,100\n", "line 2: `²` is not a time"),
         # Milliseconds.
-        ("time,gCO2_per_kWh\n1767225600000,100\n", "line 2: `1767225600000` is no time"),
-        ("time,gCO2_per_kWh\n1767225600,-1\n", "`-1` is no gCO2 per kWh"),
-        ("time,gCO2_per_kWh\n1767225600,nan\n", "`nan` is no gCO2 per kWh"),
-        ("time,gCO2_per_kWh\n1767225600,n/a\n", "line 2: `n/a` is no gCO2 per kWh"),
+        ("time,gCO2_per_kWh\n1767225600000,100\n", "line 2: `1767225600000` is not a time"),
+        ("time,gCO2_per_kWh\n1767225600,-1\n", "`-1` is not a number of gCO2 per kWh"),
+        ("time,gCO2_per_kWh\n1767225600,nan\n", "`nan` is not a number of gCO2 per kWh"),
+        ("time,gCO2_per_kWh\n1767225600,n/a\n", "line 2: `n/a` is not a number of gCO2 per kWh"),
         ("time,gCO2_per_kWh\n1767225600\n", "line 2: 1 columns"),
-        ("time,gCO2_per_kWh\n1767225600,1\n1767225600,2\n", "times must rise"),
-        ("time,gCO2_per_kWh\n0001-01-01T00:00:00+23:59,1\n0001-01-01T00:00:00+23:59,1\n", "is no time"),
-        pytest.param("{" + "1" * 140_000, "this is no CSV", id="no CSV"),
+        ("time,gCO2_per_kWh\n1767225600,1\n1767225600,2\n", "times must increase"),
+        ("time,gCO2_per_kWh\n0001-01-01T00:00:00+23:59,1\n0001-01-01T00:00:00+23:59,1\n", "is not a time"),
+        pytest.param("{" + "1" * 140_000, "is not a CSV file", id="no CSV"),
     ],
 )
 def test_a_series_that_cannot_be_read_names_its_line(text: str, said: str) -> None:

@@ -200,14 +200,14 @@ def test_a_fault_of_very_few_attempts_is_none(store: Engine, fault: dict[str, An
 @ON_SQLITE
 def test_meters_of_whole_nodes_are_not_for_nodes_that_jobs_share(store: Engine) -> None:
     fill(store, [good(n, energy_quality="absent", energy_j=None) for n in range(1, 121)])
-    assert "Only where jobs do not share nodes" in advised(store)[0].reason
+    assert "Set this only if jobs do not share nodes" in advised(store)[0].reason
 
 
 @ON_SQLITE
 def test_a_site_that_stores_comments_which_nobody_writes_is_told_so(store: Engine) -> None:
     fill(store, [good(n, comment="") for n in range(1, 121)])
     (said,) = [one.reason for one in advised(store)]
-    assert said.endswith("with it, nobody wrote one")
+    assert said.endswith("if it is set already, nobody has written a comment")
     assert "script" not in said  # nothing reads the scripts that slurmdbd stores
 
 
@@ -286,7 +286,7 @@ def test_what_is_recorded_of_several_gpus_together_is_not_asked_for_again(store:
     [only] = advised(store)
     assert (only.file, only.line) == COLLECT
     assert (
-        "100 % of the 120 attempts with GPUs have gres/gpuutil recorded, but of several GPUs" in only.reason
+        "100 % of the 120 attempts with GPUs have gres/gpuutil recorded, but for several GPUs" in only.reason
     )
     fill(store, [good(n, alloc_gpus=1, gpu_quality="absent") for n in range(121, 241)])
     assert lines_of(store) == [COLLECT, GPU_TRES, NVML]

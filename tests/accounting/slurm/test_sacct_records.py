@@ -62,7 +62,7 @@ def test_a_step_never_goes_to_another_job() -> None:
     [records] = read(step_line(6), job_line(7), step_line(70), step_line(8), step_line(7))
     assert records.jobs["job_id"].to_pylist() == [7]
     assert records.steps["step_id"].to_pylist() == ["batch"]
-    assert [item.reason for item in records.quarantined] == ["a step of no job"] * 3
+    assert [item.reason for item in records.quarantined] == ["a step without a job"] * 3
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "PENDING", "SUSPENDED", "COMPLETING", "SOMETHING_NEW"])
@@ -73,8 +73,8 @@ def test_unfinished_jobs_are_counted_and_left_for_later(state: str) -> None:
 
 
 ODD_ENDS = [
-    ({"State": "LAUNCH_FAILED"}, "in a state that is not known here"),
-    ({"State": "SOMETHING_NEW"}, "in a state that is not known here"),
+    ({"State": "LAUNCH_FAILED"}, "in an unknown state"),
+    ({"State": "SOMETHING_NEW"}, "in an unknown state"),
     ({"State": "RESIZING"}, "RESIZING"),
     ({"Partition": ""}, "no partition"),
     ({"Partition": "", "State": "CANCELLED by 0"}, "no partition"),
@@ -298,7 +298,7 @@ def test_many_jobs_come_in_parts(most_jobs: int) -> None:
     assert [item for part in parts for item in part.quarantined] == [
         Quarantined(
             line=DELIMITER.join(step_line(99)[name] for name in FIGURES),
-            reason="a step of no job",
+            reason="a step without a job",
             source="sacct",
         )
     ]

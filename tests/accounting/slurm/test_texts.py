@@ -109,13 +109,13 @@ def test_as_many_lines_of_texts_as_jobs_may_be_of_other_jobs() -> None:
 def test_texts_that_end_in_the_middle_of_a_row_are_refused() -> None:
     answer = answer_of([job_line(7), job_line(8)])
     cut = answer.texts.rpartition(DRAWN.encode())[0] + b"\n"
-    with pytest.raises(SlurmError, match="cut off in the middle of a row"):
+    with pytest.raises(SlurmError, match="ends in the middle of a row"):
         list(read_answer(msgspec.structs.replace(answer, texts=cut), UNTIL_S, METERING))
 
 
 @pytest.mark.parametrize("lines", [[b"a warning", b"7|x"], [b"7|x", b"8|y|z"]], ids=["none", "too_many"])
 def test_lines_that_make_no_rows_are_refused(lines: list[bytes]) -> None:
-    with pytest.raises(SlurmError, match="columns do not fit"):
+    with pytest.raises(SlurmError, match="columns do not match"):
         split_rows(lines, b"|", 2)
 
 
@@ -186,7 +186,7 @@ def test_a_name_that_cannot_be_told_is_quarantined_with_its_job() -> None:
     ]
     [records] = read_answer(without_texts(rows, 2), UNTIL_S, METERING)
     assert records.jobs["job_id"].to_pylist() == [8]
-    assert [item.reason for item in records.quarantined] == ["sacct did not tell its name and comments"] * 2
+    assert [item.reason for item in records.quarantined] == ["sacct did not give its name and comments"] * 2
 
 
 def test_answers_that_contradict_each_other_are_refused() -> None:

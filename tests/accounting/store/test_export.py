@@ -124,7 +124,7 @@ def test_pseudonyms_reach_every_column_that_holds_a_name(store: Engine, tmp_path
 def test_a_file_that_is_there_stays_unless_told_otherwise(store: Engine, tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
     file.write_text("mine")
-    with pytest.raises(StoreError, match="is there already; give another name, or --force"):
+    with pytest.raises(StoreError, match="exists already; give another name, or --force"):
         export(store, "attempts", file)
     assert file.read_text() == "mine"
     assert export(store, "attempts", file, force=True) == 500
@@ -134,7 +134,7 @@ def test_a_file_that_is_there_stays_unless_told_otherwise(store: Engine, tmp_pat
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("out.xlsx", "name it .parquet or .csv"),
+        ("out.xlsx", "the file's name must end in .parquet or .csv"),
         ("none/out.csv", "cannot write .*No such file"),
         ("folder.csv", "is a folder"),
     ],
@@ -189,7 +189,7 @@ def test_a_disk_that_fails_leaves_what_was_there(store: Engine, tmp_path: Path, 
     )
     assert ran.returncode == 7, ran.stderr
     assert "cannot write" in ran.stdout
-    assert "nothing was left there" in ran.stdout
+    assert "no file was left behind" in ran.stdout
     assert file.read_text() == "the last good one"
     assert list(target.iterdir()) == [file]
 

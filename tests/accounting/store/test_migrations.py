@@ -153,9 +153,7 @@ def check_forward(url: str, rows: dict[str, list[Row]]) -> None:
 def test_a_store_of_the_first_schema_comes_forward_whole_and_not_before_that_is_meant(url: str) -> None:
     rows = old_store(url)
     for _ in range(2):
-        with pytest.raises(
-            StoreError, match=r"older version; run `rightsizer ingest`, which brings it forward"
-        ):
+        with pytest.raises(StoreError, match=r"older version; run `rightsizer ingest`, which upgrades it"):
             open_store(url)
     check_forward(url, rows)
 
@@ -184,7 +182,7 @@ def test_a_store_goes_back_and_forward_again(url: str) -> None:
 @pytest.mark.parametrize("revision", ["0001", "9999", "head", "-1"])
 def test_a_store_goes_back_to_what_can_be_had_alone(revision: str, tmp_path: Path) -> None:
     engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
-    with pytest.raises(StoreError, match=r"cannot be taken to .*; name one of 0002, 0003"):
+    with pytest.raises(StoreError, match=r"cannot be taken back to .*; name one of 0002, 0003"):
         take_back(engine, revision, apply=True)
     engine.dispose()
 

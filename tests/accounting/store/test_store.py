@@ -211,7 +211,7 @@ def test_a_store_that_is_another_one_in_each_folder_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for use in (check_url, partial(open_store, create=True), open_store):
-        with pytest.raises(StoreError, match=r"its file is relative.*write for example sqlite:////var/lib"):
+        with pytest.raises(StoreError, match=r"its path is relative.*write for example sqlite:////var/lib"):
             use(url)
     assert list(tmp_path.iterdir()) == []
 
@@ -238,7 +238,7 @@ def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path, creat
     with sqlite3.connect(file) as other:
         other.execute("CREATE TABLE things (name TEXT)")
     other.close()
-    with pytest.raises(StoreError, match="not a rightsizer store"):
+    with pytest.raises(StoreError, match="not a store of rightsizer"):
         open_store(f"sqlite:///{file}", create=create)
     other = sqlite3.connect(file)
     assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("things",)]
@@ -257,14 +257,14 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, cr
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ("not a url", "not usable"),
-        ("nosuchdb://x/y", "not usable"),
+        ("not a url", "cannot be used"),
+        ("nosuchdb://x/y", "cannot be used"),
         ("sqlite:////proc/nothing/store.db", "cannot make"),
         ("sqlite:////etc/hostname/store.db", "cannot make"),
         ("sqlite:////tmp/" + "x" * 300, "cannot"),
         ("sqlite:////tmp", "cannot use the store"),
-        ("sqlite:////tmp/store.db?timeout=long", "not usable"),
-        ("mariadb://host/y?connect_timeout=long", "not usable"),
+        ("sqlite:////tmp/store.db?timeout=long", "cannot be used"),
+        ("mariadb://host/y?connect_timeout=long", "cannot be used"),
         ("mariadb://host/y?connect_timeout=0", "PyMySQL refuses the options"),
         ("mariadb://host/y?conect_timeout=1", "PyMySQL refuses the options"),
         ("mariadb://host/y?ssl_ca=/nowhere/ca.pem", "PyMySQL refuses the options"),

@@ -127,7 +127,7 @@ def fill(engine: Engine, said: str) -> int:
 
 def test_a_full_disk_is_one_line_and_the_next_run_completes(small_disk: Path, tmp_path: Path) -> None:
     engine = open_store(f"sqlite:///{small_disk}/store.db", create=True)
-    finished = fill(engine, "make room")
+    finished = fill(engine, "free some space")
     held = content(engine)
     engine.dispose()
     assert len(held["attempts"]) == finished * 400
@@ -230,7 +230,7 @@ def test_a_full_disk_of_postgresql_is_one_line_and_the_next_run_completes(
             connection.execute(text(f"CREATE TABLESPACE small LOCATION '{small_disk}'"))
             for table in schema.metadata.tables:
                 connection.execute(text(f"ALTER TABLE {table} SET TABLESPACE small"))
-        finished = fill(engine, "make room")
+        finished = fill(engine, "free some space")
         assert len(content(engine)["attempts"]) == finished * 400
         subprocess.run(["mount", "-o", "remount,size=128m", str(small_disk)], check=True)
         completed(url, tmp_path, finished)

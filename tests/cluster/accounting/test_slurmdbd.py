@@ -99,5 +99,5 @@ def test_an_account_that_may_write_is_refused_with_the_grant_to_use(played: Play
 def test_a_cluster_that_is_not_there(reader: str) -> None:
     with pytest.raises(SlurmError, match="sacctmgr list cluster"):
         list(read_database(reader, "elsewhere", 0, 1, 1))
-    with pytest.raises(SlurmError, match="no cluster's name"):
+    with pytest.raises(SlurmError, match="not a cluster's name"):
         list(read_database(reader, "x`; --", 0, 1, 1))

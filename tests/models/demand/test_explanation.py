@@ -163,7 +163,7 @@ def test_where_runs_surprise_it_is_runs_that_are_told() -> None:
     [memory] = [one for one in explain(predictor, request_of(runs[0]), {}) if one.dimension == "memory"]
     assert (memory.streak, memory.runs) == (10, 1)
     told = [row["what"] for row in explained_rows(memory)]
-    assert told[1] == "what surprises leave open: 1 runs of such jobs since the last"
+    assert told[1] == "allowance for surprises: 1 runs of such jobs since the last"
 
 
 def test_what_was_known_before_the_run_under_way_is_told_to_be_that() -> None:
@@ -181,7 +181,7 @@ def test_what_was_known_before_the_run_under_way_is_told_to_be_that() -> None:
     assert prediction is not None
     assert memory.steps[-1].upper == prediction.upper
     streak = [row["what"] for row in explained_rows(memory)][1]
-    assert streak == "what surprises leave open: 1 jobs, all before the run that is under way, since the last"
+    assert streak == "allowance for surprises: 1 jobs, all before the run in progress, since the last"
     assert not told["cores"].before
 
 
@@ -198,7 +198,7 @@ def test_what_is_left_for_a_new_run_is_told_as_a_step() -> None:
     assert [name for name, step in steps.items() if step.counts] == ["highest", "next run", "margin"]
     assert steps["next run"].upper == pytest.approx(500 * math.exp(NEXT_RUN_LOG))
     rows = [row for row in explained_rows(memory) if row["part"] == "step"]
-    assert rows[3]["what"] == "a new run may need more than those before it"
+    assert rows[3]["what"] == "a new run may need more than the runs before it"
     # It counts in place of both of the others, of which one is the lower.
     assert [row["effect"] for row in rows] == ["", "does not count", "does not count", "", ""]
 

@@ -71,7 +71,7 @@ def test_before_a_long_gap_the_past_is_left_out() -> None:
 def test_a_last_step_that_is_not_over_is_left_out() -> None:
     read = panel_of(read_table(csv(*(f"{T0 + 600 * sample},{sample}" for sample in range(15)))), 3600)
     assert read.panel.values[:, 0].tolist() == [2.5, 8.5]
-    assert read.notes == ("the last step is left out: it is not over by the last row",)
+    assert read.notes == ("the last step is left out, because the last row comes before its end",)
     whole = panel_of(read_table(csv(*(f"{T0 + 600 * sample},{sample}" for sample in range(18)))), 3600)
     assert whole.panel.values[:, 0].tolist() == [2.5, 8.5, 14.5]
 
@@ -91,7 +91,7 @@ def test_nothing_but_gaps_leaves_nothing() -> None:
     read = panel_of(read_table(hourly("", "", "")), 3600)
     assert read.panel.values.shape == (0, 1)
     assert read.notes == (
-        "no step is left: there is no value of gpus at the end; leave that out, or the rows behind its last",
+        "no step is left: gpus has no value at the end; leave out that series, or the rows after its last",
     )
 
 
@@ -100,7 +100,7 @@ def test_a_column_that_ends_before_the_others_is_named(until: int) -> None:
     rows = [f"{T0 + 3600 * hour},{hour},{5 if hour < until else ''}" for hour in range(8)]
     read = panel_of(read_table(csv(*rows, header="t,a,b")), 3600)
     assert read.panel.values.shape == (0, 2)
-    assert read.notes[-1].startswith("no step is left: there is no value of b at the end;")
+    assert read.notes[-1].startswith("no step is left: b has no value at the end;")
 
 
 @pytest.mark.parametrize(
@@ -109,19 +109,19 @@ def test_a_column_that_ends_before_the_others_is_named(until: int) -> None:
         (io.StringIO(""), "needs a header"),
         (csv(header="time"), "needs a header"),
         (csv("0,1,2", header="t,a,a"), "same name"),
-        (csv("0,1,2"), "line 2 of the CSV has 3 fields, its header 2"),
-        (csv("yesterday,1"), "'yesterday' is no time"),
+        (csv("0,1,2"), "line 2 of the CSV has 3 fields, but its header has 2"),
+        (csv("yesterday,1"), "'yesterday' is not a time"),
         (csv("0,many"), "line 2 .* 'many' is no number"),
         (csv("0,-1"), "-1 is no demand"),
         (csv("0,inf"), "inf is no demand"),
         (csv("0,1e31"), r"1e31 is no demand; it must be 0 to 1e\+30"),
         (
             csv("1699920000,1", "1699920005000,2"),
-            "line 3 .* no time in unix seconds; divide milliseconds by 1000",
+            "line 3 .* not a time in unix seconds; divide milliseconds by 1000",
         ),
-        (csv(f"{10**30},1"), "line 2 .* no time in unix seconds"),
-        (csv("-1699920000000,1"), "line 2 .* no time in unix seconds"),
-        (csv("9999-12-31T23:59:59Z,1"), "line 2 .* no time in unix seconds"),
+        (csv(f"{10**30},1"), "line 2 .* not a time in unix seconds"),
+        (csv("-1699920000000,1"), "line 2 .* not a time in unix seconds"),
+        (csv("9999-12-31T23:59:59Z,1"), "line 2 .* not a time in unix seconds"),
         (csv("3600,1", "3600,2"), "line 3 .* not later .* UTC"),
         (csv("2023-10-29T02:30,1", "2023-10-29T02:00,2"), "line 3 .* clocks are set back"),
     ],

@@ -142,12 +142,12 @@ def test_whose_memory_is_too_much_together_does_not_fit() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     model = Interference(KINDS)
-    with pytest.raises(ModelError, match="neither negative"):
+    with pytest.raises(ModelError, match="both must be 0 or more"):
         model.learn(Pair(kind="a", beside="b", speed=-0.1))
-    with pytest.raises(ModelError, match="neither negative"):
+    with pytest.raises(ModelError, match="both must be 0 or more"):
         model.learn(Pair(kind="a", beside="b", speed=float("nan")))
-    with pytest.raises(ModelError, match="name it among the kinds"):
+    with pytest.raises(ModelError, match="add it to the kinds"):
         model.estimate("a", "z")
-    with pytest.raises(ModelError, match="named twice"):
+    with pytest.raises(ModelError, match="listed twice"):
         Interference(["a", "a"])
     assert MEASURED_S > 10 * PREDICTION_S, "what was measured off line is hardly drawn to what is predicted"

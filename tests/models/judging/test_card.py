@@ -113,7 +113,7 @@ def test_a_card_shows_what_the_gate_compared_and_who_is_apart() -> None:
         "Passed against the current model, on 80 jobs, submitted from 20",
         "| memory | GiB·h | current model | 80 | 40 | 1 | 100.00 | 75.00 | 25.0% |",
         "| memory | GiB·h | new model | 80 | 60 | 1 | 100.00 | 50.00 | 50.0% |",
-        "Fitted to 300 jobs, calibrated on 80 later ones; 2 users are apart",
+        "Trained on 300 jobs, calibrated on 80 later ones; 2 users are not learned from",
         "| 1.0% | 2.5% | 40 |",
     ):
         assert said in text

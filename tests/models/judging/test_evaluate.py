@@ -182,8 +182,11 @@ def test_a_completed_job_that_was_not_counted_whole_shows_a_bound() -> None:
     ("attempts", "why"),
     [
         (series(100.0, 100.0, state="FAILED"), "none of the 1 attempts after the split ran to its end"),
-        (series(100.0), "too few to split by time: none that ran had ended before the 1 later ones came"),
-        (series(100.0, 100.0), "of none of the judged jobs both request and use are known"),
+        (
+            series(100.0),
+            "too few to split by time: none of them had run and ended before the 1 later ones were submitted",
+        ),
+        (series(100.0, 100.0), "for none of the judged jobs both request and use are known"),
     ],
 )
 def test_what_cannot_be_judged_is_said_as_it_is(attempts: list[Attempt], why: str) -> None:

@@ -114,7 +114,7 @@ def test_too_few_jobs_are_said_to_be() -> None:
     found = health_on(few, 0.05)
     assert [(week.rows, week.word) for week in found.weeks] == [(60, "too few to tell")]
     assert health_on(few, 0.01).weeks == ()
-    assert "Too few jobs to tell." in markdown(card_of(trained_on(few), None, 0.01))
+    assert "Too few jobs to judge." in markdown(card_of(trained_on(few), None, 0.01))
 
 
 def test_the_next_larger_share_is_counted_where_jobs_before_are_too_few_for_one() -> None:

@@ -95,14 +95,14 @@ def test_what_was_not_asked_is_not_sized(tmp_path: Path, asked: str) -> None:
 @pytest.mark.parametrize("column", NEEDED)
 def test_a_column_that_is_missing_is_named(tmp_path: Path, column: str) -> None:
     file = written(tmp_path / "jobs.csv", {name: value for name, value in GOOD.items() if name != column})
-    refused(file, rf"lacks the columns {column}; needed are job_id, ")
+    refused(file, rf"lacks the columns {column}; its first line must name job_id, ")
 
 
 def test_a_column_of_any_name_says_how_large_the_input_is(tmp_path: Path) -> None:
     file = written(tmp_path / "jobs.csv", GOOD | {"read": "3145728", "input_mib": "9"})
     assert [one.request.input_mib for one in (*read_jobs(file), *read_jobs(file, "read"))] == [9.0, 3.0]
     with pytest.raises(
-        ModelError, match="has no column size; give the one with the size of the input in bytes"
+        ModelError, match="has no column size; give the column with the size of the input in bytes"
     ):
         read_jobs(file, "size")
     odd = written(tmp_path / "odd.csv", GOOD | {"read": "much"})
@@ -114,7 +114,7 @@ def test_a_column_that_is_there_twice_is_named(tmp_path: Path) -> None:
     file = written(tmp_path / "jobs.csv", GOOD)
     head, *jobs = file.read_text().splitlines()
     file.write_text("\n".join([f"{head},req_mem_mib,note,note", *(f"{line},1,a,b" for line in jobs)]) + "\n")
-    refused(file, r"has the columns req_mem_mib more than once; leave one of each")
+    refused(file, r"has the columns req_mem_mib more than once; leave only one of each")
 
 
 @pytest.mark.parametrize("column", [*NEEDED[2:], "req_cpus", "used_cores", "limit_s"])
@@ -124,7 +124,7 @@ def test_a_column_that_is_there_twice_is_named(tmp_path: Path) -> None:
 def test_text_where_a_number_belongs_is_shown_with_its_line(tmp_path: Path, column: str, value: str) -> None:
     good = GOOD | {"req_cpus": "1", "used_cores": "1", "limit_s": "60"}
     file = written(tmp_path / "jobs.csv", good, good | {"job_id": "8", column: value})
-    refused(file, rf"line 3: {column} is '{value}', which is no usable number")
+    refused(file, rf"line 3: {column} is '{value}', which is not a usable number")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_text_where_a_number_belongs_is_shown_with_its_line(tmp_path: Path, colu
         ({"end": "9"}, "it ends before it starts"),
         ({"submit_time": "11"}, "starts before it is submitted"),
         ({"job_id": ""}, "job_id is empty"),
-        ({"job_id": "1"}, "job_id is there twice"),
+        ({"job_id": "1"}, "job_id occurs twice"),
     ],
 )
 def test_a_row_that_cannot_be_is_refused_with_its_line(
@@ -151,7 +151,7 @@ def test_a_row_that_cannot_be_is_refused_with_its_line(
 ) -> None:
     first = GOOD | {"job_id": "1", "req_cpus": "1", "used_cores": "1"}
     file = written(tmp_path / "jobs.csv", first, first | {"job_id": "2"} | changes)
-    refused(file, rf"line 3: .*{why}.*mend or drop that row")
+    refused(file, rf"line 3: .*{why}.*correct or remove that row")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_row_that_cannot_be_is_refused_with_its_line(
         ("", "give a CSV file in UTF-8 with a header line"),
         ("\0\1\2", "lacks the columns"),
         ("\xff\xfe", "give a CSV file in UTF-8 with a header line"),
-        (",".join(GOOD) + "\n", "holds no jobs"),
+        (",".join(GOOD) + "\n", "has no jobs"),
         (
             ",".join(GOOD) + "\n" + ",".join(GOOD.values()) + ",9\n",
             "give a CSV file in UTF-8 with a header line",
@@ -191,7 +191,7 @@ def test_a_line_that_is_cut_off_says_what_is_missing(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    ("row", "why"), [("2,fit,0,1,2,much,4,5", "elapsed_s is 'much'"), ("1,fit,0,1,2,1,4,5", "there twice")]
+    ("row", "why"), [("2,fit,0,1,2,much,4,5", "elapsed_s is 'much'"), ("1,fit,0,1,2,1,4,5", "occurs twice")]
 )
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_lines_are_counted_as_an_editor_does(
@@ -209,8 +209,8 @@ def test_lines_that_say_nothing_are_no_jobs(tmp_path: Path) -> None:
 
 
 def test_files_that_are_none_are_said(tmp_path: Path) -> None:
-    refused(tmp_path / "none.csv", "there is no file")
-    refused(tmp_path, "is not read: .*directory")
+    refused(tmp_path / "none.csv", "the file .* does not exist")
+    refused(tmp_path, "cannot read .*directory")
 
 
 def test_a_packed_table_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_packed_table_is_read_and_a_damaged_one_refused(tmp_path: Path) -> Non
     assert len(read_jobs(file)) == 1
     for damaged in (gzip.compress(plain * 50)[:-20], b"no gzip", gzip.compress(plain)[:12] + b"\xff" * 40):
         file.write_bytes(damaged)
-        refused(file, "is not read")
+        refused(file, "cannot read")
 
 
 def test_names_that_look_like_nothing_stay_names(tmp_path: Path) -> None:
@@ -231,8 +231,8 @@ def test_names_that_look_like_nothing_stay_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"7.batch\n99\n", "names 1 jobs that are not in the table, 99"),
-        (b"\xff\xfe\xff", "one job_id a line"),
+        (b"7.batch\n99\n", "lists 1 jobs that are not in the table; the first is 99"),
+        (b"\xff\xfe\xff", "one job_id per line"),
     ],
 )
 def test_strange_ids_are_refused(tmp_path: Path, content: bytes, why: str) -> None:
@@ -250,7 +250,7 @@ def test_ids_are_read_one_a_line(tmp_path: Path) -> None:
     assert read_ids(file, jobs) == {"7.batch"}
     file.write_text("", encoding="utf-8")
     assert read_ids(file, jobs) == frozenset()
-    with pytest.raises(ModelError, match="one job_id a line"):
+    with pytest.raises(ModelError, match="one job_id per line"):
         read_ids(tmp_path / "none", jobs)
 
 
@@ -274,10 +274,13 @@ def test_a_short_job_counts_with_both_its_runs(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_said_before_and_after(tmp_path: Path) -> None:
-    for file, why in ((tmp_path, "it is a folder"), (tmp_path / "none" / "out.csv", "there is no folder")):
-        with pytest.raises(ModelError, match=rf"is not written: {why}.*; give a file in a folder"):
+    for file, why in (
+        (tmp_path, "it is a folder"),
+        (tmp_path / "none" / "out.csv", "the folder .* does not exist"),
+    ):
+        with pytest.raises(ModelError, match=rf"cannot write .*: {why}.*; give a file in a folder"):
             check_writable(file)
-        with pytest.raises(ModelError, match=r"is not written: .+; give a file in a folder"):
+        with pytest.raises(ModelError, match=r"cannot write .*: .+; give a file in a folder"):
             write_grants(file, [])
     check_writable(tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()

@@ -122,12 +122,12 @@ def test_less_saved_is_refused_beyond_one_per_cent() -> None:
     assert said(judged(CURRENT, 100, 0.500), judged(NEW, 100, 0.509)).passed
     found = said(judged(CURRENT, 100, 0.50), judged(NEW, 100, 0.52))
     assert not found.passed
-    assert found.reasons == ("memory: saves 48.0% of what was asked for, against 50.0%",)
+    assert found.reasons == ("memory: saves 48.0% of what was asked for, compared with 50.0%",)
 
 
 def test_more_failures_are_refused() -> None:
     found = said(judged(CURRENT, 500, 0.5, 0), judged(NEW, 500, 0.4, 12))
-    assert "memory: fails 12 of 500 resized jobs, against 0 of 500" in found.reasons
+    assert "memory: fails 12 of 500 resized jobs, compared with 0 of 500" in found.reasons
 
 
 def test_a_family_made_worse_refuses_what_is_better_on_the_whole() -> None:
@@ -135,10 +135,13 @@ def test_a_family_made_worse_refuses_what_is_better_on_the_whole() -> None:
     better = judged(NEW, 2000, 0.4)
     found = said(old, [*better, *judged(NEW, 60, 0.45, name="sim")])
     assert found.reasons == (
-        "jobs of alice named sim: memory: saves 55.0% of what was asked for, against 70.0%",
+        "jobs of alice named sim: memory: saves 55.0% of what was asked for, compared with 70.0%",
     )
     failing = said(old, [*better, *judged(NEW, 60, 0.2, failed=9, name="sim")])
-    assert "jobs of alice named sim: memory: fails 9 of 60 resized jobs, against 0 of 60" in failing.reasons
+    assert (
+        "jobs of alice named sim: memory: fails 9 of 60 resized jobs, compared with 0 of 60"
+        in failing.reasons
+    )
     few = said([*old[:2000], *old[2000:2040]], [*better, *judged(NEW, 40, 0.45, name="sim")])
     assert few.passed, "a family of fewer than fifty is too few to tell"
 
@@ -153,14 +156,14 @@ def test_too_few_jobs_leave_the_current_model() -> None:
     few = LEAST_JUDGED - 1
     found = said(judged(CURRENT, few, 0.9), judged(NEW, few, 0.1))
     assert not found.passed
-    assert found.reasons[0].startswith(f"{few} jobs to judge on are too few, 50 are needed")
+    assert found.reasons[0].startswith(f"only {few} jobs to judge on, 50 are needed")
 
 
 def test_jobs_of_which_no_use_is_known_are_not_called_too_few() -> None:
     """A dump without lines of steps has thousands of jobs, and none to judge by."""
     first = verdict(Sums(), USERS, 0.0, 1657, T0)
     assert first.passed
-    assert first.reasons[0].startswith("of 1657 jobs to judge on no use is known")
+    assert first.reasons[0].startswith("for none of the 1657 jobs to judge on is the use known")
     later = verdict(Sums(), CURRENT, 0.0, 1657, T0)
     assert not later.passed
     assert "and the current model stays" in later.reasons[0]

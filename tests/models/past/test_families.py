@@ -110,7 +110,7 @@ def test_families_are_described_for_people() -> None:
     narrow, wide = family_keys(request(job_name="fit_1", script_signature="ab12"))
     assert describe_family(narrow) == "jobs of alice named fit_# and the same script"
     assert describe_family(wide) == "jobs of alice named fit_#"
-    anybody = ["jobs of alice", "jobs of anybody with the same limit"]
+    anybody = ["jobs of alice", "jobs of any user with the same limit"]
     assert list(map(describe_family, wide_keys(request(wall_s=3600)))) == anybody
 
 

@@ -28,7 +28,7 @@ def test_the_shortest_first_stand_though_nothing_is_gained_by_it_yet(objective: 
     found = plan(problem, Bounds(objective=objective))
     assert (found.order, order_after(problem, found)) == (STANDING[objective], [2, 1])
     assert 0 < found.gain < Bounds().least_gain
-    assert f"«{STANDING[objective]}» stands" in found.why
+    assert f'"{STANDING[objective]}" is kept' in found.why
 
 
 @pytest.mark.parametrize(("earlier_s", "expected"), [(0.9, [2, 1]), (1.1, [1, 2])])

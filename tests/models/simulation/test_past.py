@@ -175,5 +175,7 @@ def test_the_busiest_task_speaks_for_all() -> None:
 
 
 def test_a_window_without_jobs_says_what_to_do() -> None:
-    with pytest.raises(ModelError, match=r"no job that ran came in that time \(0 did not run\); ingest more"):
+    with pytest.raises(
+        ModelError, match=r"no job that ran was submitted in that time \(0 did not run\); ingest more"
+    ):
         past(job(submit_s=T0 - 10_000))

@@ -123,7 +123,9 @@ def test_what_was_free_as_a_job_started_is_what_its_place_was_chosen_from(tmp_pa
         run = first_run(results, number)
         room = room_before(machines, results, run)
         assert way.place(room, tuple(results.granted[number].tolist())) == run.parts
-    with pytest.raises(ModelError, match=f"there is no job {len(jobs) + 1}; give 1 to {len(jobs)}"):
+    with pytest.raises(
+        ModelError, match=f"there is no job {len(jobs) + 1}; give a number from 1 to {len(jobs)}"
+    ):
         first_run(results, len(jobs))
     none = simulate(jobs, machines, policies(["fifo"], way)["fifo"], until_s=1.0)
     with pytest.raises(ModelError, match="never started"):

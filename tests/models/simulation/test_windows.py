@@ -207,13 +207,13 @@ def test_a_plan_by_guesses_keeps_to_limits_where_windows_are_ahead() -> None:
 
 def test_what_is_no_window_is_refused_with_a_reason() -> None:
     node = Node(cpus=4, mem_mib=1)
-    with pytest.raises(ModelError, match="from 3 to 2 h is no time"):
+    with pytest.raises(ModelError, match="from 3 to 2 h is not a valid time"):
         Node(cpus=4, mem_mib=1, down=((3, 2),))
     with pytest.raises(ModelError, match="each of its nodes once"):
         Reservation(from_h=0, to_h=1, nodes=(0, 0))
-    with pytest.raises(ModelError, match="names node 1; there are 0 to 0"):
+    with pytest.raises(ModelError, match="names node 1; nodes are numbered 0 to 0"):
         cluster_of([node], [Reservation(from_h=0, to_h=1, nodes=(1,))])
-    with pytest.raises(ModelError, match="is for eve, of whom no job comes"):
+    with pytest.raises(ModelError, match="is for eve, who submits no job"):
         cluster_of([node], [Reservation(from_h=0, to_h=1, nodes=(0,), users=("eve",))], USERS)
     twice = cluster_of(
         [node], [Reservation(from_h=0, to_h=2, nodes=(0,)), Reservation(from_h=1, to_h=3, nodes=(0,))]

@@ -209,7 +209,7 @@ def test_a_model_that_answers_otherwise_than_in_training_is_refused(folder: Path
 
 def test_a_file_that_onnx_runtime_refuses_is_one_line(folder: Path) -> None:
     seal_with(folder, "memory.onnx", b"not a model")
-    with pytest.raises(ModelError, match="ONNX Runtime refuses"):
+    with pytest.raises(ModelError, match="ONNX Runtime rejects"):
         load_predictor(folder, SETTINGS)
 
 

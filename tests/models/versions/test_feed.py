@@ -282,14 +282,14 @@ def test_a_file_that_cannot_be_read_delays_no_other(tmp_path: Path) -> None:
     append_jobs(tmp_path, [line(1)], NOW_S)
     part = FeedReader(tmp_path).read_on()
     assert part.jobs == [line(1)]
-    assert "mend its permissions" in part.problems["jobs-20200101.jsonl"]
+    assert "correct its permissions" in part.problems["jobs-20200101.jsonl"]
     assert join_feed(predictor(), tmp_path).keys() == {"jobs-20200101.jsonl"}
 
 
 def test_a_feed_that_is_no_folder_says_so(tmp_path: Path) -> None:
     (tmp_path / FOLDER).touch()
     [part] = read_parts(FeedReader(tmp_path))
-    assert "is not read" in part.problems[FOLDER]
+    assert "cannot be read" in part.problems[FOLDER]
 
 
 def test_a_file_that_became_shorter_is_read_anew(tmp_path: Path) -> None:

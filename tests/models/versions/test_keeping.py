@@ -62,9 +62,9 @@ def test_the_current_one_and_the_newest_others_stay() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"back_to": {name(0)}}, "a rollback goes there"),
+        ({"back_to": {name(0)}}, "a rollback would go back to it"),
         ({"held": {name(0)}}, "in use by a running process"),
-        ({"current_until_s": {name(0): NOW_S - 29 * DAY_S}}, "was current lately"),
+        ({"current_until_s": {name(0): NOW_S - 29 * DAY_S}}, "was current recently"),
         ({"current_until_s": {name(0): NOW_S - 31 * DAY_S}}, ""),
         ({"current": name(0)}, "current"),
     ],
@@ -80,7 +80,7 @@ def test_what_is_young_or_not_ours_stays() -> None:
     made_s = {name(0): NOW_S - 3600, "before-the-upgrade": 0.0, name(1): 0.0, name(2): 0.0, name(3): 0.0}
     found = why_kept(known(1, made_s=made_s, current=None), KEEP, NOW_S)
     assert found[name(0)] == "made within a day"
-    assert found["before-the-upgrade"] == "not named by a training"
+    assert found["before-the-upgrade"] == "its name is not one that a training gives"
     assert [version for version, why in found.items() if not why] == [name(1)]
 
 
@@ -145,7 +145,7 @@ def test_where_the_nearest_is_damaged_the_next_one_stays_for_a_rollback(models: 
     (models / there[-3] / HISTORY).unlink()
     age(models)
     told = stays(models, Keep(30, 1), SETTINGS, time.time())
-    assert told[there[-4]] == "a rollback goes there"
+    assert told[there[-4]] == "a rollback would go back to it"
     assert list(told.values()).count("") == 3
     prune(models, Keep(30, 1), SETTINGS)
     assert rollback_target(models, SETTINGS).version == there[-4]

@@ -235,5 +235,5 @@ def test_a_promoted_model_that_was_made_to_fit_is_refused_by_the_log(served: Ser
     assert load_alone(served)
     assert not served.refresh()
     assert served.answer() == served.good
-    with pytest.raises(ModelError, match="not the one that was promoted"):
+    with pytest.raises(ModelError, match="not the promoted one"):
         registry.load_version(served.directory, served.victim, SETTINGS)

@@ -177,7 +177,7 @@ def test_a_damaged_state_is_put_aside_and_said(
 def test_a_damaged_state_that_cannot_be_put_aside_is_said(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("{")
     (tmp_path / "state.damaged" / "in the way").mkdir(parents=True)
-    with pytest.raises(ServiceError, match=r"cannot keep the advisor's state in .*; set advisor\.directory"):
+    with pytest.raises(ServiceError, match=r"cannot write the advisor's state to .*; set advisor\.directory"):
         read_state(tmp_path)
 
 
@@ -202,7 +202,7 @@ def test_what_a_crash_cut_off_in_the_journal_does_not_swallow_the_next_cycle(
         ({"priority_type": "priority/basic"}, "PriorityType=priority/multifactor"),
         ({"parameters": ("bf_interval=2",)}, "bf_continue"),
         ({"scheduler_type": "sched/builtin"}, "SchedulerType=sched/backfill"),
-        ({"site_factor_plugin": "site_factor/example"}, "site_factor/example owns the factor"),
+        ({"site_factor_plugin": "site_factor/example"}, "site_factor/example sets the SiteFactor itself"),
         ({"preempt_mode": "WITHIN,REQUEUE"}, "PreemptMode without WITHIN"),
         ({"preempt_mode": "PRIORITY,CANCEL"}, "PreemptMode without PRIORITY"),
     ],

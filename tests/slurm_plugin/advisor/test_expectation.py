@@ -56,7 +56,11 @@ def predictor_of(walls_s: Sequence[int]) -> Predictor:
 
 def test_without_a_model_or_evidence_the_limit_counts_and_that_is_said() -> None:
     none = Expectations(None).run_time(waiting(1))
-    assert (none.likely_s, none.upper_s, none.basis) == (3600, 3600, "its limit, since there is no model yet")
+    assert (none.likely_s, none.upper_s, none.basis) == (
+        3600,
+        3600,
+        "its time limit, because there is no model yet",
+    )
     stranger = Expectations(predictor_of([100] * 9)).run_time(waiting(1, user="bob", limit_s=1800))
     assert stranger.likely_s == 1800
     assert "no finished job like it" in stranger.basis
@@ -79,7 +83,7 @@ def test_of_an_unknown_job_its_user_tells_else_who_had_the_same_limit() -> None:
         expectations.run_time(waiting(1, user=user, name="new", limit_s=limit_s)) for user in ("ann", "bob")
     )
     assert (users.likely_s, users.basis) == (100, "9 earlier jobs of ann")
-    assert (others.likely_s, others.basis) == (100, "9 earlier jobs of anybody with the same limit")
+    assert (others.likely_s, others.basis) == (100, "9 earlier jobs of any user with the same limit")
     assert expectations.predictor
     for number in range(30, 50):
         one = ended(1000, number)

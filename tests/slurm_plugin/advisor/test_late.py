@@ -31,7 +31,7 @@ def test_what_was_submitted_before_anything_was_known_is_cut_later() -> None:
     assert (again.decision.replaces, again.decision.applied) == ("first", True)
     assert (again.decision.fixed, again.decision.reason) == (Fixed(), "resized")
     assert again.change.reason == (
-        "gets 1 CPU (you asked for 8), 224 MiB per node (you asked for 7.8 GiB), from 5 earlier jobs"
+        "gets 1 CPU (you asked for 8), 224 MiB per node (you asked for 7.8 GiB), based on 5 earlier jobs"
     )
 
 
@@ -173,7 +173,7 @@ def test_it_is_raised_to_what_was_asked_at_most() -> None:
     assert token is not None
     assert (token.granted, token.asked["mem"], token.reason) == ({}, 8000, "fits")
     assert not again.decision.applied
-    assert again.change.reason == "gets what was asked for, from 5 earlier jobs"
+    assert again.change.reason == "gets what was asked for, based on 5 earlier jobs"
 
 
 def test_without_its_decision_a_job_is_never_cut_but_may_be_raised() -> None:

@@ -272,7 +272,7 @@ def test_a_cycle_lets_in_and_undo_takes_out(make: MakeAdvisor, queue: FakeQueue)
     advisor = in_cycles(make, queue, waiting(2))
     outcome = advisor.cycle()
     assert [one.after for one in queue.relists] == [BOTH]
-    assert summary_of(outcome, apply=True).endswith("1 jobs list other partitions now")
+    assert summary_of(outcome, apply=True).endswith("1 jobs now list other partitions")
     assert advisor.cycle().relisted == ()
     advisor.means.gateway.undo()
     assert [one.after for one in queue.relists] == [BOTH, ("batch",)]
@@ -281,7 +281,7 @@ def test_a_cycle_lets_in_and_undo_takes_out(make: MakeAdvisor, queue: FakeQueue)
 def test_a_dry_run_says_how_many_it_would_let_in(make: MakeAdvisor, queue: FakeQueue) -> None:
     outcome = in_cycles(make, queue, waiting(2), apply=False).cycle()
     assert queue.relists == []
-    assert summary_of(outcome, apply=False).endswith("1 jobs would list other partitions now")
+    assert summary_of(outcome, apply=False).endswith("1 jobs would list other partitions")
 
 
 def test_in_a_control_block_nobody_stays_let_in(make: MakeAdvisor, queue: FakeQueue) -> None:

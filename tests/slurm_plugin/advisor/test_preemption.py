@@ -137,7 +137,7 @@ def test_who_is_in_his_grace_time_holds_his_node_until_it_is_over() -> None:
 @pytest.mark.parametrize(
     ("job", "says"),
     [
-        (waiting(9, partitions=("owners",)), "it may preempt 1 of the jobs that run; "),
+        (waiting(9, partitions=("owners",)), "it may preempt 1 of the running jobs. "),
         (waiting(9, partitions=("batch",)), MAY_SUSPEND),
         (waiting(9, partitions=("paused",)), ""),
         (running(9, partitions=("batch",)), MAY_BE_PREEMPTED),

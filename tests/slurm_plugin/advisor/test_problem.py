@@ -54,7 +54,7 @@ SEVERAL = (
         ({"other": ("Features=[fast|ib]",)}, "it asks for Features=[fast|ib]", False),
         ({"other": ("Features=fast*2",)}, "it asks for Features=fast*2", False),
         ({"other": ("Features=fast", "Licenses=x|y")}, "it asks for Licenses=x|y", False),
-        ({"other": ("Features=fast",)}, "equal parts of it fit no nodes that are there", False),
+        ({"other": ("Features=fast",)}, "equal parts of it do not fit on the nodes", False),
         ({"partitions": ("closed",)}, "its partition is down", True),
         (TASKS_A_NODE | {"num_tasks": 8}, "", False),
         (TASKS_A_NODE | {"num_tasks": 7}, "it asks for NtasksPerN:B:S:C=4:0:*:*", False),
@@ -69,7 +69,7 @@ def test_who_keeps_their_place_and_why(fields: dict[str, object], kept: str, out
 @pytest.mark.parametrize(
     ("reason", "listed", "kept"),
     [
-        ("PartitionTimeLimit", ("batch",), "its partition does not take it now"),
+        ("PartitionTimeLimit", ("batch",), "its partition does not accept it now"),
         ("PartitionTimeLimit", ("batch", "short"), ""),
         ("PartitionDown", ("batch", "closed"), ""),
         ("ReqNodeNotAvail,_UnavailableNodes:n9", ("batch", "short"), ""),
@@ -206,7 +206,7 @@ def test_who_fits_the_nodes_in_unequal_parts_alone_keeps_his_place() -> None:
     jobs = [waiting(1, cpus=6), waiting(2, cpus=4), waiting(3, cpus=4, num_nodes=2)]
     found = problem(snapshot(*jobs, nodes=nodes)).pending
     assert [(one.kept, one.out) for one in found] == [
-        ("equal parts of it fit no nodes that are there", False), ("", False), ("", False),
+        ("equal parts of it do not fit on the nodes", False), ("", False), ("", False),
     ]  # fmt: skip
 
 

@@ -227,7 +227,7 @@ def test_where_slurm_is_not_safe_any_time_that_is_left_will_do(left: int, *, is_
     found = problem_of(known, lambda job: by_limit(job, "this is a test"))
     assert [span.start_s for span in expected_starts(found, samples=0)] == [math.inf if is_out else 0.0] * 2
     assert limit_in_words(found.pending[0], found) == (
-        "it is at a limit, account physics: cpu Mins: 0 minutes are left, and it would take 1"
+        "it has reached a limit, account physics: cpu Mins: 0 minutes are left, and it would need 1"
         if is_out
         else ""
     )
@@ -246,8 +246,8 @@ def test_who_waits_for_a_budget_starts_when_what_runs_leaves_enough_of_it() -> N
 
     first, _ = planned(100).pending
     assert limit_in_words(first, planned(100)) == (
-        "it is at a limit, account physics: cpu Mins: 100 minutes are left, of which what runs may use 50, "
-        "and it would take 60"
+        "it has reached a limit, account physics: cpu Mins: 100 minutes are left, and running jobs may use 50 of them, "
+        "and it would need 60"
     )
     assert starts(100) == [pytest.approx(600.0, abs=5.0), 0.0]
     assert starts(20) == [math.inf, math.inf]
@@ -270,7 +270,7 @@ def test_who_waits_for_what_runs_may_still_use_starts_when_that_has_fallen() -> 
     found = problem_of(known, lambda job: by_limit(job, "this is a test"))
     assert not found.pending[0].kept
     assert limit_in_words(found.pending[0], found) == (
-        "it is at a limit, account physics: cpu RunMins: 50 of 80 are in use, and it would take 60"
+        "it has reached a limit, account physics: cpu RunMins: 50 of 80 are in use, and it would need 60"
     )
     # What is left may be 20 minutes and 59 s.
     (span,) = expected_starts(found, samples=0)
@@ -311,7 +311,7 @@ def test_who_waits_for_a_limit_is_foreseen_by_what_runs_and_may_be_moved() -> No
 def test_at_which_limit_a_job_is_is_said() -> None:
     found = planned(running(1), waiting(2, reason=AT_LIMIT), waiting(3, user="bob"))
     assert [limit_in_words(one, found) for one in found.pending] == [
-        "it is at a limit, qos normal user ann: jobs: 1 of 1 are in use, and it would take 1",
+        "it has reached a limit, qos normal user ann: jobs: 1 of 1 are in use, and it would need 1",
         "",
     ]
 

@@ -30,53 +30,53 @@ def changed(**values: Any) -> QueuedJob:
     ("reason", "words"),
     [
         ("Priority", "3 other jobs come first (Priority)"),
-        ("None", "Slurm has not looked at it yet; 3 other jobs come first (None)"),
-        ("Resources", "it is next, and waits until enough is free (Resources)"),
+        ("None", "Slurm has not considered it yet; 3 other jobs come first (None)"),
+        ("Resources", "it is next, and waits until enough resources are free (Resources)"),
         (
             "ReqNodeNotAvail, UnavailableNodes:n[1-2]",
             "a node that it needs is down, drained, reserved or about to be powered down",
         ),
         (
             "ReqNodeNotAvail,_Reserved_for_maintenance",
-            "the nodes that it could have are reserved, or will be before its time limit is over",
+            "the nodes that it could use are reserved, or will be before its time limit ends",
         ),
-        ("user_env_retrieval_failed_requeued_held", "its node could not read its user's environment"),
-        ("launch failed requeued held", "Slurm could not start it, queued it again and holds it"),
+        ("user_env_retrieval_failed_requeued_held", "its node could not read the user's environment"),
+        ("launch failed requeued held", "Slurm could not start it, requeued it and holds it"),
         ("QOSMaxCpuPerUserLimit", "its user has as much as the QOS allows at a time"),
         ("QOSMaxGRESPerUser", "its user has as much as the QOS allows at a time"),
         (
             "QOSGrpCpuLimit",
-            "with it, all jobs of its QOS together would have more than they may have at a time",
+            "if it started, all jobs of its QOS together would have more than they may have at a time",
         ),
-        ("AssocGrpMemLimit", "with it, its account would have more than it may have at a time"),
-        ("AssocGrpCPUMinutesLimit", "its account has used up the time that it may use"),
-        ("AssocGrpGRESMinutes", "its account has used up the time that it may use"),
-        ("AssocGrpWallLimit", "its account has used up the time that it may use"),
-        ("AssocGrpCPURunMinutesLimit", "with it, what runs of its account could still use more time"),
-        ("AssocMaxJobsLimit", "its user runs as many jobs as his account lets him at a time"),
+        ("AssocGrpMemLimit", "if it started, its account would have more than it may have at a time"),
+        ("AssocGrpCPUMinutesLimit", "its account has used up its time"),
+        ("AssocGrpGRESMinutes", "its account has used up its time"),
+        ("AssocGrpWallLimit", "its account has used up its time"),
+        ("AssocGrpCPURunMinutesLimit", "if it started, the running jobs of its account could use more time"),
+        ("AssocMaxJobsLimit", "its user runs as many jobs at a time as the account allows"),
         ("AssocMaxCpuMinutesPerJobLimit", "it asks for more than its account allows"),
         ("AssocMaxWallDurationPerJobLimit", "it asks for more than its account allows"),
-        ("QOSGrpMemoryMinutes", "its QOS has used up the time that it may use"),
-        ("QOSGrpMemoryRunMinutes", "with it, what runs of its QOS could still use more time"),
+        ("QOSGrpMemoryMinutes", "its QOS has used up its time"),
+        ("QOSGrpMemoryRunMinutes", "if it started, the running jobs of its QOS could use more time"),
         ("QOSMaxWallDurationPerJobLimit", "it asks for more than its QOS allows"),
         ("MaxMemoryPerAccount", "its account has as much as the QOS allows at a time"),
-        ("JobHeldAdmin", "an administrator holds it; ask there"),
+        ("JobHeldAdmin", "an administrator holds it; ask the administrator"),
         (
             "Job's_account_not_permitted_to_use_this_partition_(acct_allows_other_not_root)",
-            "its partition is not open to its account",
+            "its account may not use the partition",
         ),
         (
             "Nodes_required_for_job_are_DOWN,_DRAINED,_REBOOTING_or_…",
             "nodes that it needs are down or drained",
         ),
-        ("QOSNotAllowed", "its partition is not open to its QOS"),
-        ("MaxMemPerLimit", "it asks for more memory of a node, or for each CPU, than its partition allows"),
+        ("QOSNotAllowed", "its QOS may not use the partition"),
+        ("MaxMemPerLimit", "it asks for more memory per node, or per CPU, than its partition allows"),
         (
             "BadConstraints",
-            "no nodes are as it asks for: --constraint, --nodelist and the like, or more CPUs",
+            "no node matches its request: --constraint, --nodelist and similar options, or more CPUs",
         ),
-        ("QOSUsageThreshold", "its account's fair share is below what its QOS demands"),
-        ("SchedDefer", "Slurm starts nothing right at its submission"),
+        ("QOSUsageThreshold", "its account's fair share is below the minimum of its QOS"),
+        ("SchedDefer", "Slurm starts no job right at its submission"),
         ("NvidiaImexChannels", "Slurm gives no other reason (NvidiaImexChannels)"),
     ],
 )
@@ -86,7 +86,7 @@ def test_every_reason_has_words(reason: str, words: str) -> None:
 
 def test_what_one_partition_says_is_said_of_that_one() -> None:
     said = why_it_waits(changed(reason="PartitionTimeLimit"), 3)
-    assert "of one of its partitions, and it waits in the others, too" in said
+    assert "applies to one of its partitions, and it also waits in the others" in said
     assert "others, too" not in why_it_waits(changed(reason="PartitionTimeLimit", partitions=("main",)), 3)
 
 
@@ -108,24 +108,24 @@ def test_reasons_are_asked_from_the_narrow_to_the_wide() -> None:
         ("user_env_retrieval_failed_requeued_held", "it is held"),
         ("user env retrieval failed requeued held", "it is held"),
         ("launch_failed_requeued_held", "it is held"),
-        ("InvalidQOS", "Slurm says that it cannot run as it asks"),
+        ("InvalidQOS", "Slurm says that it cannot run with its present request"),
         ("DeadLine", "its deadline has passed"),
         ("ReqNodeNotAvail,_Reserved_for_maintenance", ""),
         ("ReqNodeNotAvail, May be reserved for other job", ""),
-        ("ReqNodeNotAvail,_UnavailableNodes:reserved[1-2]", "the nodes that it asks for are not there"),
-        ("MaxMemPerLimit", "its partition does not take it now"),
-        ("MaxPoweredUpNodes", "as many nodes are powered up as may be"),
+        ("ReqNodeNotAvail,_UnavailableNodes:reserved[1-2]", "the nodes that it needs are not available"),
+        ("MaxMemPerLimit", "its partition does not accept it now"),
+        ("MaxPoweredUpNodes", "the largest allowed number of nodes is powered up"),
         (
             "Job's_account_not_permitted_to_use_this_partition_(acct_allows_other_not_root)",
-            "Slurm says that it cannot run as it asks",
+            "Slurm says that it cannot run with its present request",
         ),
         (
             "Job's QOS not permitted to use this partition (main denies low including low)",
-            "Slurm says that it cannot run as it asks",
+            "Slurm says that it cannot run with its present request",
         ),
         (
             "uid_1001_not_in_group_permitted_to_use_this_partition_(main)._groups_allowed:_staff",
-            "Slurm says that it cannot run as it asks",
+            "Slurm says that it cannot run with its present request",
         ),
         (
             "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions",

@@ -80,7 +80,13 @@ def wealth_of(odds: float, ranges: tuple[Range, ...]) -> Wealth:
 
 @pytest.mark.parametrize(
     ("kills", "fails", "said"),
-    [(29_000, 1, ""), (31_000, 1, "killed"), (1, 1_900, ""), (1, 2_100, "failed"), (29_000, 2_100, "failed")],
+    [
+        (29_000, 1, ""),
+        (31_000, 1, "cut jobs were killed"),
+        (1, 1_900, ""),
+        (1, 2_100, "cut jobs failed"),
+        (29_000, 2_100, "cut jobs failed"),
+    ],
 )
 def test_kills_take_more_evidence_than_a_comparison_with_jobs_left_whole(
     kills: float, fails: float, said: str
@@ -94,7 +100,7 @@ def test_kills_take_more_evidence_than_a_comparison_with_jobs_left_whole(
 
 def test_evidence_beyond_any_float_is_told() -> None:
     kills = Wealth(((1000.0, 0.0, 0.0),), beginning(ALONE).others)
-    assert reason_of(Tally(kills=kills)).startswith("killed for memory that was cut; evidence 1e+304 to 1;")
+    assert reason_of(Tally(kills=kills)).startswith("cut jobs were killed for memory; evidence 1e+304 to 1;")
 
 
 def test_jobs_that_crash_count_against_those_left_whole_and_only_with_some() -> None:

@@ -100,14 +100,14 @@ def test_a_family_whose_cut_jobs_are_killed_is_left_whole_until_a_person_lets_go
     enforcing.serve()
     assert not is_cut(enforcing), "a restart lets nothing go"
     checked = run("config", "check", "--user", "alice", "--name", "fit", "--format", "json")
-    held = {row["what holds for this job"]: row["value"] for row in json.loads(checked.out)}
+    held = {row["settings for this job"]: row["value"] for row in json.loads(checked.out)}
     assert (held["mode"], held["brake"]) == ("observe", "jobs of alice named fit")
     found = {row["check"]: row for row in json.loads(run("doctor", "--format", "json").out)}["brakes"]
     assert found["state"] == "warning"
-    assert "killed for memory that was cut" in found["saw"]
+    assert "cut jobs were killed for memory" in found["saw"]
     assert "rightsizer enable --family alice:fit" in found["fix"]
     assert "still not cut: jobs of alice named fit" in run("enable").err
-    assert "let go" in run("enable", "--family", "alice:fit").err
+    assert "brake released" in run("enable", "--family", "alice:fit").err
     wait_until(lambda: is_cut(enforcing))
     end_jobs(enforcing, Trial(shrunk=True), range(100, 103))
     end_jobs(enforcing, KILLED, range(200, 201))
@@ -178,7 +178,7 @@ def test_a_damaged_file_stops_everything_and_answers_go_on(enforcing: Site, run:
     found = {row["check"]: row for row in json.loads(run("doctor", "--format", "json").out)}["brakes"]
     assert found["state"] == "problem"
     assert "is damaged" in found["saw"]
-    assert "begins without brakes" in run("enable").err
+    assert "starts again without brakes" in run("enable").err
     assert run("enable", "--all").code == 0
     wait_until(lambda: is_cut(enforcing))
 
@@ -222,8 +222,8 @@ def test_a_person_stops_a_part_at_once(enforcing: Site, run: Run) -> None:
 @pytest.mark.parametrize(
     ("partition", "said"),
     [
-        ("mian", "no partition mian, so no job of now is left whole by that; did you mean `main`?"),
-        ("xyz", "; there are main, hidden"),
+        ("mian", "no partition mian, so this affects no current job; did you mean `main`?"),
+        ("xyz", "; its partitions are main, hidden"),
         ("main", ""),
         ("hidden", ""),
     ],

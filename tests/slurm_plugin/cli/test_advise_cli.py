@@ -44,7 +44,7 @@ def test_a_look_changes_nothing_and_leaves_nothing_behind(queue: FakeQueue, run:
     lines = [line.split() for line in ran.out.splitlines() if line.strip()]
     assert lines[0][:3] == ["job", "user", "now"]
     assert {line[0] for line in lines[2:]} == {str(number) for number in range(3, 15)}
-    assert "factors would change (a dry run: --apply carries it out)" in ran.err
+    assert "factors would change (this was a dry run; --apply makes the changes)" in ran.err
     assert queue.writes == []
     assert not (site.folder / "advisor").exists()
 
@@ -65,7 +65,7 @@ def test_what_is_applied_is_what_json_says_and_undo_brings_it_back(queue: FakeQu
     assert queue.factors()
     undone = run("advise", "--undo")
     assert undone.code == 0
-    assert "changes of the advisor's were brought back" in undone.err
+    assert "changes of the advisor were undone" in undone.err
     assert queue.snapshot == before
 
 
@@ -73,7 +73,7 @@ def test_csv_has_every_job_and_top_bounds_a_table(queue: FakeQueue, run: Run) ->
     as_csv = list(csv.DictReader(io.StringIO(run("advise", "--format", "csv").out)))
     assert len(as_csv) == 12
     few = run("advise", "--top", "3")
-    assert "9 more jobs wait; --top shows more" in few.err
+    assert "9 more jobs wait; --top N shows more" in few.err
     assert queue.writes == []
 
 
@@ -87,9 +87,9 @@ def test_the_best_plan_may_be_to_change_nothing_and_that_is_said(queue: FakeQueu
 @pytest.mark.parametrize(
     ("terms", "says"),
     [
-        ({"priority_type": "priority/basic"}, "set PriorityType=priority/multifactor"),
-        ({"parameters": ()}, r"set SchedulerParameters=…,bf_continue"),
-        ({"site_factor_plugin": "site_factor/x"}, "site_factor/x owns the factor"),
+        ({"priority_type": "priority/basic"}, "Required: PriorityType=priority/multifactor"),
+        ({"parameters": ()}, r"Required: SchedulerParameters=…,bf_continue"),
+        ({"site_factor_plugin": "site_factor/x"}, "site_factor/x sets the SiteFactor itself"),
     ],
 )
 def test_it_refuses_and_says_what_to_set(
@@ -141,7 +141,7 @@ def test_stopping_undoes_what_was_changed(
     assert seen[0]
     assert queue.snapshot == before
     assert "stopped" in ran.err
-    assert "changes of the advisor's were brought back" in ran.err
+    assert "changes of the advisor were undone" in ran.err
     assert list((site.folder / "advisor").glob("cycles-*.jsonl"))
 
 
@@ -177,5 +177,5 @@ def test_cycles_are_ingested_and_reported(queue: FakeQueue, run: Run, site: Site
     effect = json.loads(run("report", "advisor", "--effect", "--format", "json").out)
     assert effect == []
     table = run("report", "advisor")
-    assert "expected starts against what came" in table.out
-    assert "no effect can be told" in table.err
+    assert "expected starts and real starts" in table.out
+    assert "no effect can be shown" in table.err

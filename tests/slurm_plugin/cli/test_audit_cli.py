@@ -113,7 +113,7 @@ def test_what_agrees_is_said_and_nothing_else(audited: Audited) -> None:
     assert f"decisions: {JOBS} linked lines in 1 files" in ran.err
     assert f"{JOBS} attempts compared, {JOBS} of them with a token" in ran.err
     assert "no key" in ran.err
-    assert "all that was compared agrees" in ran.err
+    assert "everything that was compared agrees" in ran.err
 
 
 def test_a_changed_a_removed_and_a_forged_line_are_named_with_their_place(audited: Audited) -> None:
@@ -137,7 +137,7 @@ def test_lines_that_are_cut_off_at_the_end_are_known_to_the_store_alone(audited:
     assert audited.found("--journal") == []
     assert audited.found() == [("problem", audited.file.name, "removed")]
     shown = audited.run("audit", "--last", "2h").out
-    assert f"lines {JOBS - 1} to {JOBS} are not as the store has read" in shown
+    assert f"lines {JOBS - 1} to {JOBS} differ from what the store has read" in shown
 
 
 def test_a_journal_that_was_written_anew_without_a_key_does_not_fit_the_store(audited: Audited) -> None:
@@ -160,7 +160,7 @@ def test_a_journal_that_was_written_anew_without_a_key_does_not_fit_the_store(au
 def test_with_a_key_nobody_else_can_write_it_anew(site: Site, run: Run) -> None:
     key = site.folder / "key"
     assert run("config", "journal-key", str(key)).code == 0
-    assert_one_line(run("config", "journal-key", str(key)), 2, "is there already, and a new key does not fit")
+    assert_one_line(run("config", "journal-key", str(key)), 2, "exists already, and a new key does not match")
     site.configure(service={"journal_key": str(key)})
     own = Audited(site, run)
     own.journal(read_key(key, "journal"))
@@ -173,7 +173,7 @@ def test_with_a_key_nobody_else_can_write_it_anew(site: Site, run: Run) -> None:
     own.rewrite([*lines[:3], forged[:-1], *lines[4:]])
     assert own.found("--journal") == [("problem", f"{own.file.name}:4", "changed")]
     key.chmod(0o644)
-    assert_one_line(run("audit", "--journal"), 2, "journal key .* is readable by others; run `chmod 600")
+    assert_one_line(run("audit", "--journal"), 2, "other users may read the journal key .*; run `chmod 600")
 
 
 def test_a_write_that_was_cut_off_is_a_warning(audited: Audited) -> None:
@@ -220,7 +220,7 @@ def test_jobs_that_ended_before_are_left_out_and_those_not_ingested_are_counted(
     assert "0 attempts compared" in audited.run("audit", "--last", "1m").err
     audited.tokens[JOBS + 1] = ""
     audited.slurm_says()
-    assert "1 are not in the store yet" in audited.run("audit", "--last", "2h").err
+    assert "1 attempts are not in the store yet" in audited.run("audit", "--last", "2h").err
 
 
 def test_before_all_that_is_stored_slurm_is_asked_for_nothing(audited: Audited) -> None:
@@ -249,7 +249,7 @@ def test_a_file_of_a_name_that_is_no_utf_8_is_checked_too(site: Site, run: Run, 
 
 def test_a_journal_folder_that_is_not_there_is_no_empty_one(audited: Audited) -> None:
     audited.site.configure(service={"journal": str(audited.site.folder / "jurnal")})
-    said = "there is no folder .*/jurnal; check service.journal"
+    said = "the folder .*/jurnal does not exist; check service.journal"
     assert_one_line(audited.run("audit", "--journal"), 1, said)
     # Of the jobs there is something to say all the same; what the store has read is missed.
     assert re.search(said, audited.run("audit", "--last", "2h").err)
@@ -269,7 +269,7 @@ def test_a_journal_of_the_release_before_is_taken_and_said_to_be_without_links(s
     own.ingest()
     ran = run("audit", "--last", "2h")
     assert ran.code == 0
-    assert f"{JOBS} lines of an earlier release without links" in ran.err
+    assert f"{JOBS} lines without links, written by an earlier release" in ran.err
     own.journal()
     assert own.found() == []
 
@@ -281,7 +281,7 @@ def test_old_files_go_by_prune_and_the_audit_still_holds(audited: Audited) -> No
     write(audited.site.folder / "journal", [made(50)])
     audited.ingest()
     ran = audited.run("ingest", "--prune", "30")
-    assert "1 files of the decision journal had been read and were removed" in ran.err
+    assert "1 files of the decision journal had been ingested and were removed" in ran.err
     assert not older.exists()
     assert audited.file.name == f"decisions-{day}.jsonl"
     assert [decode_decision(line) for line in audited.lines] == [made(50)]
@@ -296,7 +296,7 @@ def test_recoveries_are_reported_from_the_store_and_explained_without_their_jour
     folder = audited.site.folder / "recovery"
     assert json.loads(audited.run("report", "recoveries", "--format", "json").out) == []
     RecoveryJournal(folder).append(entry)
-    told = "job 2 was killed for memory: .* owed 1.5 CPU hours and 3 GiB hours; .* no script"
+    told = "job 2 failed because .*: it was killed for memory. .* owed 1.5 CPU hours and 3 GiB hours; .* no script"
     assert_told(audited.run("explain", "2").err, told)
     audited.ingest()
     for file in folder.iterdir():

@@ -126,13 +126,13 @@ def test_a_wrong_use_is_exit_code_2(arguments: list[str], run: Run, site: Site) 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["train"], "no store at .*; run `rightsizer ingest` first"),
-        (["evaluate"], "no store at .*; run `rightsizer ingest` first"),
-        (["explain", "1"], "no store at .*; run `rightsizer ingest` first"),
-        (["audit"], "no store at .*; run `rightsizer ingest` first"),
-        (["replay"], "no store at .*; run `rightsizer ingest` first"),
-        (["report", "users"], "no store at .*; run `rightsizer ingest` first"),
-        (["export", "--to", "x.csv"], "no store at .*; run `rightsizer ingest` first"),
+        (["train"], "the store .* does not exist; run `rightsizer ingest` first"),
+        (["evaluate"], "the store .* does not exist; run `rightsizer ingest` first"),
+        (["explain", "1"], "the store .* does not exist; run `rightsizer ingest` first"),
+        (["audit"], "the store .* does not exist; run `rightsizer ingest` first"),
+        (["replay"], "the store .* does not exist; run `rightsizer ingest` first"),
+        (["report", "users"], "the store .* does not exist; run `rightsizer ingest` first"),
+        (["export", "--to", "x.csv"], "the store .* does not exist; run `rightsizer ingest` first"),
         (["ingest"], r"cannot run .*no-sacct.*accounting\.sacct"),
         (["predict", "none.sh"], "cannot read the script none.sh: No such file"),
         (["promote", "v9"], "there is no model v9"),
@@ -151,13 +151,13 @@ def test_a_broken_sacct_leaves_the_store_as_it_was(run: Run, site: Site) -> None
     broken = executable(site.folder / "sacct", "#!/bin/sh\necho 'sacct: error: no slurmdbd' >&2\nexit 1\n")
     site.configure(accounting={"sacct": str(broken)})
     assert_one_line(run("ingest"), 1, "no slurmdbd")
-    assert_one_line(run("train"), 1, "nothing to learn from 0 attempts")
+    assert_one_line(run("train"), 1, "cannot learn from 0 attempts")
 
 
 def test_a_script_that_cannot_be_predicted_is_one_line(run: Run, site: Site) -> None:
     script = site.folder / "job.sh"
     script.write_text("#!/bin/sh\n#SBATCH --mem=lots\n")
-    assert_one_line(run("predict", str(script)), 1, "no amount of memory")
+    assert_one_line(run("predict", str(script)), 1, "not an amount of memory")
     script.write_text("#!/bin/sh\n#SBATCH --mem=1G\n")
     assert_one_line(run("predict", str(script)), 1, "there is no model .*; run `rightsizer train`")
 
@@ -226,7 +226,7 @@ def test_options_for_sbatch_follow_the_script(run: Run, site: Site, learned: str
     assert rows["CPUs"]["granted"] < 8
     assert "memory of a GPU (MiB)" not in rows, "it asks for no GPU"
     assert learned in ran.err
-    assert "queue it as granted" in ran.err
+    assert "queue the job as granted" in ran.err
 
 
 @pytest.mark.usefixtures("learned")
@@ -324,9 +324,7 @@ def test_a_full_disk_behind_stdout_is_one_line(words: list[str], tmp_path: Path)
             stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert ran.returncode == 1
-    assert (
-        ran.stderr == "rightsizer: cannot write: No space left on device; what was printed may not be whole\n"
-    )
+    assert ran.stderr == "rightsizer: cannot write: No space left on device; the output may be incomplete\n"
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-"])

@@ -25,6 +25,6 @@ def test_what_lies_in_a_closed_folder_is_named(is_closed: bool, site: Site) -> N
         ("the advisor's plans", "advisor"),
         ("recoveries", "recovery"),
     ):
-        line = f"{what} are left out: {site.folder / f'closed-{section}'}: Permission denied"
+        line = f"{what} were not read: {site.folder / f'closed-{section}'}: Permission denied"
         assert (line in done.stderr) == is_closed
     assert "the use of GPUs" not in done.stderr

@@ -29,16 +29,22 @@ def test_no_example_empties_the_file_that_it_reads(run: Run) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"energy": {"time_zone": "Mars"}}, "energy.time_zone: this machine knows no `Mars`"),
+        (
+            {"energy": {"time_zone": "Mars"}},
+            "energy.time_zone: this machine does not know the time zone `Mars`",
+        ),
         ({"energy": {"carbon_file": "/nope"}}, "energy.carbon_file: cannot read /nope"),
-        ({"store": {"url": "foo://x"}}, "store.url 'foo://x' is not usable"),
-        ({"store": {"url": "mariadb://h:x/y"}}, "its port is no number"),
-        ({"store": {"url": "sqlite:///var/store.db"}}, "its file is relative"),
+        ({"store": {"url": "foo://x"}}, "store.url 'foo://x' cannot be used"),
+        ({"store": {"url": "mariadb://h:x/y"}}, "its port is not a number"),
+        ({"store": {"url": "sqlite:///var/store.db"}}, "its path is relative"),
         ({"store": {"url_file": "/nope"}}, "cannot read /nope"),
-        ({"accounting": {"slurmdbd_url": "no url"}}, "slurmdbd_url is not usable: .*; write it as mysql"),
-        ({"accounting": {"slurmdbd_url": "mysql+pymysql://h:x/y"}}, "its port is no number"),
+        ({"accounting": {"slurmdbd_url": "no url"}}, "slurmdbd_url cannot be used: .*; write it as mysql"),
+        ({"accounting": {"slurmdbd_url": "mysql+pymysql://h:x/y"}}, "its port is not a number"),
         ({"service": {"journal_key": "/nope"}}, "cannot read the journal key /nope"),
-        ({"accounting": {"pseudonym_key": "/etc/passwd"}}, "pseudonym key /etc/passwd is readable by others"),
+        (
+            {"accounting": {"pseudonym_key": "/etc/passwd"}},
+            "other users may read the pseudonym key /etc/passwd",
+        ),
         ({"accounting": {"slurmdbd_url_file": "/nope"}}, "cannot read /nope"),
     ],
 )
@@ -67,6 +73,6 @@ def test_what_is_closed_to_you_is_said_and_not_taken_for_something_else(site: Si
         closed.chmod(0o755)
     assert checked.returncode == 0, checked.stderr
     assert "the store's URL is not checked: " in checked.stderr
-    assert "whether a brake holds is not known: " in checked.stderr
+    assert "cannot tell whether a brake is pulled: " in checked.stderr
     assert {"mode,enforce", "brake,not known"} <= set(checked.stdout.splitlines())
-    assert (listed.returncode, "are closed to you" in listed.stderr) == (1, True), listed.stderr
+    assert (listed.returncode, "you may not read the models" in listed.stderr) == (1, True), listed.stderr

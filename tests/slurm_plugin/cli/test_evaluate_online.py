@@ -114,10 +114,10 @@ def test_no_evidence_is_enough_where_the_site_wants_more(
         (["--online"], "--online needs --from-file and --predictions"),
         (["--online", "--from-file", "x"], "--online needs --from-file and --predictions"),
         (["--online", "--predictions", "x"], "--online needs --from-file and --predictions"),
-        (["--from-file", "x"], "go with --online"),
-        (["--predictions", "x"], "go with --online"),
-        (["--warm-ids", "x"], "go with --online"),
-        (["--decide-at", "start"], "go with --online"),
+        (["--from-file", "x"], "need --online"),
+        (["--predictions", "x"], "need --online"),
+        (["--warm-ids", "x"], "need --online"),
+        (["--decide-at", "start"], "need --online"),
         (["--online", "--from-file", "x", "--predictions", "y", "--decide-at", "end"], "'submit', 'start'"),
     ],
 )
@@ -135,10 +135,10 @@ def test_what_is_wrong_with_a_file_is_one_line(run: Run, jobs: Path, tmp_path: P
 
     out = tmp_path / "out.csv"
     odd = table(tmp_path / "odd.csv", [line(1), line(1)])
-    assert_one_line(run(*ran(tmp_path / "none", out)), 1, "there is no file .*none")
-    assert_one_line(run(*ran(odd, out)), 1, "line 3: job_id is there twice; mend or drop that row")
-    assert_one_line(run(*ran(jobs, tmp_path)), 1, "is not written: it is a folder")
-    assert_one_line(run(*ran(jobs, tmp_path / "none" / "out")), 1, "there is no folder")
+    assert_one_line(run(*ran(tmp_path / "none", out)), 1, "the file .*none does not exist")
+    assert_one_line(run(*ran(odd, out)), 1, "line 3: job_id occurs twice; correct or remove that row")
+    assert_one_line(run(*ran(jobs, tmp_path)), 1, "cannot write .*: it is a folder")
+    assert_one_line(run(*ran(jobs, tmp_path / "none" / "out")), 1, "the folder .* does not exist")
     assert_one_line(run(*ran(jobs, out, "--warm-ids", str(jobs))), 1, "not in the table")
     assert not out.exists()
 
@@ -151,5 +151,5 @@ def test_what_is_read_is_not_written_over(run: Run, jobs: Path, tmp_path: Path) 
     before = jobs.read_bytes()
     for out in (jobs, other_name, ids):
         options = ["--from-file", str(jobs), "--predictions", str(out), "--warm-ids", str(ids)]
-        assert_one_line(run("evaluate", "--online", *options), 1, "is not written: it is what is read")
+        assert_one_line(run("evaluate", "--online", *options), 1, "cannot write .*: it is the input file")
     assert (jobs.read_bytes(), ids.read_text(encoding="utf-8")) == (before, "j1\n")

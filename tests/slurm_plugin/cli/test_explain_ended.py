@@ -68,12 +68,12 @@ def test_a_task_is_not_the_job_of_the_digits_together(run: Run, site: Site) -> N
     told = {row["job"] for row in json.loads(run("explain", "4711_3", "--format", "json").out)}
     assert told == {"4711_3"}
     assert run("explain", "4711_3", "--cluster", "Alpha", "--format", "json").code == 0
-    assert_one_line(run("explain", "4711_3", "--cluster", "Beta"), 1, "but has one of alpha")
+    assert_one_line(run("explain", "4711_3", "--cluster", "Beta"), 1, "but one of alpha")
     whole = run("explain", "4711", "--format", "json")
     assert {row["job"] for row in json.loads(whole.out)} == {"4711_9"}
     assert "4711 is Slurm's own number of 4711_9" in whole.err
-    assert_one_line(run("explain", "4711_4"), 1, "knows no job 4711_4")
-    assert_one_line(run("explain", "4711+3"), 1, r"knows no job 4711\+3")
+    assert_one_line(run("explain", "4711_4"), 1, "has no job 4711_4")
+    assert_one_line(run("explain", "4711+3"), 1, r"has no job 4711\+3")
 
 
 def test_what_was_given_but_not_asked_for_is_told_too(run: Run, site: Site) -> None:
@@ -98,7 +98,7 @@ def test_of_a_job_whose_node_never_came_up_it_is_told_that_it_never_ran(run: Run
     fill(engine, [lost[0], msgspec.structs.replace(lost[1], use=never)], with_steps=False)
     engine.dispose()
     assert "job 7 ended NODE_FAIL; " in run("explain", "7").err
-    assert "its nodes did not come up, and it never ran; " in run("explain", "8").err
+    assert "its nodes did not come up, so it never ran; " in run("explain", "8").err
 
 
 def test_a_task_that_failed_by_us_is_named_as_it_was_asked_for(run: Run, site: Site) -> None:
@@ -112,7 +112,7 @@ def test_a_task_that_failed_by_us_is_named_as_it_was_asked_for(run: Run, site: S
     )  # fmt: skip
     Journal(site.folder / "recovery").append(entry)
     said = run("explain", "4711_3").err
-    assert "job 4711_3 was killed: it failed because we had cut it" in said
+    assert "job 4711_3 failed because it had been cut: it was killed" in said
     assert "4750" not in said
 
 
@@ -158,9 +158,9 @@ def test_what_slurm_knows_stands_in_for_the_store(run: Run, site: Site) -> None:
     memory, cpus = json.loads(told.out)
     assert (memory["asked"], memory["allocated"], memory["used"]) == (8000, 512, 200)
     assert (cpus["asked"], cpus["allocated"]) == (8, 1)
-    assert "tell this, not the store: there is no store" in told.err
+    assert "not from the store: the store" in told.err
     assert "decision 1fcfceba2731 (resized) was applied, mode enforce, model v1" in told.err
-    assert_one_line(run("explain", "8"), 1, "shows you no job 8 that has ended either")
+    assert_one_line(run("explain", "8"), 1, "does not show you an ended job 8 either")
 
 
 def test_a_daemon_that_hangs_is_said_to(run: Run, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_a_daemon_that_hangs_is_said_to(run: Run, site: Site, monkeypatch: pytes
     monkeypatch.setattr("accounting.slurm.sacct.PERSON_WAITS_S", 0.3)
     hung = executable(site.folder / "hung", "#!/bin/sh\nexec sleep 60\n")
     site.configure(accounting={"sacct": str(hung)})
-    assert_one_line(run("explain", "8"), 1, "Slurm's accounting tells nothing either: .* within 0.3 s")
+    assert_one_line(run("explain", "8"), 1, "Slurm's accounting gives no answer either: .* within 0.3 s")
 
 
 def test_folders_that_are_closed_are_told_and_no_traceback(site: Site) -> None:
@@ -198,15 +198,15 @@ def test_folders_that_are_closed_are_told_and_no_traceback(site: Site) -> None:
     try:
         told = as_plain_user("explain", "7", "--config", str(site.config_file))
         assert told.returncode == 0, told.stderr
-        assert f"cannot look into {closed}: Permission denied" in told.stderr
-        assert "what `rightsizer recover` did lately is not known to you" in told.stderr
+        assert f"cannot read {closed}: Permission denied" in told.stderr
+        assert "cannot tell what `rightsizer recover` did recently" in told.stderr
         site.configure(recovery={"directory": str(noted)})
         told = as_plain_user("explain", "7", "--config", str(site.config_file))
         assert told.returncode == 0, told.stderr
-        assert "did lately is not known to you: cannot read the journal file" in told.stderr
+        assert "did recently: cannot read the journal file" in told.stderr
         predicted = as_plain_user("predict", str(script), "--config", str(site.config_file))
         assert predicted.returncode == 1
-        assert "are closed to you" in predicted.stderr
+        assert "you may not read the models" in predicted.stderr
         assert "sbatch --test-only" in predicted.stderr
         assert "Traceback" not in told.stderr + predicted.stderr
     finally:
@@ -234,21 +234,21 @@ def as_plain_user(*arguments: str) -> subprocess.CompletedProcess[str]:
         ),
         (
             format_token(CUT).replace("granted=", "would=").replace("enforce", "observe"),
-            "it has what it asked for; 1 CPU (you asked for 8), 512 MiB per node (you asked for 7.8 GiB) would do (",
+            "it has what it asked for; 1 CPU (you asked for 8), 512 MiB per node (you asked for 7.8 GiB) would be",
         ),
         (
             f"{format_token(CUT)};recovery=memory:0",
-            "it has what it asked for again but its CPUs, since a run with less failed (",
+            "its original request was restored except its CPUs, because a run with less failed (",
         ),
         (
             f"{format_token(CUT).replace('granted=cpus:1,', 'granted=')};recovery=memory:0",
-            "it has what it asked for again, since a run with less failed (",
+            "its original request was restored, because a run with less failed (",
         ),
         (
             "rightsizer/1;id=ab;mode=enforce;why=no-evidence",
             "it has what it asked for (decision ab, no-evidence",
         ),
-        ("theirs", "no decision of ours stands in its admin comment"),
+        ("theirs", "its admin comment holds no decision of rightsizer"),
     ],
 )
 def test_a_job_in_the_queue_says_what_was_decided(comment: str, said: str) -> None:
@@ -261,5 +261,5 @@ def test_a_job_that_recovery_holds_is_not_said_to_have_what_it_asked_for() -> No
         7, held=True, reason=HELD_AGAIN, admin_comment=f"{format_token(CUT)};recovery=out_of_memory:0"
     )
     assert decided_in_words(held).startswith(
-        "it is being given back what it asked for, since a run with less"
+        "its original request is being restored, because a run with less"
     )

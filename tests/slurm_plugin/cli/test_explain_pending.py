@@ -76,11 +76,12 @@ def foresee(site: Site, came_after_s: int) -> None:
 def test_the_range_is_by_what_came_and_says_so(run: Run, site: Site) -> None:
     before = run("explain", "12", "--format", "json")
     assert before.code == 0, before.err
-    assert "too few expected starts are known" in before.err
+    assert "Too few expected starts are known" in before.err
     foresee(site, 10 * AHEAD_S)
     after = run("explain", "12", "--format", "json")
     assert (
-        "By what came of earlier expected starts, the range holds the start four times of five" in after.err
+        "Judging by earlier expected starts, the real start lies in the range four times out of five"
+        in after.err
     )
     rolled, calibrated = json.loads(before.out)[0], json.loads(after.out)[0]
     assert rolled["likely start"] == calibrated["likely start"]
@@ -108,12 +109,13 @@ def test_who_cannot_start_comes_before_nobody_and_whole_nodes_stay_whole(
 def test_of_who_is_in_no_simulation_no_start_is_foreseen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(snapshot(waiting(12, cpus=17))))
     told = run("explain", "12", "--format", "json")
-    assert "when it starts is not foreseen: equal parts of it fit no nodes that are there" in told.err
+    assert "its start cannot be estimated: equal parts of it do not fit on the nodes" in told.err
     assert [row["likely start"] for row in json.loads(told.out)] == [None]
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"), [("BeginTime", "it begins no earlier than {}"), ("Licenses", "not a matter of room")]
+    ("reason", "said"),
+    [("BeginTime", "it begins no earlier than {}"), ("Licenses", "something else than missing resources")],
 )
 def test_of_who_begins_later_the_earliest_time_is_told(
     run: Run, monkeypatch: pytest.MonkeyPatch, reason: str, said: str
@@ -132,16 +134,16 @@ def test_what_no_simulation_knows_of_a_job_is_told(run: Run, monkeypatch: pytest
     node = NodeState(name="n1", cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",), features=("fast",))
     monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(snapshot(licensed, nodes=(node,))))
     told = run("explain", "13")
-    assert "as if it did not ask for Licenses=matlab|octave: it may come later" in told.err
+    assert "as if it did not ask for Licenses=matlab|octave; it may start later" in told.err
 
 
 def test_of_whose_nodes_power_up_it_is_told_that_they_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found = snapshot(running(1, state="CONFIGURING"), running(2))
     monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(found))
     told, other = (run("explain", number, "--format", "json") for number in "12")
-    assert "job 1 has its nodes and does not run yet: they are powered up or booted" in told.err
-    assert "it runs; " not in told.err
-    assert ("it runs; " in other.err, "has its nodes" in other.err) == (True, False)
+    assert "job 1 has its nodes but does not run yet: the nodes are being powered up or booted" in told.err
+    assert "it is running; " not in told.err
+    assert ("it is running; " in other.err, "has its nodes" in other.err) == (True, False)
     (row,), (runs,) = json.loads(told.out), json.loads(other.out)
     assert (row["state"], row["started"], runs["started"] is None) == ("CONFIGURING", None, False)
     # An hour from now; of the other ten minutes are over.
@@ -164,7 +166,7 @@ def test_of_who_preempts_and_who_is_preempted_it_is_told(run: Run, monkeypatch: 
     )
     monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(found))
     first = run("explain", "12", "--format", "json")
-    assert "it may preempt 2 of the jobs that run" in first.err
+    assert "it may preempt 2 of the running jobs" in first.err
     now = time.strftime("%m-%d %H:%M", time.localtime(NOW_S))
     assert json.loads(first.out)[0]["likely start"] == now
     told, other = (run("explain", number, "--format", "json") for number in "21")
@@ -185,7 +187,7 @@ def test_a_start_is_said_to_leave_out_how_long_nodes_take_to_power_up(
     awake, other = snapshot().nodes
     found = snapshot(waiting(12), nodes=(awake, msgspec.structs.replace(other, **node)))
     monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(found))
-    assert ("how long nodes take to power up, and when" in run("explain", "12").err) is is_told
+    assert ("the time that nodes take to power up, and the renewal" in run("explain", "12").err) is is_told
 
 
 def test_of_an_array_whose_nodes_power_up_it_is_told_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,9 +197,9 @@ def test_of_an_array_whose_nodes_power_up_it_is_told_once(run: Run, monkeypatch:
     ]
     monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(snapshot(*tasks)))
     told = run("explain", "10").err
-    assert told.count("has its nodes and does not run yet") == 1
-    assert "job 10_1, like 1 more of it, has its nodes" in told
-    assert "it runs; " in told
+    assert told.count("has its nodes but does not run yet") == 1
+    assert "job 10_1 (and 1 more of its tasks) has its nodes" in told
+    assert "it is running; " in told
 
 
 @pytest.mark.usefixtures("queue")
@@ -205,7 +207,7 @@ def test_what_a_prediction_rested_on_is_told_once_a_job_has_ended(run: Run, site
     open_store(site.config.store.url, create=True).dispose()
     refused = run("explain", "--why", "12")
     assert refused.code == 1
-    assert "the store knows no job 12; run `rightsizer ingest` once it has ended" in refused.err
+    assert "the store has no job 12; if it has ended, run `rightsizer ingest`" in refused.err
     assert "queue" not in refused.err  # which has it
 
 
@@ -227,4 +229,4 @@ def test_who_asks_for_less_may_come_later_where_size_is_priority(
     as_it_is, fewer = json.loads(told.out)[:2]
     assert fewer["if it asked for"] == "4 CPUs, half of what it asks for"
     assert (fewer["likely start"] <= as_it_is["likely start"]) == sooner
-    assert ("for less it would have up to 8,000 points less of its 9,000" in told.err) != sooner
+    assert ("if it asked for less, it would lose up to 8,000 of its 9,000" in told.err) != sooner

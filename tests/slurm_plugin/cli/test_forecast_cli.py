@@ -52,7 +52,7 @@ def test_the_store_is_forecast_by_partition(run: Run, site: Site) -> None:
     assert ran.code == 0, ran.err
     rows = {(row["series"], row["time"]): row for row in json.loads(ran.out)}
     # The last step of six hours is left out, for an hour of it need not have ended, and is not shown.
-    assert "what the store knows of its last 6 h is forecast anew, and not shown" in ran.err
+    assert "the last 6 h of the store are forecast again and not shown" in ran.err
     assert list(rows) == [
         (name, time) for name in ("main", "gpu") for time in ("2023-11-28T00:00Z", "2023-11-28T06:00Z")
     ]
@@ -96,11 +96,11 @@ def test_too_little_says_how_much_is_there_and_how_much_is_needed(run: Run, site
     ran = run("forecast", "--format", "json")
     assert (ran.code, ran.out) == (1, "")
     assert "steps of 1 h are known (2.9 days)" in ran.err
-    assert "takes 96 (4 days); give more of the past" in ran.err
+    assert "needs 96 (4 days); read more of the past" in ran.err
 
 
 def test_an_empty_store_and_none_at_all_say_what_to_do(run: Run, site: Site) -> None:
-    assert_one_line(run("forecast"), 1, "no store at .*; run `rightsizer ingest` first")
+    assert_one_line(run("forecast"), 1, "the store .* does not exist; run `rightsizer ingest` first")
     open_store(site.config.store.url, create=True).dispose()
     assert_one_line(run("forecast"), 1, "no job that has ended; run `rightsizer ingest`")
 
@@ -109,9 +109,7 @@ def test_jobs_of_one_hour_are_too_little(run: Run, site: Site) -> None:
     store(
         site, [attempt(job_id=job, submit_s=T0 + job, start_s=T0 + job, token=False) for job in range(1, 21)]
     )
-    assert_one_line(
-        run("forecast"), 1, r"no whole step of 3600 s lies .* \(20 attempts\); give more of the past"
-    )
+    assert_one_line(run("forecast"), 1, r"no whole step of 3600 s .* 20 attempts; read more of the past")
 
 
 @pytest.mark.usefixtures("site")
@@ -119,13 +117,13 @@ def test_milliseconds_in_a_csv_are_refused_with_their_line(run: Run, tmp_path: P
     file = tmp_path / "demand.csv"
     rows = (f"{1000 * (T0 + 5 * number)},{number % 7}" for number in range(20_000))
     file.write_text("time,gpus\n" + "\n".join(rows) + "\n")
-    said = "demand.csv: line 2 of the CSV: .* is no time in unix seconds; divide milliseconds by 1000"
+    said = "demand.csv: line 2 of the CSV: .* is not a time in unix seconds; divide milliseconds by 1000"
     assert_one_line(run("forecast", "--from-csv", str(file)), 1, said)
 
 
 def test_demand_of_what_no_job_has_is_said(run: Run, site: Site) -> None:
     store(site, [attempt(job_id=job, token=False) for job in range(1, 6)])
-    said = "none of the 5 attempts in the store was given or asked for gpus for any time; choose another"
+    said = "none of the 5 attempts in the store had gpus or asked for any; choose another"
     assert_one_line(run("forecast", "--what", "gpus"), 1, said)
 
 
@@ -152,10 +150,10 @@ def test_a_csv_is_forecast_and_drawn(run: Run, swing: Path, tmp_path: Path) -> N
     assert "gpus: of 2 steps" in ran.err or "gpus: seasonal naive at all 2 steps" in ran.err
     failed = run("forecast", "--from-csv", str(swing), *SHORT, "--plot", str(tmp_path / "demand.nonsense"))
     assert (failed.code, failed.out) == (2, "")
-    assert "give a file ending in .png, .svg, .pdf" in failed.err
+    assert "give a file whose name ends in .png, .svg, .pdf" in failed.err
     nowhere = run("forecast", "--from-csv", str(swing), *SHORT, "--plot", str(tmp_path / "no" / "d.png"))
     assert nowhere.code == 2
-    assert "there is no folder" in nowhere.err
+    assert "does not exist, or you may not enter it" in nowhere.err
 
 
 @pytest.mark.usefixtures("site")
@@ -164,16 +162,16 @@ def test_gaps_in_a_csv_are_said(run: Run, swing: Path) -> None:
     swing.write_text("\n".join([*lines[:20], *lines[60:]]) + "\n")
     ran = run("forecast", "--from-csv", str(swing), *SHORT)
     assert ran.code == 0, ran.err
-    assert "steps are left out: a gap of more than 3 follows" in ran.err
+    assert "steps are left out, because a gap of more than 3 steps follows" in ran.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--step", "7h"], "must divide a day"),
-        (["--step", "6h", "--horizon", "13h"], "whole steps"),
-        (["--horizon", "soon"], "'soon' is no span of time; write 30m, 24h or 7d"),
-        (["--horizon", "0h"], "no span of time"),
+        (["--step", "6h", "--horizon", "13h"], "a whole number of --step"),
+        (["--horizon", "soon"], "'soon' is not a span of time; write for example 30m, 24h or 7d"),
+        (["--horizon", "0h"], "not a span of time"),
         (["--level", "1"], "0.5<=x<=0.99"),
     ],
 )
@@ -194,7 +192,9 @@ def test_a_csv_that_cannot_be_read_is_one_line(run: Run, tmp_path: Path) -> None
     binary = tmp_path / "binary.csv"
     binary.write_bytes(b"\xff\xfe\x00")
     assert_one_line(
-        run("forecast", "--from-csv", str(binary)), 1, "cannot read .*binary.csv: it is no text; give a CSV"
+        run("forecast", "--from-csv", str(binary)),
+        1,
+        "cannot read .*binary.csv: it is not a text file; give a CSV",
     )
     endless = tmp_path / "endless.csv"
     endless.write_text(f"time,gpus\n0,{'1' * 200_000}\n")
@@ -208,7 +208,7 @@ def test_a_csvs_bad_value_is_named_with_its_file_and_what_to_do(run: Run, tmp_pa
     assert_one_line(
         run("forecast", "--from-csv", str(bad)),
         1,
-        r"bad.csv: line 3 of the CSV: 'x' is no number; write one such as",
+        r"bad.csv: line 3 of the CSV: 'x' is not a number; write for example",
     )
 
 
@@ -219,7 +219,7 @@ def test_a_csvs_bad_value_is_named_with_its_file_and_what_to_do(run: Run, tmp_pa
 def test_what_a_csv_would_ignore_is_a_wrong_use(ignored: list[str], run: Run, swing: Path) -> None:
     ran = run("forecast", "--from-csv", str(swing), *ignored)
     assert (ran.code, ran.out) == (2, "")
-    assert f"{ignored[0]}: such do not go with --from-csv" in ran.err
+    assert f"{ignored[0]}: cannot be combined with --from-csv" in ran.err
 
 
 def test_an_old_store_is_said_to_tell_of_what_followed_then(run: Run, site: Site) -> None:
@@ -237,12 +237,16 @@ def test_a_selection_is_forecast_and_one_cluster_alone(run: Run, site: Site) -> 
     by_partition = (*SHORT, "--by", "partition", "--what", "jobs", "--format", "json")
     rows = json.loads(run("forecast", *by_partition, "--partition", "gpu").out)
     assert {row["series"] for row in rows} == {"gpu"}
-    assert_one_line(run("forecast", "--partition", "none"), 1, "no attempt of this selection; choose others")
+    assert_one_line(
+        run("forecast", "--partition", "none"), 1, "no attempt of this selection; select differently"
+    )
     other = day_and_night(14)
     for number, one in enumerate(other):
         other[number] = msgspec.structs.replace(one, row=msgspec.structs.replace(one.row, cluster="beta"))
     store(site, [one for one in other if one.row.partition == "main"])
-    assert_one_line(run("forecast", *by_partition), 1, "several clusters: alpha, beta; name one by --cluster")
+    assert_one_line(
+        run("forecast", *by_partition), 1, "several clusters: alpha, beta; choose one with --cluster"
+    )
     rows = json.loads(run("forecast", *by_partition, "--cluster", "beta").out)
     assert {(row["series"], row["jobs"]) for row in rows} == {("main", 1)}
 
@@ -258,8 +262,8 @@ def test_a_model_whose_library_is_not_there_is_named(
     monkeypatch.setitem(sys.modules, "torch", None)
     ran = run("forecast", "--from-csv", str(swing), *SHORT)
     assert ran.code == 0, ran.err
-    assert "PCA+LSTM is left out: it needs PyTorch: run `" in ran.err
-    assert "/bin/pip install -c constraints.txt '.[lstm]'` in the folder of our source" in ran.err
+    assert "PCA+LSTM is not used: it needs PyTorch: run `" in ran.err
+    assert "/bin/pip install -c constraints.txt '.[lstm]'` in the folder of rightsizer's source" in ran.err
 
 
 @pytest.mark.usefixtures("site")

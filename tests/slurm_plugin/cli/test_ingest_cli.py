@@ -54,10 +54,10 @@ def test_what_was_not_taken_is_tried_again(run: Run, site: Site) -> None:
     shown = json.loads(run("ingest", "--quarantined", "--format", "json").out)
     assert {(row["source"], row["entries"]) for row in shown} == {("sacct", 1), ("journal", 1)}
     still = run("ingest", "--retry", "--format", "json")
-    assert "0 entries of the quarantine were understood this time" in still.err
+    assert "0 entries of the quarantine are understood now" in still.err
     FakeSacct(site.folder / "slurm", rows)
     mended = run("ingest", "--retry", "--format", "json")
-    assert "1 entries of the quarantine were understood this time" in mended.err
+    assert "1 entries of the quarantine are understood now" in mended.err
     assert counts(mended.out)["attempts"]["new"] == 1
     assert [one.row.job_id for one in stored(site)] == [1, 2]
     [left] = json.loads(run("ingest", "--quarantined", "--format", "json").out)
@@ -83,7 +83,7 @@ def test_what_the_site_keeps_is_kept_and_no_less(run: Run, site: Site) -> None:
     run("ingest")
     kept = run("ingest", "--prune")
     assert (kept.code, kept.out) == (0, "")
-    assert "nothing is forgotten: store.keep_days is 0" in kept.err
+    assert "nothing was removed: store.keep_days is 0" in kept.err
     site.configure(store={"keep_days": 10})
     forgotten = {
         row["what"]: row["forgotten"] for row in json.loads(run("ingest", "--prune", "--format", "json").out)
@@ -129,7 +129,7 @@ def test_spool_files_that_were_read_go_with_what_is_old(run: Run, site: Site) ->
     unread.write_text(sample)
     for file in (old, unread):
         os.utime(file, (1700000000, 1700000000))
-    assert "1 files of the GPU spool had been read and were removed" in run("ingest", "--prune", "10").err
+    assert "1 files of the GPU spool had been ingested and were removed" in run("ingest", "--prune", "10").err
     assert sorted(file.name for file in spool.iterdir()) == ["new.jsonl", "unread.jsonl"]
     # Nor are marks kept of files that are gone: each round of `ingest --watch` reads them all.
     assert marked(site) == ["gpu-spool/new.jsonl"]
@@ -170,13 +170,13 @@ def test_no_name_comes_back_among_pseudonyms_and_no_other_key_s_stand_beside_the
     dump = site.folder / "dump.psv"
     dump.write_text("User|JobID|Submit|Start|End|State\nann|7|1700000000|1700000001|1700000002|COMPLETED\n")
     for options, why in (
-        ((), "no key was given, so that names would come back: give the key"),
+        ((), "no key was given, so real names would be stored; give the key"),
         (("--from-file", str(dump), "--zone", "UTC"), "no key was given"),
-        (("--pseudonymise", str(keys[1])), "another key was given: give the key that it was filled with"),
+        (("--pseudonymise", str(keys[1])), "another key was given; give the key with which it was filled"),
     ):
         ran = run("ingest", *options)
         assert ran.code == 1
-        assert f"this store holds pseudonyms, and {why}" in ran.err
+        assert f"this store holds pseudonyms, but {why}" in ran.err
     assert stored(site) == before
     assert run("ingest", "--pseudonymise", str(keys[0])).code == 0
 

@@ -58,11 +58,14 @@ def test_a_file_that_is_no_dump_is_one_line(content: bytes, said: str, run: Run,
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (gzip.compress(DUMP.encode())[:-20], "dump.psv was cut off at line"),
-        (DUMP.encode()[:-60], "dump.psv was cut off at line 4: get it whole and ingest it again"),
+        (gzip.compress(DUMP.encode())[:-20], "dump.psv ends in the middle of line"),
+        (
+            DUMP.encode()[:-60],
+            "dump.psv ends in the middle of line 4; get the whole file and ingest it again",
+        ),
         (
             DUMP.rpartition("8|bob")[0].encode()[:-1],
-            "dump.psv has no last newline, and its last job is not taken",
+            "dump.psv has no newline at its end, so its last job is not read",
         ),
     ],
 )
@@ -95,7 +98,7 @@ def test_a_dump_of_which_nothing_is_understood_is_a_problem(run: Run, site: Site
         "ingest", "--from-file", str(file), "--from-file", str(good), "--zone", "UTC", "--format", "json"
     )
     assert ran.code == 3
-    assert "dump.psv: nothing of it was understood" in ran.err
+    assert "dump.psv: no entry was understood" in ran.err
     assert "good.psv: nothing" not in ran.err
     again = run("ingest", "--from-file", str(good), "--zone", "UTC", "--format", "json")
     assert again.code == 0, again.err
@@ -116,7 +119,7 @@ def test_a_mended_dump_is_listed_no_more(run: Run, site: Site) -> None:
         in again.err
     )
     listed = run("ingest", "--quarantined")
-    assert "dump.psv, other.psv: mend the file and ingest it again" in listed.err
+    assert "dump.psv, other.psv: correct the file and ingest it again" in listed.err
     assert "--retry" not in listed.err
     tried = run("ingest", "--retry")
     assert (tried.code, "0 entries" in tried.err) == (0, True)
@@ -161,14 +164,14 @@ def test_the_zone_is_said_and_another_one_is_noticed(
     file.write_text(DUMP)
     monkeypatch.setenv("TZ", ":America/Costa_Rica")
     first = run("ingest", "--from-file", str(file), "--cluster", "alpha")
-    assert "local times in dumps are taken for those of America/Costa_Rica ($TZ)" in first.err
+    assert "local times in dumps are read as America/Costa_Rica ($TZ)" in first.err
     assert [one.row.submit_s for one in stored(site)] == [1736503200 + 6 * 3600]
     same = run("ingest", "--from-file", str(file), "--cluster", "alpha", "--zone", "America/Costa_Rica")
     assert "America/Costa_Rica (--zone)" in same.err
     assert "twice" not in same.err
     other = run("ingest", "--from-file", str(file), "--cluster", "alpha", "--zone", "Asia/Kolkata")
-    assert "dump.psv: 1 jobs were in the store 11.5 h later and now count twice" in other.err
-    assert "not of Asia/Kolkata" in other.err
+    assert "dump.psv: 1 jobs were in the store 11.5 h later and are now counted twice" in other.err
+    assert "not in Asia/Kolkata" in other.err
 
 
 @pytest.mark.parametrize(
@@ -183,7 +186,9 @@ def test_zones_that_are_no_names(
     monkeypatch.setenv("TZ", variable)
     ran = run("ingest", "--from-file", str(file))
     assert ran.code == (0 if zone else 2)
-    assert (f"those of {zone} ($TZ)" if zone else "names no zone: say --zone, as in Europe/Berlin") in ran.err
+    assert (
+        f"read as {zone} ($TZ)" if zone else "is not a time zone; give --zone, for example Europe/Berlin"
+    ) in ran.err
 
 
 def test_gpus_are_counted_by_the_numbers_that_were_given(run: Run, site: Site) -> None:
@@ -218,14 +223,20 @@ def test_gpus_are_counted_by_the_numbers_that_were_given(run: Run, site: Site) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--from-file", "{}", "--since", "2026-01-01"), "--from-file goes with .* not with --since"),
-        (("--from-file", "{}", "--quarantined"), "--quarantined goes with --config and --format only"),
-        (("--from-file", "{}", "--prune"), "--prune goes with --config and --format only"),
-        (("--from-file", "{}", "--retry"), "--retry goes with .* not with --from-file"),
-        (("--zone", "UTC"), "--zone does nothing without --from-file"),
-        (("--cluster", "alpha"), "--cluster does nothing without --from-file"),
-        (("--gpu-tres", "1001"), "--gpu-tres does nothing without --from-file"),
-        (("--quarantined", "--report"), "--quarantined goes with .* not with --report"),
+        (
+            ("--from-file", "{}", "--since", "2026-01-01"),
+            "--from-file can only be combined with .* not with --since",
+        ),
+        (
+            ("--from-file", "{}", "--quarantined"),
+            "--quarantined can only be combined with --config and --format",
+        ),
+        (("--from-file", "{}", "--prune"), "--prune can only be combined with --config and --format"),
+        (("--from-file", "{}", "--retry"), "--retry can only be combined with .* not with --from-file"),
+        (("--zone", "UTC"), "--zone has no effect without --from-file"),
+        (("--cluster", "alpha"), "--cluster has no effect without --from-file"),
+        (("--gpu-tres", "1001"), "--gpu-tres has no effect without --from-file"),
+        (("--quarantined", "--report"), "--quarantined can only be combined with .* not with --report"),
     ],
 )
 def test_options_that_would_do_nothing_are_a_wrong_use(
@@ -243,7 +254,7 @@ def test_a_zone_that_is_none_is_a_wrong_use(run: Run, site: Site) -> None:
     file.write_text(DUMP)
     ran = run("ingest", "--from-file", str(file), "--zone", "Europe/Nowhere")
     assert ran.code == 2
-    assert "write it as in Europe/Berlin" in ran.err
+    assert "write for example Europe/Berlin" in ran.err
 
 
 def test_the_cluster_of_a_dump_is_the_one_of_sacct(run: Run, site: Site) -> None:

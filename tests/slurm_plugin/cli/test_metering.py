@@ -37,7 +37,7 @@ JobAcctGatherParams     = (null)
 SLURM_VERSION           = 24.11.5
 """
 KNOWN = Metering(release="24.11", gather="jobacct_gather/cgroup cgroup/v2", sampled_every_s=10)
-UNKNOWN = "it is not known who measures jobs, and how: scontrol failed: .*Unable to contact slurm controller"
+UNKNOWN = "cannot tell which Slurm release and plugin measure jobs: scontrol failed: .*Unable to contact"
 
 
 @dataclass
@@ -193,7 +193,7 @@ def test_a_watch_that_began_without_a_meter_finds_it(cluster: Cluster) -> None:
     said = watching.communicate(timeout=PATIENCE_S)[1].decode()
     assert watching.returncode == 0, said
     assert len(re.findall(UNKNOWN, said)) == 1
-    assert said.count("who measures jobs is known now") == 1
+    assert said.count("Slurm's release and accounting plugin are known now") == 1
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def goes(run: Run, *options: str) -> list[str]:
 
 def test_what_would_go_is_shown_and_goes_only_with_apply(run: Run, site: Site, old: list[str]) -> None:
     assert goes(run) == old[:2]
-    assert "2 of 5 versions go, and 0 leftovers" in run("models", "--prune").err
+    assert "2 of 5 versions would be removed, and 0 leftovers" in run("models", "--prune").err
     assert registry.versions(site.models) == old
     ran = run("models", "--prune", "--apply")
     assert f"2 old models were removed: {old[0]}, {old[1]}" in ran.err
@@ -101,5 +101,5 @@ def test_a_training_whose_log_is_closed_is_a_training_all_the_same(
     (site.models / LOG).mkdir()
     ran = run("train", "--promote", "never")
     assert (ran.code, len(registry.versions(site.models))) == (0, len(old) + 1)
-    assert "old models stay: " in ran.err
+    assert "old models were not removed: " in ran.err
     assert Path(site.models / old[0]).is_dir()

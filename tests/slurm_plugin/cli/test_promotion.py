@@ -159,7 +159,7 @@ def test_a_worse_or_damaged_model_leaves_the_old_one_in_use(run: Run, site: Site
         worse = ran.out.strip()
         assert ran.code == 0
         assert "gate: memory: saves" in ran.err
-        assert f"model {worse} is refused and not current" in ran.err
+        assert f"model {worse} was refused and is not the current one" in ran.err
         (site.models / worse / "history.json").write_bytes(b"{}")
         assert_one_line(run("promote", worse), 1, "differs from its digest")
         registry.promote(site.models, worse)
@@ -183,7 +183,7 @@ def test_of_many_reasons_the_first_are_told_and_the_card_has_all(run: Run, site:
     site.configure(models={"recent_jobs": 2})
     ran = run("train")
     told = [line for line in ran.err.splitlines() if line.startswith("gate: ")]
-    more = re.fullmatch(r"gate: (\d+) reasons more; `rightsizer models \S+` has them all", told[-1])
+    more = re.fullmatch(r"gate: (\d+) more reasons; `rightsizer models \S+` shows all of them", told[-1])
     assert more is not None, told
     card = run("models", ran.out.strip()).out
     assert len(told) == MOST_TOLD + 1
@@ -198,7 +198,7 @@ def test_the_card_of_a_refused_model_says_why(run: Run, site: Site) -> None:
     assert gates(run) == {first: ("yes", "passed"), refused: ("", "refused")}
     card = run("models", refused).out
     assert "Refused against the current model" in card
-    assert "10 jobs to judge on are too few" in card
+    assert "only 10 jobs to judge on" in card
     assert "wait until about 80 more jobs of known use have ended" in card
     assert json.loads(run("models", refused, "--format", "json").out)["attempts"] == 120
     assert run("promote", refused).code == 0
@@ -210,7 +210,7 @@ def test_a_current_model_that_cannot_be_loaded_is_no_opponent(run: Run, site: Si
     first = run("train").out.strip()
     (site.models / first / "golden.json").unlink()
     ran = run("train")
-    assert "the current model is not judged against" in ran.err
+    assert "the new model is not compared with the current one" in ran.err
     assert f"model {ran.out.strip()} is current" in ran.err
 
 
@@ -235,7 +235,7 @@ def test_a_current_model_that_cannot_be_read_now_stays(
         patch.setattr(Path, "read_bytes", read_bytes)
         ran = run("train")
     assert ran.code == 0, ran.err
-    assert "gate: the current model stays, since it could not be read" in ran.err
+    assert "gate: the current model stays, because it could not be read" in ran.err
     assert failing in ran.err
     assert os.strerror(code) in ran.err
     assert "then run `rightsizer train` again" in ran.err
@@ -276,12 +276,12 @@ def test_a_link_that_cannot_be_looked_at_now_is_not_taken_for_no_model(
         patch.setattr(Path, "readlink", fail)
         patch.setattr(Path, "lstat", fail)
         ran = run("train")
-    assert "gate: the current model stays, since it could not be read" in ran.err
+    assert "gate: the current model stays, because it could not be read" in ran.err
     assert gates(run) == {first: ("yes", "passed"), ran.out.strip(): ("", "refused")}
 
 
 def test_a_current_model_that_was_made_to_fit_is_no_opponent(run: Run, site: Site) -> None:
-    """Its digests and its seal hold, but it is not the one that was promoted: the service refuses it."""
+    """Its digests and its seal hold, but it is not the promoted one: the service refuses it."""
     store(site, jobs(0, 100, 2000.0))
     first = run("train").out.strip()
     file = site.models / first / "manifest.json"
@@ -289,8 +289,8 @@ def test_a_current_model_that_was_made_to_fit_is_no_opponent(run: Run, site: Sit
     changed = sealed(msgspec.structs.replace(manifest, attempts=manifest.attempts + 1))
     file.write_bytes(msgspec.json.encode(changed))
     ran = run("train")
-    assert "the current model is not judged against: " in ran.err
-    assert "is not the one that was promoted" in ran.err
+    assert "the new model is not compared with the current one: " in ran.err
+    assert "is not the promoted one" in ran.err
     assert gates(run)[ran.out.strip()] == ("yes", "passed")
 
 
@@ -327,7 +327,7 @@ def test_drift_is_shown_and_is_exit_code_3(output_format: str, run: Run, site: S
     assert "memory: " in ran.err
     assert "jobs_seen" not in ran.err, "it grows from week to week"
     assert "log_max" in ran.err
-    assert "drift as those grow older" in ran.err
+    assert "drift as families grow older" in ran.err
 
 
 def listed(run: Run) -> dict[str, str]:
@@ -359,7 +359,7 @@ def test_a_rollback_passes_over_what_no_service_would_load(run: Run, site: Site)
     versions = [run("train", "--promote", "always").out.strip() for _ in range(3)]
     (site.models / versions[1] / "golden.json").write_bytes(b"[]")
     ran = run("rollback")
-    assert f"model {versions[1]} is passed over: " in ran.err
+    assert f"skipping model {versions[1]}: " in ran.err
     assert f"model {versions[0]} is current" in ran.err
 
 
@@ -381,5 +381,5 @@ def test_the_list_says_that_the_current_model_is_damaged(run: Run, site: Site) -
         (site.models / version / name).write_bytes(b"{}")
         ran = run("models")
         assert ran.code == 0
-        assert "the current model is not used, a running service goes on with the one before" in ran.err
+        assert "the current model is damaged, and a running service keeps using the one before" in ran.err
         assert name in ran.err

@@ -75,7 +75,7 @@ def test_an_empty_store_has_nothing_to_show(arguments: list[str], run: Run, site
     open_store(site.config.store.url, create=True).dispose()
     shown = run("report", *arguments)
     assert (shown.code, shown.out) == (0, "")
-    assert "choose others, or run `rightsizer ingest`" in shown.err
+    assert "select differently, or run `rightsizer ingest`" in shown.err
     nothing = run("report", *arguments, "--format", "csv").out
     assert json.loads(run("report", *arguments, "--format", "json").out) == []
     engine = open_store(site.config.store.url)
@@ -112,7 +112,9 @@ def test_a_time_before_all_times_is_a_wrong_use(option: str, run: Run, site: Sit
     for command in commands:
         ran = run(*command, option, "0001-01-01")
         assert (ran.code, ran.out) == (2, ""), command
-        assert f"{option} 0001-01-01 is no time of any job; give one such as 2026-01-31" in ran.err
+        assert (
+            f"{option} 0001-01-01 is not a time at which jobs can run; give one such as 2026-01-31" in ran.err
+        )
 
 
 @pytest.mark.usefixtures("site")
@@ -130,7 +132,7 @@ def test_a_time_that_no_machine_can_tell_here_is_a_wrong_use(
         monkeypatch.undo()
         time.tzset()
     assert (ran.code, ran.out) == (2, "")
-    assert f"--since {far[:10]} is no time of any job" in ran.err
+    assert f"--since {far[:10]} is not a time at which jobs can run" in ran.err
 
 
 def rows_of(run: Run, *arguments: str) -> list[dict[str, Any]]:
@@ -169,7 +171,7 @@ def test_a_cluster_is_found_whatever_the_case_of_its_name(run: Run, site: Site) 
 @pytest.mark.usefixtures("stocked")
 def test_waste_says_what_it_left_out_and_why(run: Run) -> None:
     shown = run("report", "waste")
-    assert "memory: 40 attempts measured; left out: 20 ran too short to be sampled" in shown.err
+    assert "memory: 40 attempts measured; left out: 20 too short to be sampled" in shown.err
     assert "cores" not in shown.err
     [ann, bob] = rows_of(run, "waste")
     assert (ann["user"], ann["right_cores"], ann["right_mem_gib"]) == ("ann", 3, round(1184 / 1024, 3))
@@ -226,7 +228,7 @@ def test_an_export_of_a_selection(run: Run, stocked: Site) -> None:
     assert run("export", "--to", str(file), "--user", "bob").code == 0
     assert pyarrow.parquet.read_table(file)["user"].unique().to_pylist() == ["bob"]
     refused = run("export", "--to", str(file), "--what", "steps", "--user", "bob", "--force")
-    assert (refused.code, "--user: such go with --what attempts alone" in refused.err) == (2, True)
+    assert (refused.code, "--user: usable only with --what attempts" in refused.err) == (2, True)
 
 
 def test_an_export_of_the_command_line(run: Run, stocked: Site) -> None:
@@ -235,10 +237,10 @@ def test_an_export_of_the_command_line(run: Run, stocked: Site) -> None:
     assert (ran.code, ran.out) == (0, "")
     assert f"60 rows of attempts in {file}" in ran.err
     assert pyarrow.parquet.read_table(file).num_rows == 60
-    assert_one_line(run("export", "--to", str(file)), 1, "is there already")
+    assert_one_line(run("export", "--to", str(file)), 1, "exists already")
     assert run("export", "--to", str(file), "--what", "steps", "--force").code == 0
     assert pyarrow.parquet.read_schema(file).names[4] == "step_id"
-    assert_one_line(run("export", "--to", "x.txt"), 1, r"name it \.parquet or \.csv")
+    assert_one_line(run("export", "--to", "x.txt"), 1, r"the file's name must end in \.parquet or \.csv")
     assert run("export", "--to", "x.csv", "--what", "everything").code == 2
 
 
@@ -250,7 +252,7 @@ def test_an_export_under_pseudonyms(run: Run, stocked: Site) -> None:
     made = run("config", "pseudonym-key", str(key))
     assert (made.code, made.out) == (0, "")
     assert key.stat().st_mode & 0o777 == 0o600
-    assert_one_line(run("config", "pseudonym-key", str(key)), 2, "is there already")
+    assert_one_line(run("config", "pseudonym-key", str(key)), 2, "exists already")
     assert run("export", "--to", str(file), "--pseudonymise", str(key)).code == 0
     rows = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))))
     assert len({row["user"] for row in rows}) == 2
@@ -258,7 +260,7 @@ def test_an_export_under_pseudonyms(run: Run, stocked: Site) -> None:
     assert {row["job_name"][-4:] for row in rows} >= {"_001", "_040"}
     key.chmod(0o644)
     assert_one_line(
-        run("export", "--to", str(file), "--force", "--pseudonymise", str(key)), 2, "readable by others"
+        run("export", "--to", str(file), "--force", "--pseudonymise", str(key)), 2, "other users may read"
     )
 
 
@@ -338,7 +340,7 @@ def test_whom_less_slows_is_told_by_the_model_in_use(site: Site, run: Run) -> No
     assert right_cores() == 4
     (site.models / version / HISTORY).write_text("{}", encoding="utf-8")
     assert right_cores() == 2
-    assert "right sizes go by what was used alone: the model file" in run("report", "waste").err
+    assert "right sizes are computed from use alone: the model file" in run("report", "waste").err
 
 
 def test_the_margins_of_right_sizes_are_those_that_are_documented(run: Run) -> None:
@@ -347,6 +349,6 @@ def test_the_margins_of_right_sizes_are_those_that_are_documented(run: Run) -> N
     said = " ".join(run("report", "waste", "--help").out.split())
     guide = " ".join((Path(__file__).parents[3] / "docs" / "analyst.md").read_text(encoding="utf-8").split())
     assert (ADVISED_JOBS, ADVISED_MARGIN) == (5, 0.15)
-    assert "a family of five measured attempts or more has used, and 15 % on top" in said
+    assert "the most that a family has used, plus 15 %, if at least five attempts of it were measured" in said
     assert "a margin of 15 %, or the site's of `[policy]`" in guide
     assert "fewer than five measured attempts, or `models.min_evidence` where that is more" in guide

@@ -39,4 +39,4 @@ def test_an_admin_reads_it_by_partition_and_in_all(run: Run, site: Site) -> None
     ]
     assert "short at most %" in run("report", "cuts").out
     none = run("report", "cuts", "--user", "nobody-here")
-    assert (none.code, "no job that ended then carries a decision" in none.err) == (0, True)
+    assert (none.code, "no ended job of this selection has a decision" in none.err) == (0, True)

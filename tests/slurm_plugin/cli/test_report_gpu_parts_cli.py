@@ -59,10 +59,11 @@ def test_who_hardly_computes_would_do_with_an_instance_and_who_does_keeps_a_gpu(
     assert ann["gpu_h_freed"] == pytest.approx(5 * (1 - 1.14 / 7), abs=0.01)
     assert (eve["user"], eve["part"], eve["why"]) == ("eve", "", "busy")
     assert (
-        "1 of 2 families would do with a part; of 10.0 hours of jobs with one GPU that frees 4.2" in told.err
+        "1 of 2 families could use a part of a GPU; of 10.0 GPU hours held by jobs with one GPU this frees at least 4.2"
+        in told.err
     )
     # Five hours of ann's, a seventh longer, in the 40 between the first start and the last end.
-    assert re.search(r"in the mean over 4\d hours these would hold 0.1\d+ of 1g.10gb", told.err)
+    assert re.search(r"on average over 4\d hours these jobs would hold 0.1\d+ of 1g.10gb", told.err)
 
 
 def test_every_format_tells_the_same(site: Site, run: Run) -> None:
@@ -97,11 +98,11 @@ def test_where_nothing_is_known_it_says_what_to_do(site: Site, run: Run) -> None
     )
     engine.dispose()
     told = run("report", "gpu-parts", "--gpu-mem-gib", "80")
-    assert "no family of 1 is known to do with a part of a GPU" in told.err
-    assert "8.0 of 8.0 hours are of families with too few measured jobs; `rightsizer collect`" in told.err
+    assert "none of 1 families is known to manage with a part of a GPU" in told.err
+    assert "8.0 of 8.0 hours belong to families with too few measured jobs; `rightsizer collect`" in told.err
     none = run("report", "gpu-parts", "--gpu-mem-gib", "80", "--user", "nobody")
     assert (none.code, none.out.strip()) == (0, "")
-    assert "of attempts with one GPU: the store has no attempt that these options mean" in none.err
+    assert "no attempt with one GPU: the store has no attempt of this selection" in none.err
 
 
 @pytest.mark.usefixtures("site")
@@ -113,7 +114,7 @@ def test_where_nothing_is_known_it_says_what_to_do(site: Site, run: Run) -> None
         (("--gpu-mem-gib", "80", "--shards", "1"), "not in the range"),
         (("--gpu-mem-gib", "80", "--slower", "-1"), "not in the range"),
         (("--gpu-mem-gib", "80", "--instances", "5"), "'7', '4'"),
-        (("--gpu-mem-gib", "80", "--instances", "4", "--shards", "4"), "--shards is instead of it"),
+        (("--gpu-mem-gib", "80", "--instances", "4", "--shards", "4"), "--shards replaces MIG"),
     ],
 )
 def test_wrong_options_are_told(options: tuple[str, ...], said: str, run: Run) -> None:

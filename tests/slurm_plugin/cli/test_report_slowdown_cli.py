@@ -18,7 +18,7 @@ def test_the_command_says_what_to_do(run: Run, site: Site) -> None:
     engine.dispose()
     told = run("report", "slowdown")
     assert told.code == 0, told.err
-    assert "one family ran 3.00 times as long when cut; 1 slower beyond chance" in told.err
+    assert "one family ran 3.00 times as long when cut; 1 rows are slower beyond chance" in told.err
     assert "rightsizer disable --family USER:FAMILY" in told.err
     [row] = json.loads(run("report", "slowdown", "--format", "json").out)
     assert (row["family"], row["less"], row["times"], row["slower"]) == ("fit", "memory", 3.0, True)
@@ -34,4 +34,4 @@ def test_a_family_counts_once_however_many_rows_it_has(run: Run, site: Site) -> 
     engine = open_store(site.config.store.url, create=True)
     fill(engine, [*whole, *less, *fewer], with_steps=False)
     engine.dispose()
-    assert "one family, in the middle one of 2 rows, ran 1.00 times as long" in run("report", "slowdown").err
+    assert "one family, in the median of 2 rows, ran 1.00 times as long" in run("report", "slowdown").err

@@ -38,15 +38,19 @@ def test_explain_says_whose_job_it_means_or_asks(shared: Site, run: Run) -> None
     assert (named.code, asked_cpus(named.out)) == (0, [200])
     assert_one_line(run("explain", "7"), 1, "several clusters have a job 7: alpha, beta; .*--cluster")
     assert_one_line(
-        run("explain", "7", "--cluster", "gamma"), 1, "no job 7 of gamma, but has one of alpha, beta: give"
+        run("explain", "7", "--cluster", "gamma"),
+        1,
+        "no job 7 of cluster gamma, but one of alpha, beta; give",
     )
     assert_one_line(
-        run("explain", "8", "--cluster", "gamma"), 1, "no job 8 of gamma; run `rightsizer ingest`"
+        run("explain", "8", "--cluster", "gamma"),
+        1,
+        "no job 8 of cluster gamma; if it has ended, run `rightsizer ingest`",
     )
     shared.configure(accounting={"cluster": "alpha"})
     own = run("explain", "7", "--format", "json")
     assert (own.code, asked_cpus(own.out)) == (0, [100])
-    assert "alpha is meant" in own.err
+    assert "showing the job of cluster alpha" in own.err
 
 
 def test_ingest_marks_the_cluster_that_slurmctld_names(

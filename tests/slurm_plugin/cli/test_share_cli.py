@@ -59,7 +59,7 @@ def test_who_would_best_go_where_and_why(files: tuple[str, str], run: Run) -> No
         (23, "node1:1", 12),
     ]
     assert rows[0]["why"] == "job 21 (big) has node2:0, which was free, to itself"
-    assert rows[2]["why"].endswith("but who gains more, or waits longer, goes first")
+    assert rows[2]["why"].endswith("but a job that gains more, or waits longer, goes first")
 
 
 def test_in_a_table_a_person_reads_the_same(files: tuple[str, str], run: Run) -> None:
@@ -84,7 +84,7 @@ def test_who_has_run_long_gives_way_only_if_told_so(files: tuple[str, str], run:
     assert [(row["job"], row["gpu"]) for row in json.loads(run(*argv, "--move").out)] == [(3, "")]
     told = json.loads(run(*argv, "--suspend").out)
     assert [(row["job"], row["gpu"]) for row in told] == [(3, "a"), (1, "")]
-    assert told[0]["why"].endswith("job 1 (big), which has run 4.0 h, gives way")
+    assert told[0]["why"].endswith("job 1 (big), which has run 4.0 h, makes room")
 
 
 def test_what_is_not_known_is_tried_only_if_told_so(tmp_path: Path, run: Run) -> None:
@@ -113,12 +113,12 @@ def test_of_what_a_kind_needs_of_memory_the_most_counts(tmp_path: Path, run: Run
         ("kind,beside,speed\na,b,fast\n", JOBS, "line 2: speed is 'fast'; give a number"),
         ("kind,beside,speed,seconds\na,b,1,1e300\n", JOBS, "line 2: seconds is '1e300'; give a number"),
         (PAIRS, "job,kind,gpu,waited_s\n1,lm,,nan\n", "line 2: waited_s is 'nan'; give a number"),
-        ("kind,beside,speed\na,b,-1\n", JOBS, "neither negative"),
+        ("kind,beside,speed\na,b,-1\n", JOBS, "both must be 0 or more"),
         ("kind,beside,speed\na,,1\n", JOBS, "line 2: kind, beside or speed is empty"),
-        (PAIRS, "job,kind,gpu\nx,lm,\n", "line 2: job is 'x', kind 'lm'; give a job's number and its kind"),
-        (PAIRS, "job,kind,gpu\n,,\n", "neither a job nor a gpu"),
+        (PAIRS, "job,kind,gpu\nx,lm,\n", "line 2: job is 'x', kind 'lm'; give a job number and a kind"),
+        (PAIRS, "job,kind,gpu\n,,\n", "neither job nor gpu is given"),
         (PAIRS, "job,kind,gpu\n1,lm,a\n2,lm,a\n3,lm,a\n", "line 4: a has a third job"),
-        (PAIRS, "job,kind,gpu\n1,lm,a\n1,lm,\n", "line 3: job 1 is named before"),
+        (PAIRS, "job,kind,gpu\n1,lm,a\n1,lm,\n", "line 3: job 1 is listed already"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_in_a_line(
@@ -128,4 +128,4 @@ def test_what_is_wrong_with_a_file_is_said_in_a_line(
     one.write_text(pairs)
     other.write_text(jobs)
     assert_one_line(run("share", str(one), "--jobs", str(other)), 2, reason)
-    assert_one_line(run("share", str(tmp_path / "none.csv")), 2, "is not read")
+    assert_one_line(run("share", str(tmp_path / "none.csv")), 2, "cannot read")

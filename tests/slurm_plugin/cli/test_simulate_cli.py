@@ -90,7 +90,7 @@ def test_nodes_and_a_trace_need_no_scenario_and_replace_one_s(tmp_path: Path, ru
     [
         ("nonsense = 1\n" + SCENARIO, 2, "nonsense"),
         ("placment = 'whole'\n" + SCENARIO, 2, "unknown field `placment`; did you mean `placement`"),
-        (SCENARIO.replace('"easy"', '"easier"'), 2, "no policy is called easier"),
+        (SCENARIO.replace('"easy"', '"easier"'), 2, "there is no policy easier"),
     ],
 )
 def test_what_is_wrong_is_one_line(tmp_path: Path, run: Run, text: str, code: int, reason: str) -> None:
@@ -102,11 +102,11 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, run: Run, text: str, code: in
 def test_what_is_wrong_with_the_command_is_said_before_anything_is_read(tmp_path: Path, run: Run) -> None:
     missing = str(tmp_path / "none.toml")
     assert_one_line(
-        run("simulate", missing, "--policy", "nope"), 2, "no policy is called nope; there are fifo"
+        run("simulate", missing, "--policy", "nope"), 2, "there is no policy nope; choose one of fifo"
     )
     drawn = run("simulate", missing, "--plot", "x.nonsense")
-    assert (drawn.code, "give a file ending in .png, .svg, .pdf" in drawn.err) == (2, True)
-    assert_one_line(run("simulate", missing), 2, "there is no scenario")
+    assert (drawn.code, "give a file whose name ends in .png, .svg, .pdf" in drawn.err) == (2, True)
+    assert_one_line(run("simulate", missing), 2, "does not exist")
     seed = run("simulate", missing, "--seed", "-1")
     assert (seed.code, "-1 is not in the range x>=0" in seed.err) == (2, True)
 
@@ -134,7 +134,7 @@ def test_it_explains_where_a_job_went_by_what_others_would_lose(tmp_path: Path, 
     assert others
     assert first["costs (GPUs)"] == min(row["costs (GPUs)"] for row in (first, *others))
     assert first["taken"] == 0.25
-    assert f"on node {first['node']}: of what is idle" in ran.err
+    assert f"started on node {first['node']}, " in ran.err
     assert f"the least of {1 + len(others)} nodes" in ran.err
 
 
@@ -144,10 +144,10 @@ def test_it_explains_where_a_job_went_by_what_others_would_lose(tmp_path: Path, 
         (
             ("--placement", "fgd", "--explain", "2"),
             1,
-            "there is no job 2; give 1 to 1, in the order of arrival",
+            "there is no job 2; give a number from 1 to 1, in the order of arrival",
         ),
         (("--explain", "1"), 2, "add --placement fgd, or --policy deadlines"),
-        (("--placement", "fdg"), 2, "no placement is called fdg; there are whole, spread, best-fit, fgd"),
+        (("--placement", "fdg"), 2, "there is no placement fdg; choose one of whole, spread, best-fit, fgd"),
         (("--placement", "fgd", "--explain", "0"), 2, "0 is not in the range x>=1"),
     ],
 )

@@ -12,9 +12,9 @@ from tests.slurm_plugin.conftest import Run, assert_one_line
 
 def test_an_empty_store_cannot_be_learned_from(run: Run, site: Site) -> None:
     open_store(site.config.store.url, create=True).dispose()
-    assert_one_line(run("train"), 1, "nothing to learn from 0 attempts")
-    assert_one_line(run("evaluate"), 1, "holds no attempts")
-    assert_one_line(run("explain", "4711"), 1, "knows no job 4711")
+    assert_one_line(run("train"), 1, "cannot learn from 0 attempts")
+    assert_one_line(run("evaluate"), 1, "has no attempts")
+    assert_one_line(run("explain", "4711"), 1, "has no job 4711")
     assert not (site.folder / "models").exists()
 
 
@@ -22,12 +22,12 @@ def test_a_store_is_taken_back_only_where_that_is_meant(run: Run, site: Site) ->
     open_store(site.config.store.url, create=True).dispose()
     ran = run("store", "downgrade", "0003")
     assert (ran.code, ran.out) == (0, "")
-    assert "would be taken, with --apply, from schema" in ran.err
+    assert "would be taken back (add --apply) from schema" in ran.err
     open_store(site.config.store.url).dispose()
     assert run("store", "downgrade", "0003", "--apply").code == 0
     again = run("store", "downgrade", "0003", "--apply")
     assert (again.code, "from schema 0003 to 0003" in again.err) == (0, True)
-    assert_one_line(run("store", "downgrade", "0001"), 1, "cannot be taken to 0001")
+    assert_one_line(run("store", "downgrade", "0001"), 1, "cannot be taken back to 0001")
 
 
 READERS = [
@@ -54,8 +54,8 @@ def test_only_ingest_brings_an_older_store_forward(run: Run, site: Site) -> None
         assert_one_line(run(*command), 1, "schema of an older version; run `rightsizer ingest`")
     assert (site.folder / "store.db").read_bytes() == before
     forward = run("ingest")
-    assert (forward.code, "bringing the store forward from schema 0003 to" in forward.err) == (0, True)
-    assert_one_line(run("explain", "4711"), 1, "knows no job 4711")
+    assert (forward.code, "upgrading the store from schema 0003 to" in forward.err) == (0, True)
+    assert_one_line(run("explain", "4711"), 1, "has no job 4711")
 
 
 def test_a_store_that_is_no_database_is_one_line(run: Run, site: Site) -> None:

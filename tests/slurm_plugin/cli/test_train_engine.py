@@ -31,7 +31,7 @@ def test_without_the_extra_it_says_what_to_install(
 def test_no_worker_is_started_where_there_is_nothing_to_learn(run: Run, site: Site) -> None:
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     store(site, 0)
-    assert_one_line(run("train", "--engine", "dask"), 1, "nothing to learn from 0 attempts")
+    assert_one_line(run("train", "--engine", "dask"), 1, "cannot learn from 0 attempts")
 
 
 def test_the_default_is_this_machine(run: Run) -> None:

@@ -72,7 +72,7 @@ def test_predict_says_whose_files_it_cannot_look_at(fed: Site, run: Run) -> None
     script = fed.folder / "job.sh"
     script.write_text("#!/bin/sh\n./fit x\n", encoding="utf-8")
     told = run("predict", str(script), "--user", "no-such-user")
-    assert "without the size of the input: this machine knows no user no-such-user" in told.err
+    assert "the size of the input is not considered: this machine has no user no-such-user" in told.err
 
 
 def test_predict_says_why(fed: Site, run: Run) -> None:
@@ -92,7 +92,7 @@ def test_predict_says_why(fed: Site, run: Run) -> None:
     assert [what.split(",")[0] for what in jobs[1:]] == [
         f"of the newest: job {job_id}" for job_id in (904, 903, 902)
     ]
-    assert rows(why.out, "memory (MiB)", "model")[0]["what"].startswith("the growth model is not asked")
+    assert rows(why.out, "memory (MiB)", "model")[0]["what"].startswith("the growth model is not used")
     table = run("predict", "--why", str(script), "--user", "alice").out
     assert "with the site's margin: the prediction" in table
     nobody = run("predict", "--why", str(script), "--user", "stranger")
@@ -115,7 +115,7 @@ def test_explain_says_why_as_it_was_when_it_was_decided(fed: Site, run: Run) -> 
     predicted = {reason.dimension: reason.predicted for reason in decision.dimensions}
     assert rows(why.out, "CPUs per task", "step")[-1]["figure"] == pytest.approx(predicted["cores"], abs=0.01)
     table = run("explain", "950")
-    assert "What the prediction rested on" in table.out
+    assert "What the prediction was based on" in table.out
     assert "COMPLETED" in table.err
     assert {row["resource"] for row in json.loads(run("explain", "950", "--format", "json").out)} == {
         "memory (MiB)",
@@ -140,7 +140,7 @@ def test_explain_goes_by_the_settings_that_the_decision_was_made_under(fed: Site
         write_decisions(connection, [msgspec.structs.replace(decision_of(fed, token), settings=None)])
     engine.dispose()
     earlier = run("explain", "--why", "--format", "json", "950")
-    assert "did not record margins: today's are used" in earlier.err
+    assert "did not record margins; today's margins are used" in earlier.err
     assert json.loads(earlier.out) != then
 
 
@@ -163,8 +163,8 @@ def test_a_job_whose_model_is_gone_is_explained_without_it(fed: Site, run: Run) 
     shutil.rmtree(fed.models / version)
     gone = run("explain", "950")
     assert gone.code == 0
-    assert f"model {version} is not in" in gone.err
-    assert "What the prediction rested on" not in gone.out
+    assert f"model {version} is no longer in" in gone.err
+    assert "What the prediction was based on" not in gone.out
     assert "Traceback" not in gone.err
 
 
@@ -172,4 +172,4 @@ def test_a_job_whose_model_is_gone_is_explained_without_it(fed: Site, run: Run) 
 def test_a_job_without_a_decision_has_no_why(run: Run) -> None:
     ran = run("explain", "900")
     assert ran.code == 0
-    assert "What the prediction rested on" not in ran.out
+    assert "What the prediction was based on" not in ran.out

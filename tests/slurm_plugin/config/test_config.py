@@ -56,7 +56,7 @@ def test_an_empty_file_is_the_defaults() -> None:
         ("[[job_types]]\njobname = []", "did you mean `job_types.job_name`"),
         ("[models.scaling.alpha]\nx = 1", "unknown key `models.scaling.alpha.x`"),
         ("[policy]\nmemory_marging = 0.2", "did you mean `policy.memory_margin`"),
-        ("xyzzy = 1", "`rightsizer config show` lists the keys"),
+        ("xyzzy = 1", "`rightsizer config show` lists all keys"),
         ('[mode]\nx = "enforce"', "unknown key `mode.x`"),
     ],
 )
@@ -143,9 +143,9 @@ def test_a_lease_that_ends_before_the_next_cycle_is_refused() -> None:
 @pytest.mark.parametrize(
     ("tables", "told"),
     [
-        ('[[lent_partitions]]\nname = "a"\njobs_of = ["b", "a"]', "a is among its own jobs_of"),
-        ('[[lent_partitions]]\nname = "a"\njobs_of = []', "name it, and at least one partition"),
-        (2 * '[[lent_partitions]]\nname = "a"\njobs_of = ["b"]\n', "names a twice"),
+        ('[[lent_partitions]]\nname = "a"\njobs_of = ["b", "a"]', "a is listed in its own jobs_of"),
+        ('[[lent_partitions]]\nname = "a"\njobs_of = []', "set both, with at least one partition"),
+        (2 * '[[lent_partitions]]\nname = "a"\njobs_of = ["b"]\n', "has a twice"),
     ],
 )
 def test_a_partition_that_lends_to_itself_to_nobody_or_twice_is_refused(tables: str, told: str) -> None:
@@ -156,9 +156,9 @@ def test_a_partition_that_lends_to_itself_to_nobody_or_twice_is_refused(tables: 
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ('mode = "Enforce"', "it is one of observe, advise, enforce"),
-        ('[advisor]\nobjective = "x"', "it is one of slowdown, wait, utilisation, deadlines, energy"),
-        ('[[rules]]\nname = "a"\nmode = "x"', "it is one of observe, advise, enforce"),
+        ('mode = "Enforce"', "one of observe, advise, enforce"),
+        ('[advisor]\nobjective = "x"', "one of slowdown, wait, utilisation, deadlines, energy"),
+        ('[[rules]]\nname = "a"\nmode = "x"', "one of observe, advise, enforce"),
     ],
 )
 def test_a_value_that_there_is_not_lists_those_there_are(text: str, values: str) -> None:
@@ -172,7 +172,7 @@ def test_text_that_is_not_toml_names_the_line() -> None:
 
 
 def test_a_table_of_many_in_one_pair_of_brackets_is_told_of_the_other() -> None:
-    with pytest.raises(ConfigError, match=r"write \[\[rules\]\], in two brackets$"):
+    with pytest.raises(ConfigError, match=r"write \[\[rules\]\], in double brackets$"):
         parse_config("[rules]\npartition = ['gpu']\n")
 
 

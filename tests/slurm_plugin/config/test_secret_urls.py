@@ -40,7 +40,9 @@ def test_the_files_url_counts_and_is_shown_to_nobody(file: Path) -> None:
 @pytest.mark.parametrize("mode", [0o644, 0o641, 0o602])
 def test_a_file_that_is_open_to_everybody_is_refused(file: Path, mode: int) -> None:
     file.chmod(mode)
-    with pytest.raises(ConfigError, match=r"store\.url_file says it is secret; run `chmod o= ") as raised:
+    with pytest.raises(
+        ConfigError, match=r"store\.url_file names a file with a secret; run `chmod o= "
+    ) as raised:
         store_url(Config(store=Store(url_file=str(file))))
     assert "hunter2" not in str(raised.value)
 
@@ -48,7 +50,7 @@ def test_a_file_that_is_open_to_everybody_is_refused(file: Path, mode: int) -> N
 @pytest.mark.parametrize("text", ["", "\n", "one\ntwo"])
 def test_a_file_must_hold_one_url(file: Path, text: str) -> None:
     file.write_text(text)
-    with pytest.raises(ConfigError, match="wants one URL there"):
+    with pytest.raises(ConfigError, match="needs a file with exactly one URL"):
         store_url(Config(store=Store(url_file=str(file))))
 
 
@@ -62,4 +64,4 @@ def test_every_command_goes_by_the_file(site: Site, run: Run) -> None:
     assert (site.folder / "elsewhere.db").exists()
     assert not (site.folder / "store.db").exists()
     file.chmod(0o644)
-    assert_one_line(run("report", "users"), 2, "is open to everybody")
+    assert_one_line(run("report", "users"), 2, "every user may read")

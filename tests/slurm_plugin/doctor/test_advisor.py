@@ -41,12 +41,12 @@ def advised(
 def test_an_advisor_that_goes_on_is_well(whole: Installation) -> None:
     whole.expect("advisor", "ok", "not in use")
     advised(whole, factors=3)
-    whole.expect("advisor", "ok", "10 s ago, 3 SiteFactors are in force")
+    whole.expect("advisor", "ok", "10 s ago, 3 SiteFactors are set")
 
 
 def test_factors_that_have_outlived_their_lease_are_a_problem(whole: Installation) -> None:
     advised(whole, factors=3, stamped_ago_s=700)
-    whole.expect("advisor", "problem", "3 SiteFactors .* outlived its lease", "rightsizer advise --undo")
+    whole.expect("advisor", "problem", "3 SiteFactors .* lease has expired", "rightsizer advise --undo")
 
 
 def test_an_advisor_that_fell_silent_is_a_warning_but_not_for_ever(whole: Installation) -> None:

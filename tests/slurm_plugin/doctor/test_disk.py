@@ -44,12 +44,12 @@ def space(whole: Installation, **changes: object) -> Finding:
         (
             {"free_bytes": LEAST_BYTES - 1},
             "warning",
-            "1.00 GiB are free where /var/lib/rightsizer/journal is",
+            "only 1.00 GiB are free on the file system of /var/lib/rightsizer/journal",
         ),
-        ({"free_bytes": 2**33, "week_bytes": 2**33 + 1}, "warning", "we write 8.00 GiB a week"),
-        ({"free_bytes": 2**33, "store_bytes": 2**34}, "warning", "we write 16.00 GiB a week"),
+        ({"free_bytes": 2**33, "week_bytes": 2**33 + 1}, "warning", "rightsizer writes 8.00 GiB a week"),
+        ({"free_bytes": 2**33, "store_bytes": 2**34}, "warning", "rightsizer writes 16.00 GiB a week"),
         ({"free_inodes": LEAST_INODES - 1}, "warning", "9999 inodes are free"),
-        ({"free_inodes": 50_000, "week_inodes": 50_001}, "warning", "we make 50001 files a week"),
+        ({"free_inodes": 50_000, "week_inodes": 50_001}, "warning", "rightsizer creates 50001 files a week"),
         ({"free_inodes": None}, "ok", "GiB"),
         ({"free_bytes": 0}, "problem", "0.00 GiB are free"),
         ({"free_inodes": 0}, "problem", "0 inodes are free"),
@@ -179,7 +179,7 @@ def test_models_that_whoever_asks_may_not_write_are_a_warning(whole: Installatio
     for folder, mode in ((models / "recent", 0o550), (models, 0o750)):
         folder.chmod(mode)
     found = found_without_capabilities(whole.site)["model"]
-    assert (found["state"], f"{models}/recent may not be written" in found["saw"]) == ("warning", True)
+    assert (found["state"], f"{models}/recent cannot be written" in found["saw"]) == ("warning", True)
     assert "ReadWritePaths=" in found["fix"]
     (models / "recent").chmod(0o750)
     assert found_without_capabilities(whole.site)["model"]["state"] == "ok"
@@ -203,7 +203,7 @@ def test_a_store_that_whoever_asks_may_not_write_is_a_warning_that_one_line_mend
 
 def test_rows_that_should_have_gone_are_told(whole: Installation) -> None:
     whole.store(ended_ago_s=40 * DAY_S)
-    assert whole.found()[0]["retention"]["saw"] == "store.keep_days is 0: everything stays"
+    assert whole.found()[0]["retention"]["saw"] == "store.keep_days is 0: nothing is removed"
     whole.site.configure(store={"keep_days": 38})
     assert whole.found()[0]["retention"]["state"] == "ok"
     whole.site.configure(store={"keep_days": 30})

@@ -40,7 +40,7 @@ def test_a_service_that_began_before_this_version_was_installed_is_told(
     installed.write_text("")
     monkeypatch.setattr(look_sockets, "INSTALLED", installed)
     service = whole.found()[0]["service"]
-    assert (service["state"], "still the older version" in service["saw"]) == ("warning", True)
+    assert (service["state"], "still runs the older version" in service["saw"]) == ("warning", True)
     assert "systemctl restart rightsizer" in service["fix"]
     whole.site.stop_all()
     whole.site.serve()
@@ -100,15 +100,15 @@ def test_a_configuration_that_does_not_load_is_a_problem(whole: Installation) ->
 
 def test_a_thrown_kill_switch_is_a_warning(whole: Installation) -> None:
     whole.run("disable")
-    whole.expect("kill-switch", "warning", "every job is left alone: .*/disabled", "rightsizer enable")
+    whole.expect("kill-switch", "warning", "every job is left unchanged: .*/disabled", "rightsizer enable")
 
 
 def test_brakes_that_no_disk_takes_are_a_problem(whole: Installation) -> None:
     folder = Path(whole.site.config.brakes.directory)
     folder.touch()
-    whole.expect("brakes", "problem", "brakes may not be read and written: no brake outlasts", "chown")
+    whole.expect("brakes", "problem", "brakes: brakes are lost", "chown")
     folder.unlink()
-    whole.expect("brakes", "ok", "none is pulled")
+    whole.expect("brakes", "ok", "no brake is pulled")
 
 
 def test_the_switch_of_clients_alone_leaves_the_hook_asking(whole: Installation) -> None:
@@ -116,10 +116,17 @@ def test_the_switch_of_clients_alone_leaves_the_hook_asking(whole: Installation)
     whole.site.configure(client={"socket": str(clients), "kill_switch": str(off)})
     off.touch()
     with listening(clients):
-        whole.expect("kill-switch", "warning", "^no srun or salloc asks: .*clients.off", "rightsizer enable")
-        assert "a kill switch is thrown" not in whole.found()[0]["asked"]["saw"]
+        whole.expect(
+            "kill-switch",
+            "warning",
+            "^no srun or salloc asks the service: .*clients.off",
+            "rightsizer enable",
+        )
+        assert "a kill switch is set" not in whole.found()[0]["asked"]["saw"]
         whole.run("disable")
-        whole.expect("kill-switch", "warning", "every job is left alone: .*disabled, .*clients.off exists")
+        whole.expect(
+            "kill-switch", "warning", "every job is left unchanged: .*disabled, .*clients.off exists"
+        )
 
 
 def test_a_service_that_was_killed_leaves_a_dead_socket(whole: Installation) -> None:
@@ -127,14 +134,14 @@ def test_a_service_that_was_killed_leaves_a_dead_socket(whole: Installation) -> 
     process = whole.site.serve()
     process.kill()
     process.wait()
-    whole.expect("service", "problem", "socket is dead", "restart rightsizer")
+    whole.expect("service", "problem", "socket has no listener", "restart rightsizer")
 
 
 def test_what_is_no_socket_is_a_problem(whole: Installation) -> None:
     whole.site.socket.unlink()
-    whole.expect("service", "problem", "is not there", "start `rightsizer serve`")
+    whole.expect("service", "problem", "does not exist", "start `rightsizer serve`")
     whole.site.socket.write_text("")
-    whole.expect("service", "problem", "is no socket", "move .*/socket away and start")
+    whole.expect("service", "problem", "is not a socket", "move .*/socket away and start")
 
 
 def test_a_service_that_takes_no_more_connections_is_a_problem(whole: Installation) -> None:
@@ -146,7 +153,7 @@ def test_a_service_that_takes_no_more_connections_is_a_problem(whole: Installati
         for client in waiting:
             client.setblocking(False)
             client.connect_ex(str(whole.site.socket))
-        whole.expect("service", "problem", "is full", "restart rightsizer")
+        whole.expect("service", "problem", "has a full queue", "restart rightsizer")
         for client in waiting:
             client.close()
 
@@ -154,7 +161,7 @@ def test_a_service_that_takes_no_more_connections_is_a_problem(whole: Installati
 def test_the_clients_service_is_looked_at_where_there_is_one(whole: Installation) -> None:
     clients = whole.site.folder / "clients"
     whole.site.configure(client={"socket": str(clients), "kill_switch": f"{whole.site.folder}/no-clients"})
-    whole.expect("service", "problem", "clients is not there", "restart rightsizer-clients")
+    whole.expect("service", "problem", "clients does not exist", "restart rightsizer-clients")
     with listening(clients):
         whole.expect("service", "ok", "socket answers")
         (whole.site.folder / "no-clients").touch()
@@ -167,10 +174,8 @@ def seen_of(whole: Installation, **changes: object) -> Seen:
     return msgspec.structs.replace(seen, **changes)
 
 
-FORBIDDEN = Complaint(
-    "cannot look at /var/lib/rightsizer: Permission denied", "run this as the service's user"
-)
-NOT_OURS: Answer = "is not ours to ask"
+FORBIDDEN = Complaint("cannot read /var/lib/rightsizer: Permission denied", "run this as the service's user")
+NOT_OURS: Answer = "does not admit this user"
 
 
 @pytest.mark.parametrize(

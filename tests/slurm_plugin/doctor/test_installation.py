@@ -42,10 +42,10 @@ def test_a_backup_controller_that_does_not_share_what_stops_us_is_a_warning(surr
     two = {"SlurmctldHost[0]": "head1(10.0.0.1)", "SlurmctldHost[1]": "head2"}
     # A filesystem of its own on every Linux.
     say_settings(surrounded.site, **two, StateSaveLocation="/proc/self")
-    said = r"head1\(10\.0\.0\.1\), head2 .* have own: .*disabled, .*brakes"
+    said = r"head1\(10\.0\.0\.1\), head2, .* not on a shared file system: .*disabled, .*brakes"
     surrounded.expect("controllers", "warning", said, "rightsizer disable.*on each")
     say_settings(surrounded.site, **two, StateSaveLocation=str(surrounded.site.folder))
-    surrounded.expect("controllers", "ok", "share what stops")
+    surrounded.expect("controllers", "ok", "share the kill switch")
     say_settings(surrounded.site, **{"SlurmctldHost[0]": "head1"}, StateSaveLocation="/proc/self")
     surrounded.expect("controllers", "ok", "one host")
 
@@ -53,9 +53,9 @@ def test_a_backup_controller_that_does_not_share_what_stops_us_is_a_warning(surr
 def test_a_hook_that_is_not_there_is_a_problem(surrounded: Surrounded) -> None:
     beside = conf_folder(surrounded.site)
     (beside / "rightsizer" / "checks.lua").unlink()
-    surrounded.expect("hook", "problem", "lacks checks.lua: jobs pass unchanged", "copy job_submit.lua")
+    surrounded.expect("hook", "problem", "lacks checks.lua: jobs are not changed", "copy job_submit.lua")
     (beside / "job_submit.lua").unlink()
-    surrounded.expect("hook", "problem", "slurmctld would not start again", "copy job_submit.lua")
+    surrounded.expect("hook", "problem", "slurmctld would fail at its next start", "copy job_submit.lua")
 
 
 def test_a_hook_that_may_not_be_read_is_not_taken_for_one_that_is_not_there(surrounded: Surrounded) -> None:
@@ -68,14 +68,14 @@ def test_a_hook_that_may_not_be_read_is_not_taken_for_one_that_is_not_there(surr
     (beside / "rightsizer").chmod(0o755)
     paths = f"{beside}/rightsizer_site.lua", f"{beside}/rightsizer"
     assert found["state"] == "problem"
-    assert found["saw"].startswith(f"{', '.join(paths)} may not be read")
+    assert found["saw"].startswith(f"cannot read {', '.join(paths)}: ")
     assert f"chmod -R a+rX {' '.join(paths)}" in found["fix"]
 
 
 def test_a_hook_of_another_version_is_a_warning(surrounded: Surrounded) -> None:
     with (conf_folder(surrounded.site) / "rightsizer" / "plan.lua").open("a") as module:
         module.write("-- older\n")
-    surrounded.expect("hook", "warning", "slurm: rightsizer/plan.lua$", "touch job_submit.lua")
+    surrounded.expect("hook", "warning", "slurm differ .*: rightsizer/plan.lua$", "touch job_submit.lua")
 
 
 def test_a_hook_of_a_release_with_fewer_modules_is_a_warning_whoever_calls_it(surrounded: Surrounded) -> None:
@@ -86,26 +86,28 @@ def test_a_hook_of_a_release_with_fewer_modules_is_a_warning_whoever_calls_it(su
     older = module.read_text().replace(needs, "")
     assert needs not in older != module.read_text()
     (beside / "rightsizer" / "users.lua").unlink()
-    surrounded.expect("hook", "problem", "lacks users.lua: jobs pass unchanged", "copy job_submit.lua and")
+    surrounded.expect("hook", "problem", "lacks users.lua: jobs are not changed", "copy job_submit.lua and")
     module.write_text(older)
     stale = "rightsizer/job_desc.lua, rightsizer/users.lua$"
     surrounded.expect("hook", "warning", stale, r"^copy \S+/lua/ to")
     (beside / "job_submit.lua").write_text('pcall(require, "rightsizer.hook")\n')
-    surrounded.expect("hook", "warning", stale, r"^copy \S+/lua/rightsizer to .* older one of ours, write")
+    surrounded.expect(
+        "hook", "warning", stale, r"^copy \S+/lua/rightsizer to .* older version of ours\), write"
+    )
 
 
 def test_a_script_of_the_sites_own_may_call_ours_from_elsewhere(surrounded: Surrounded) -> None:
     beside = conf_folder(surrounded.site)
     (beside / "job_submit.lua").write_text('pcall(require, "rightsizer.hook")\n')
     shutil.rmtree(beside / "rightsizer")
-    surrounded.expect("hook", "ok", "calls ours, from elsewhere")
+    surrounded.expect("hook", "ok", "calls rightsizer from another folder")
 
 
 def test_settings_of_another_configuration_are_a_warning(surrounded: Surrounded) -> None:
     surrounded.site.configure(hook={"deadline_ms": 50})
     surrounded.expect("hook", "warning", "rightsizer_site.lua$", "rightsizer config hook")
     (conf_folder(surrounded.site) / "rightsizer_site.lua").unlink()
-    surrounded.expect("hook", "problem", "jobs pass unchanged", "rightsizer config hook >")
+    surrounded.expect("hook", "problem", "jobs are not changed", "rightsizer config hook >")
 
 
 def test_a_script_of_the_sites_own_must_call_ours(surrounded: Surrounded) -> None:
@@ -115,19 +117,19 @@ def test_a_script_of_the_sites_own_must_call_ours(surrounded: Surrounded) -> Non
     call = 'require("rightsizer.hook").submit(job_desc, part_list, submit_uid)'
     script.write_text(f"{call}\n")
     surrounded.expect(
-        "hook", "warning", "without pcall: .* 26.05 refuses all jobs", "comment at the top of ours"
+        "hook", "warning", "without pcall: .* 26.05 rejects all jobs", "comment at the top of our"
     )
     script.write_text(f"pcall(function() {call} end)\n")
-    surrounded.expect("hook", "ok", "has what is installed")
+    surrounded.expect("hook", "ok", "has the installed version")
 
 
 def test_modules_that_slurmctld_may_not_have_loaded_are_a_warning(surrounded: Surrounded) -> None:
     later_s = time.time() + HOUR_S
     module = conf_folder(surrounded.site) / "rightsizer" / "plan.lua"
     os.utime(module, (later_s, later_s))
-    surrounded.expect("hook", "warning", "it may run older ones", "touch .*job_submit.lua")
+    surrounded.expect("hook", "warning", "may still run older modules", "touch .*job_submit.lua")
     os.utime(conf_folder(surrounded.site) / "job_submit.lua", (later_s, later_s))
-    surrounded.expect("hook", "ok", "has what is installed")
+    surrounded.expect("hook", "ok", "has the installed version")
 
 
 @pytest.fixture
@@ -153,9 +155,9 @@ def test_when_slurmctld_started_is_known_in_any_hour_and_form(
     files = [beside / "job_submit.lua", *(beside / "rightsizer").glob("*.lua")]
     for file in files:
         os.utime(file, (booted_s - HOUR_S, booted_s - HOUR_S / 2))
-    surrounded.expect("hook", "ok", "has what is installed")
+    surrounded.expect("hook", "ok", "has the installed version")
     os.utime(files[1], (booted_s, booted_s + HOUR_S / 2))
-    surrounded.expect("hook", "warning", "it may run older ones", "touch .*job_submit.lua")
+    surrounded.expect("hook", "warning", "may still run older modules", "touch .*job_submit.lua")
 
 
 def journal(surrounded: Surrounded, ago_s: float) -> None:
@@ -171,7 +173,7 @@ def test_a_service_that_nobody_asks_is_a_problem(surrounded: Surrounded) -> None
     say_counts(surrounded.site, submitted=500, since_s=time.time() - HOUR_S)
     surrounded.expect("asked", "problem", "none of 500 submissions in 60 minutes", "rightsizer_site.lua")
     Path(surrounded.site.config.hook.kill_switch).touch()
-    surrounded.expect("asked", "ok", "a kill switch is thrown")
+    surrounded.expect("asked", "ok", "a kill switch is set")
     Path(surrounded.site.config.hook.kill_switch).unlink()
     journal(surrounded, 60)
     surrounded.expect("asked", "ok", "asked 60 s ago|asked 6. s ago")
@@ -189,7 +191,7 @@ def test_who_may_not_read_the_journal_is_not_told_that_nobody_asks(surrounded: S
     closed = replace(seen.slurm.asked, last_decision_s=None, closed="decisions-20261122.jsonl")
     judged = asked(replace(seen, slurm=replace(seen.slurm, asked=closed)))
     assert judged[0] == "unknown"
-    assert "decisions-20261122.jsonl, which may not be read" in judged[1]
+    assert "you may not read decisions-20261122.jsonl" in judged[1]
     assert seen.slurm.asked.closed == ""
 
 
@@ -203,7 +205,7 @@ STAMPS: dict[str, Callable[[datetime], str]] = {
 
 
 def opened(moment_s: float, form: str = "iso8601_ms") -> str:
-    """Return the line by which slurmctld's log says that the hook leaves the service alone."""
+    """Return the line by which slurmctld's log says that the hook has stopped asking the service."""
     stamp = STAMPS[form](datetime.fromtimestamp(moment_s, timezone.utc).astimezone())
     return f"[{stamp}] lua: {FAILS}: jobs pass as they were submitted\n"
 
@@ -212,7 +214,7 @@ def test_a_breaker_that_is_open_is_a_problem(surrounded: Surrounded) -> None:
     log, now_s = surrounded.site.folder / "slurmctld.log", time.time()
     say_settings(surrounded.site, BOOT_TIME=told_time(int(now_s - HOUR_S)))
     log.write_text(f"x\n{opened(now_s + 60)}y\n")
-    surrounded.expect("asked", "problem", "leaves the service alone: .*: jobs pass", "deadline_ms")
+    surrounded.expect("asked", "problem", "has stopped asking the service: .*: jobs pass", "deadline_ms")
     with log.open("a") as more:
         more.write(f"[2026-11-22T10:00:30.000] lua: {ANSWERS}\n")
     surrounded.expect("asked", "ok", "")
@@ -226,7 +228,7 @@ def test_a_breaker_that_was_open_in_a_hook_loaded_since_is_none(surrounded: Surr
     say_settings(surrounded.site, BOOT_TIME=told_time(int(opened_s + 60)))
     surrounded.expect("asked", later, "")
     say_settings(surrounded.site, BOOT_TIME=told_time(int(opened_s - 60)))
-    surrounded.expect("asked", "problem", "leaves the service alone")
+    surrounded.expect("asked", "problem", "has stopped asking the service")
     os.utime(conf_folder(surrounded.site) / "job_submit.lua", (opened_s + 60, opened_s + 60))
     surrounded.expect("asked", later, "")
 
@@ -237,11 +239,11 @@ def test_timers_that_sleep_are_a_warning_and_failed_runs_a_problem(surrounded: S
         "timers", "warning", r"ingest.timer, rightsizer-train.timer", "enable --now rightsizer-ingest.timer"
     )
     say_units(surrounded.site, rightsizer_ingest_timer="inactive", rightsizer_ingest_watch_service="active")
-    surrounded.expect("timers", "ok", "due")
+    surrounded.expect("timers", "ok", "scheduled")
     say_units(surrounded.site, rightsizer_train_service="failed")
     surrounded.expect("timers", "problem", "train.service failed", "journalctl -u rightsizer-train.service")
     (surrounded.site.folder / "tools" / "systemctl").write_text("#!/bin/sh\nexit 1\n")
-    surrounded.expect("timers", "unknown", "there is no systemd to ask")
+    surrounded.expect("timers", "unknown", "systemd does not run here")
 
 
 @pytest.mark.parametrize(
@@ -301,7 +303,7 @@ def test_what_others_may_read_or_write_is_said(surrounded: Surrounded) -> None:
         (folder / "store.db", 0o640),
     ):
         path.chmod(mode)
-    surrounded.expect("permissions", "warning", "read .*/models, which holds names", "chmod o= .*/models")
+    surrounded.expect("permissions", "warning", "read .*/models, which holds the names", "chmod o= .*/models")
     models.chmod(0o750)
     surrounded.expect("permissions", "ok", "")
     surrounded.site.config_file.chmod(0o644)
@@ -313,7 +315,7 @@ def test_what_others_may_read_or_write_is_said(surrounded: Surrounded) -> None:
     )
     surrounded.expect("permissions", "warning", "holds a database's password", "store.url_file")
     surrounded.site.config_file.chmod(0o646)
-    surrounded.expect("permissions", "problem", "everybody may write .*rightsizer.toml", "chmod o-w")
+    surrounded.expect("permissions", "problem", "every user may write .*rightsizer.toml", "chmod o-w")
     folder.chmod(0o700)
     surrounded.expect("permissions", "ok", "neither read nor write")
 

@@ -39,10 +39,10 @@ def test_a_refused_training_is_a_warning(whole: Installation) -> None:
         "gate",
         "warning",
         f"refused .*{version}: memory: fails 9 of 60",
-        f"rightsizer models {version}.*; the model before goes on answering$",
+        f"rightsizer models {version}.*; the previous model stays in use$",
     )
     registry.promote(whole.site.models, version)
-    whole.expect("gate", "ok", r"made current all the same by .* \(by hand\)")
+    whole.expect("gate", "ok", r"promoted anyway by .* \(by hand\)")
 
 
 def test_where_none_was_promoted_it_says_what_to_do(whole: Installation) -> None:
@@ -52,7 +52,7 @@ def test_where_none_was_promoted_it_says_what_to_do(whole: Installation) -> None
     assert rows["model"]["state"] == "problem"
     assert rows["model"]["saw"].startswith("none of the models in ")
     assert f"`rightsizer models {version}`" in rows["model"]["fix"]
-    assert rows["gate"]["fix"].endswith("; no model answers meanwhile")
+    assert rows["gate"]["fix"].endswith("; no model is in use")
 
 
 def test_of_many_reasons_the_first_are_told(whole: Installation) -> None:
@@ -63,7 +63,7 @@ def test_of_many_reasons_the_first_are_told(whole: Installation) -> None:
 
 def test_a_gate_that_was_not_asked_is_said(whole: Installation) -> None:
     version = whole.train(verdict=None, ago_s=30)
-    whole.expect("gate", "ok", f"not asked of the newest model, {version}")
+    whole.expect("gate", "ok", f"did not judge the newest model, {version}")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_drift_is_what_the_newest_card_says(whole: Installation, word: Word, sta
     )
     whole.expect("drift", state, said)
     if state != "unknown":
-        whole.expect("drift", state, f"at the training of {version}, jobs until")
+        whole.expect("drift", state, f"at the training of {version}, on jobs that ended up to")
 
 
 def test_what_drifts_as_families_grow_older_counts_only_where_calibration_moved(whole: Installation) -> None:
@@ -119,7 +119,7 @@ def test_a_model_without_a_card_is_unknown(whole: Installation) -> None:
 
 def test_a_card_of_another_version_is_unknown(whole: Installation) -> None:
     whole.save(whole.trained, 30, {"card.json": b'{"verdict": null}'}, promote=True)
-    whole.expect("drift", "unknown", "another version's", "rightsizer train")
+    whole.expect("drift", "unknown", "written by another version", "rightsizer train")
 
 
 def test_users_set_apart_are_named(whole: Installation) -> None:
@@ -129,4 +129,4 @@ def test_users_set_apart_are_named(whole: Installation) -> None:
     trained = msgspec.structs.replace(whole.trained, fitted=fitted)
     card = card_files(card_of(whole.trained, PASSED, 0.01))
     whole.save(trained, 30, card, promote=True)
-    whole.expect("poisoning", "ok", "set apart, .*: memory: ann, bob$")
+    whole.expect("poisoning", "ok", "not learned from, .*: memory: ann, bob$")

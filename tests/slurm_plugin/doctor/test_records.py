@@ -51,7 +51,7 @@ def test_a_store_of_an_older_version_is_left_as_it_is(whole: Installation) -> No
     [
         ({"read_ago_s": INGEST_LAG_S + HOUR_S}, "ingest", "warning", "read until 3 hours ago"),
         ({"read_ago_s": -HOUR_S}, "ingest", "warning", "read until in 60 minutes"),
-        ({"read_ago_s": None}, "ingest", "unknown", "never read"),
+        ({"read_ago_s": None}, "ingest", "unknown", "never filled"),
         ({"ended_ago_s": NEWEST_JOB_AGE_S + HOUR_S}, "newest-job", "warning", "ended 4 days ago"),
         ({"ended_ago_s": None}, "newest-job", "warning", "has no job"),
     ],
@@ -65,7 +65,7 @@ def test_a_store_that_is_behind(
 
 
 def test_labels_of_an_earlier_release_are_told_until_their_jobs_are_read_again(whole: Installation) -> None:
-    whole.expect("labels", "ok", "by the rules of this release")
+    whole.expect("labels", "ok", "all labels follow the rules of this release")
     engine, now_s = open_store(whole.site.config.store.url), int(time.time())
     with engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM windows WHERE source = ?", (LABELS,))
@@ -76,12 +76,12 @@ def test_labels_of_an_earlier_release_are_told_until_their_jobs_are_read_again(w
             mark = {"source": source, "cluster": "", "read_until_s": read_s}
             write_rows(connection, schema.windows, [mark])
     engine.dispose()
-    whole.expect("labels", "ok", "by the rules of this release")
+    whole.expect("labels", "ok", "all labels follow the rules of this release")
 
 
 @pytest.mark.parametrize(("without", "state"), [(12, "ok"), (13, "warning")])
 def test_a_site_that_no_longer_measures_is_told(whole: Installation, without: int, state: str) -> None:
-    whole.expect("measured", "ok", "1 jobs ran long enough, too few")
+    whole.expect("measured", "ok", "1 jobs ran long enough")
     start_s = int(time.time()) - 700
     ended = [attempt(job_id=number, submit_s=start_s, start_s=start_s) for number in range(10, 59)]
     engine = open_store(whole.site.config.store.url)
@@ -90,7 +90,7 @@ def test_a_site_that_no_longer_measures_is_told(whole: Installation, without: in
     engine.dispose()
     day = datetime.fromtimestamp(start_s + 100 - WEEK_S).astimezone().strftime("%Y-%m-%d")
     fix = f"report quality --since {day}" if state == "warning" else ""
-    whole.expect("measured", state, f"of {without / 50:.0%} of the newest 50 jobs", fix)
+    whole.expect("measured", state, f"for {without / 50:.0%} of the newest 50 jobs", fix)
 
 
 def test_a_cluster_that_is_configured_in_capitals_is_the_stores(whole: Installation) -> None:
@@ -110,7 +110,7 @@ def test_a_cluster_that_is_configured_in_capitals_is_the_stores(whole: Installat
 
 def test_a_store_without_a_job_of_this_cluster_says_whose_it_looked_for(whole: Installation) -> None:
     whole.site.configure(accounting={"cluster": "another"})
-    whole.expect("newest-job", "warning", "no job of the cluster another$", "accounting.cluster")
+    whole.expect("newest-job", "warning", "no job of cluster another$", "accounting.cluster")
 
 
 def test_a_user_who_is_shown_his_own_jobs_alone_ingests_too_few(
@@ -119,7 +119,9 @@ def test_a_user_who_is_shown_his_own_jobs_alone_ingests_too_few(
     said = "SlurmDBD configuration:\nPrivateData = jobs\nSlurmUser = slurm(1)"
     executable(whole.site.folder / "tools" / "sacctmgr", f"#!/bin/sh\ncat <<END\n{said}\nEND\n")
     monkeypatch.setattr(os, "geteuid", lambda: pwd.getpwnam("nobody").pw_uid)
-    whole.expect("ingest", "warning", "shows nobody no jobs of others: theirs are passed over$", "adminlevel")
+    whole.expect(
+        "ingest", "warning", "hides other users' jobs from nobody, so they are not read$", "adminlevel"
+    )
     # His jobs come from elsewhere then.
     whole.site.configure(accounting={"slurmdbd_url": "mysql+pymysql://reader@db/slurm_acct_db"})
     assert whole.found()[0]["ingest"]["state"] == "ok"
@@ -139,7 +141,7 @@ def test_a_journal_that_nobody_ingests_is_a_warning(whole: Installation) -> None
 
 def test_a_missing_journal_is_a_warning(whole: Installation) -> None:
     (whole.site.folder / "journal").rmdir()
-    whole.expect("journal", "warning", "there is no ", "start the service")
+    whole.expect("journal", "warning", "does not exist", "start the service")
 
 
 def journalled(whole: Installation, key: bytes = b"") -> Path:
@@ -156,7 +158,9 @@ def test_a_journal_that_was_changed_is_a_problem(whole: Installation) -> None:
     file = journalled(whole)
     whole.expect("journal-chain", "ok", r"^5 lines .* without a key")
     file.write_bytes(file.read_bytes().replace(b'"d2"', b'"d7"'))
-    whole.expect("journal-chain", "problem", r"1 lines are not .*: .*\.jsonl:3 changed", "rightsizer audit")
+    whole.expect(
+        "journal-chain", "problem", r"1 lines were changed .*: .*\.jsonl:3 changed", "rightsizer audit"
+    )
 
 
 def test_links_of_a_journal_that_cannot_be_listed_are_not_said_to_hold(whole: Installation) -> None:
@@ -164,7 +168,7 @@ def test_links_of_a_journal_that_cannot_be_listed_are_not_said_to_hold(whole: In
     folder.rmdir()
     folder.write_text("")
     row = whole.found()[0]["journal-chain"]
-    assert (row["state"], row["saw"]) == ("problem", f"cannot look at {folder}: Not a directory")
+    assert (row["state"], row["saw"]) == ("problem", f"cannot read {folder}: Not a directory")
 
 
 def test_a_journal_without_the_key_that_there_is_is_a_warning(whole: Installation) -> None:
@@ -176,9 +180,9 @@ def test_a_journal_without_the_key_that_there_is_is_a_warning(whole: Installatio
         assert rows[name]["saw"].startswith("cannot read the journal key")
     make_key(key, "journal")
     journalled(whole, read_key(key, "journal"))
-    whole.expect("journal-chain", "ok", "^5 lines of the newest files follow each other$")
+    whole.expect("journal-chain", "ok", "^5 lines of the newest files are linked without a gap$")
     journalled(whole)
-    whole.expect("journal-chain", "problem", r"5 lines are not .* and 2 more", "rightsizer audit")
+    whole.expect("journal-chain", "problem", r"5 lines were changed .* and 2 more", "rightsizer audit")
 
 
 def test_lines_from_before_the_service_knew_of_the_key_are_a_warning(whole: Installation) -> None:
@@ -186,16 +190,16 @@ def test_lines_from_before_the_service_knew_of_the_key_are_a_warning(whole: Inst
     key = whole.site.folder / "key"
     make_key(key, "journal")
     whole.site.configure(service={"journal_key": str(key)})
-    whole.expect("journal-chain", "warning", "^5 lines .*, without the key", "restart the services")
+    whole.expect("journal-chain", "warning", "^5 lines .*, but without the key", "restart the services")
 
 
 def test_recovery_that_does_not_run_is_a_warning_where_jobs_are_cut(whole: Installation) -> None:
-    whole.expect("recovery", "ok", "nothing is enforced")
+    whole.expect("recovery", "ok", "no rule enforces")
     whole.site.configure(rules=[{"name": "pilot", "mode": "enforce"}])
     whole.expect("recovery", "warning", "no round of", "enable rightsizer-recover")
     folder = Path(whole.site.config.recovery.directory)
     RecoveryJournal(folder).note_round()
-    whole.expect("recovery", "ok", "the last round of recovery was 0 s ago")
+    whole.expect("recovery", "ok", "the last recovery round was 0 s ago")
     then_s = time.time() - LEAST_SILENT_S - 60
     os.utime(folder / LAST_ROUND, (then_s, then_s))
     whole.expect("recovery", "warning", "was 6 minutes ago", "systemctl status rightsizer-recover")
@@ -210,7 +214,7 @@ def test_recovery_that_does_not_run_is_a_warning_where_jobs_are_cut(whole: Insta
         decision_id="d",
     )
     RecoveryJournal(folder).append(begun)
-    whole.expect("recovery", "ok", "the last round of recovery was 0 s ago")
+    whole.expect("recovery", "ok", "the last recovery round was 0 s ago")
     RecoveryJournal(folder).append(msgspec.structs.replace(begun, time_s=then_s))
     whole.expect("recovery", "warning", "^1 jobs are held", "slurm_job_modify")
     RecoveryJournal(folder).append(msgspec.structs.replace(begun, what="requeued"))

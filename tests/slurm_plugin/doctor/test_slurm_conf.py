@@ -15,16 +15,16 @@ from tests.slurm_plugin.surroundings import say_settings
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"JobSubmitPlugins": "(null)"}, "no submission is asked about"),
-        ({"JobSubmitPlugins": "require_timelimit"}, "no submission is asked about"),
+        ({"JobSubmitPlugins": "(null)"}, "not asked about any submission"),
+        ({"JobSubmitPlugins": "require_timelimit"}, "not asked about any submission"),
         ({"JobAcctGatherType": "jobacct_gather/none"}, "JobAcctGatherType is neither"),
         ({"AccountingStorageType": "accounting_storage/none"}, "nothing to learn from"),
-        ({"SelectTypeParameters": "CR_CORE"}, "names no memory"),
+        ({"SelectTypeParameters": "CR_CORE"}, "does not name memory"),
         ({"VSizeFactor": "110 percent"}, "VSizeFactor limits address space"),
         ({"JobAcctGatherFrequency": "0"}, "samples no tasks"),
         ({"JobAcctGatherFrequency": "energy=30,task=0", "SLURM_VERSION": "24.05.1"}, "samples no tasks"),
-        ({"AccountingStorageEnforce": "associations,nosteps"}, "nobody keeps"),
-        ({"GresTypes": "gpu,nic", "AccountingStorageTRES": "cpu,mem,gres/gpu:a100"}, "name gres/gpu:"),
+        ({"AccountingStorageEnforce": "associations,nosteps"}, "are not stored"),
+        ({"GresTypes": "gpu,nic", "AccountingStorageTRES": "cpu,mem,gres/gpu:a100"}, "lacks gres/gpu:"),
         ({"SelectType": "select/linear", "SelectTypeParameters": "NONE"}, "nothing is cut"),
     ],
 )
@@ -37,7 +37,7 @@ def test_a_line_that_slurm_conf_lacks_is_a_warning(
 
 def test_on_slurm_22_05_with_cgroup_v2_the_other_plugin_measures_right(surrounded: Surrounded) -> None:
     say_settings(surrounded.site, JobAcctGatherType="jobacct_gather/linux")
-    surrounded.expect("slurm.conf", "ok", "all that is needed")
+    surrounded.expect("slurm.conf", "ok", "all the settings that rightsizer needs")
 
 
 def test_the_kernels_own_peak_needs_no_samples(surrounded: Surrounded) -> None:
@@ -47,29 +47,32 @@ def test_the_kernels_own_peak_needs_no_samples(surrounded: Surrounded) -> None:
         "CgroupPlugin": "cgroup/v2",
     }
     say_settings(surrounded.site, JobAcctGatherFrequency="0", **peak)
-    surrounded.expect("slurm.conf", "ok", "all that is needed")
+    surrounded.expect("slurm.conf", "ok", "all the settings that rightsizer needs")
 
 
 @pytest.mark.parametrize("counted", ["cpu,gres/gpu,gres/gpu:a100", "cpu,gres/gpu"])
 def test_gpus_that_are_accounted_for_are_all_that_is_needed(surrounded: Surrounded, counted: str) -> None:
     say_settings(surrounded.site, GresTypes="gpu", AccountingStorageTRES=counted)
-    surrounded.expect("slurm.conf", "ok", "all that is needed")
+    surrounded.expect("slurm.conf", "ok", "all the settings that rightsizer needs")
 
 
 def test_an_advisor_needs_multifactor(surrounded: Surrounded) -> None:
     say_settings(surrounded.site, PriorityType="priority/basic")
-    surrounded.expect("slurm.conf", "ok", "all that is needed")
+    surrounded.expect("slurm.conf", "ok", "all the settings that rightsizer needs")
     Path(surrounded.site.config.advisor.directory).mkdir()
-    surrounded.expect("slurm.conf", "warning", "SiteFactors count for nothing")
+    surrounded.expect("slurm.conf", "warning", "SiteFactors have no effect")
 
 
 def test_a_lent_partition_that_is_not_set_up_as_one(surrounded: Surrounded) -> None:
     """Why one is not is looked up on a real Slurm (tests/cluster/test_lending.py)."""
     seen = surrounded.look()
     assert isinstance(seen.slurm, SlurmSeen)
-    slurm = msgspec.structs.replace(seen.slurm, unlent={"idle": "it is down"})
+    slurm = msgspec.structs.replace(seen.slurm, unlent={"idle": "the partition is down"})
     [found] = [one for one in judge(msgspec.structs.replace(seen, slurm=slurm)) if one.check == "slurm.conf"]
-    assert (found.state, found.what) == ("warning", "nobody is let into the partition idle: it is down")
+    assert (found.state, found.what) == (
+        "warning",
+        "no job is let into the partition idle: the partition is down",
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,11 @@ def test_cloud_nodes_that_22_05_hides_while_they_are_powered_down(
 esac
 """
     executable(scontrol, scontrol.read_text(encoding="utf-8").replace("#!/bin/sh\n", f"#!/bin/sh\n{answers}"))
-    said = r"PrivateData has no cloud: .*\(c01 and so on: 39 now\)" if hides else "all that is needed"
+    said = (
+        r"PrivateData lacks cloud: .*\(c01 and so on: 39 now\)"
+        if hides
+        else "all the settings that rightsizer needs"
+    )
     surrounded.expect("slurm.conf", "warning" if hides else "ok", said)
 
 
@@ -119,28 +126,35 @@ def test_partitions_where_who_asks_for_no_memory_holds_all_of_it(
 esac
 """
     executable(scontrol, scontrol.read_text(encoding="utf-8").replace("#!/bin/sh\n", f"#!/bin/sh\n{answers}"))
-    said = "nor DefMemPerNode is set for long: .* hold all" if without else "all that is needed"
+    said = (
+        "nor DefMemPerNode is set for long: .* hold all"
+        if without
+        else "all the settings that rightsizer needs"
+    )
     surrounded.expect("slurm.conf", "warning" if without else "ok", said)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"JobRequeue": "0"}, "JobRequeue is 0: .* do not come back"),
+        ({"JobRequeue": "0"}, "JobRequeue is 0: .* are not requeued"),
         ({"MinJobAge": "10 sec"}, r"MinJobAge is 10 s: .*recovery\.period_s is 10"),
         ({"MinJobAge": "11 sec", "JobRequeue": "1"}, ""),
         ({"MinJobAge": "0 sec"}, ""),
         ({"MinJobAge": "2 sec", "EpilogSlurmctld": "(null)"}, "MinJobAge is 2 s"),
         ({"MinJobAge": "2 sec", "EpilogSlurmctld[0]": "/etc/slurm/epilog.sh"}, ""),
         ({"RequeueExit": "99,130-140", "RequeueExitHold": "99,125,200-255"}, ""),
-        ({"RequeueExitHold": "99,130-140"}, "RequeueExitHold has 137: Slurm holds jobs as we cut them"),
+        (
+            {"RequeueExitHold": "99,130-140"},
+            "RequeueExitHold has 137: when srun is killed for memory in a job that was cut",
+        ),
     ],
 )
 def test_recovery_needs_jobs_that_are_requeued_and_remembered(
     surrounded: Surrounded, change: dict[str, str], said: str
 ) -> None:
     say_settings(surrounded.site, **change)
-    surrounded.expect("slurm.conf", "ok", "all that is needed")
+    surrounded.expect("slurm.conf", "ok", "all the settings that rightsizer needs")
     surrounded.site.configure(mode="enforce")
     surrounded.expect("slurm.conf", "warning" if said else "ok", said)
 

@@ -191,7 +191,7 @@ def test_memory_per_cpu_keeps_cpus_that_carry_it() -> None:
     asked = request(cpus_per_task=8, mem_per_cpu_mib=1000)
     sized = size(asked, prediction(memory=4000.0, cores=0.5), LIMITS)
     assert sized.grant.cpus_per_task == 4
-    assert sized.reasons[1].reason == "memory per CPU needs that many"
+    assert sized.reasons[1].reason == "its memory per CPU needs that many CPUs"
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_a_site_that_bears_it_grants_fewer_cpus_than_are_needed_and_says_so() ->
     assert sized.grant.cpus_per_task == 6
     [cores] = [one for one in sized.reasons if one.dimension == "cores"]
     assert (cores.predicted, cores.granted) == (7.5, 6)
-    assert cores.reason == "9 earlier jobs, slowed as far as the site bears"
+    assert cores.reason == "9 earlier jobs, slowed as far as the site allows"
     assert size(request(cpus_per_task=16), prediction(cores=7.5), LIMITS).grant.cpus_per_task == 8
 
 

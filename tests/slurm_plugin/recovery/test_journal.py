@@ -50,5 +50,5 @@ def test_a_watcher_that_goes_round_is_seen_to(tmp_path: Path) -> None:
 
 def test_an_entry_is_said_in_words() -> None:
     assert told(msgspec.structs.replace(ENTRY, what="requeued"), "7").endswith(
-        "; it was queued again as it was asked at first"
+        "; it was requeued with its original request"
     )

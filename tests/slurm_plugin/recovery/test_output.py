@@ -354,10 +354,15 @@ def test_who_had_all_his_gpus_is_not_asked_what_his_time_ran_out_for() -> None:
 def test_slurmctlds_epilog_recovers_without_reading_where_only_the_watcher_may(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(output, "why_unable", lambda: "it may not become other users")
+    monkeypatch.setattr(output, "why_unable", lambda: "this process may not act as other users")
     wanted = Config(recovery=Settings(read_output=True))
     assert not reads_output(wanted, job_id=7)
-    assert "left to `rightsizer recover --watch`: it may not become other users" in capsys.readouterr().err
-    with pytest.raises(ServiceError, match="it may not become other users, or set it to false"):
+    assert (
+        "left to `rightsizer recover --watch`: this process may not act as other users"
+        in capsys.readouterr().err
+    )
+    with pytest.raises(
+        ServiceError, match=r"may not act as other users, or set recovery\.read_output to false"
+    ):
         reads_output(wanted, job_id=None)
     assert not reads_output(Config(), job_id=None)

@@ -102,7 +102,7 @@ def test_a_dry_run_writes_nothing_anywhere(tmp_path: Path) -> None:
     gate = Controller(failed(requeues=False))
     folder = tmp_path / "none"
     [found] = recoverer(gate, folder, apply=False).round()
-    assert found.problem == "its user does not let it be requeued"
+    assert found.problem == "its user forbids requeueing it"
     assert (gate.writes, folder.exists()) == ([], False)
 
 
@@ -114,9 +114,7 @@ def test_the_lost_are_written_down_once_with_what_they_are_owed(tmp_path: Path) 
     assert len(file.read_text(encoding="utf-8").splitlines()) == 1
     [entry] = entries(tmp_path)
     assert (entry.what, entry.user, entry.cpu_hours, entry.mem_gib_hours) == ("lost", "ann", 8.0, 4.0)
-    assert "owed 8 CPU hours and 4 GiB hours; it could not come back by itself: its user" in told(
-        entry, "2_1"
-    )
+    assert "owed 8 CPU hours and 4 GiB hours; it could not be requeued: its user" in told(entry, "2_1")
 
 
 def test_nothing_is_owed_for_what_a_job_was_suspended(tmp_path: Path) -> None:
@@ -139,9 +137,7 @@ def test_where_cpus_stay_that_is_told_of_who_comes_back(tmp_path: Path) -> None:
     (done,) = entries(tmp_path)
     assert (began.what, done.what) == ("begun", "requeued")
     for one in (began, done):
-        assert "as it was asked at first, but this release of Slurm cannot give its CPUs back" in told(
-            one, "7"
-        )
+        assert "with its original request, but this Slurm release cannot change the CPUs" in told(one, "7")
 
 
 def test_what_somebody_changed_meanwhile_is_his(tmp_path: Path) -> None:
@@ -196,9 +192,9 @@ def test_a_silent_slurmctld_leaves_it_for_the_next_round(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("refusal", "remedy"),
     [
-        (errno.ENOSPC, "make room there"),
-        (errno.EDQUOT, "make room there"),
-        (errno.EROFS, "let its unit write there, by ReadWritePaths="),
+        (errno.ENOSPC, "free some space there"),
+        (errno.EDQUOT, "free some space there"),
+        (errno.EROFS, "let the systemd unit write there with ReadWritePaths="),
         (errno.EACCES, "set recovery.directory to"),
     ],
 )

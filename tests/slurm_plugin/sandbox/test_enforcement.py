@@ -24,7 +24,7 @@ def test_enforcement_says_why_it_is_off(tmp_path: Path) -> None:
         ("memory pids\n", "0::/a\n", "0::/\n", "cgroup v2 without the controller cpu"),
         ("cpu memory\n", "0::/a\n", "0::/\n", "cgroup v2 without the controller pids"),
         (ALL, "1:name=systemd:/\n0::/a\n", "0::/\n", "cgroup v1 is in use too"),
-        (ALL, "0::/docker/f00/a\n", "0::/docker/f00\n", "its whole host and is in /docker of them"),
+        (ALL, "0::/docker/f00/a\n", "0::/docker/f00\n", "the whole host, and is in /docker of them"),
     ],
 )
 @pytest.mark.parametrize("systemd", [True, False])

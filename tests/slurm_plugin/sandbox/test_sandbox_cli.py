@@ -108,9 +108,7 @@ def test_a_prefix_without_slurm_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_prefix_that_slurm_conf_cannot_name_is_refused(short_path: Path) -> None:
-    with pytest.raises(
-        SandboxError, match=r"my slurm holds characters .* choose a --slurm-prefix of letters"
-    ):
+    with pytest.raises(SandboxError, match=r"my slurm has characters .* choose a --slurm-prefix of letters"):
         cluster.start(Options(directory=short_path / "sandbox", slurm_prefix=short_path / "my slurm"))
     assert not (short_path / "sandbox").exists()
 

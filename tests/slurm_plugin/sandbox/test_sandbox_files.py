@@ -255,7 +255,7 @@ def test_versions(words: str, version: Version) -> None:
 
 
 def test_what_names_no_release_is_an_error() -> None:
-    with pytest.raises(SandboxError, match="names no Slurm release"):
+    with pytest.raises(SandboxError, match="is not a Slurm release"):
         parse_version("command not found")
 
 

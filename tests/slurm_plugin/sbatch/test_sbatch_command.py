@@ -41,7 +41,7 @@ def test_the_words_are_read_as_sbatch_reads_them(line: str, command: Command) ->
 
 
 @pytest.mark.parametrize(
-    ("line", "said"), [("-c", "expected one argument"), ("--wrap true job.sh", "takes one of them")]
+    ("line", "said"), [("-c", "expected one argument"), ("--wrap true job.sh", "accepts only one of them")]
 )
 def test_what_sbatch_refuses_is_refused(line: str, said: str) -> None:
     with pytest.raises(RightsizerError, match=said):
@@ -80,17 +80,17 @@ def test_nothing_to_run_is_a_wrong_use(run: Run, site: Site, monkeypatch: pytest
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     ran = run("predict", "-c", "8", "--config", str(site.config_file))
     assert (ran.code, ran.out) == (2, "")
-    assert "name a script, or give one by standard input" in ran.err
+    assert "give a script, or pipe one to standard input" in ran.err
 
 
 def test_a_kill_switch_that_is_thrown_is_said(run: Run, modelled: Site) -> None:
     script = modelled.folder / "fit"
     script.write_text("#!/bin/sh\nsrun ./fit --all\n")
     words = ("predict", "--user", "alice", "-c", "8", "--mem=8000", str(script))
-    assert "queue it as granted" in run(*words).err
+    assert "queue the job as granted" in run(*words).err
     assert run("disable").code == 0
     said = run(*words).err
-    assert "so the hook asks nobody: sbatch would queue it as requested" in said
+    assert "so the hook does not ask the service: sbatch would queue the job as requested" in said
     assert "as granted" not in said
     assert run("enable").code == 0
-    assert "queue it as granted" in run(*words).err
+    assert "queue the job as granted" in run(*words).err

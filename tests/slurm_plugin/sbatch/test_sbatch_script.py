@@ -155,18 +155,18 @@ def test_options_that_change_no_need_are_passed_over(option: str) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("#SBATCH --mem=lots", "--mem=lots is no amount of memory"),
-        ("#SBATCH --mem-per-cpu=1X", "--mem-per-cpu=1X is no amount"),
-        ("#SBATCH --mem=" + "9" * 400, "is no amount of memory"),
+        ("#SBATCH --mem=lots", "--mem=lots is not an amount of memory"),
+        ("#SBATCH --mem-per-cpu=1X", "--mem-per-cpu=1X is not an amount"),
+        ("#SBATCH --mem=" + "9" * 400, "is not an amount of memory"),
         ("#SBATCH -c eight", "cpus-per-task"),
         ("#SBATCH -c -3", "cpus-per-task"),
         ("#SBATCH -n 0", "ntasks"),
         ("#SBATCH -c", "expected one argument"),
-        ('#SBATCH --job-name="open', "cannot be read"),
-        ("#SBATCH --gpus-per-task=--", "--gpus-per-task has -- for its value"),
-        ("#SBATCH --ntasks=--", "--ntasks( has -- for its value|: .*'--')"),
-        ("#SBATCH -c--", "--cpus-per-task( has -- for its value|: .*'--')"),
-        ("#SBATCH --mem=1G --mem-per-cpu=1G", "takes one of them"),
+        ('#SBATCH --job-name="open', "cannot read the #SBATCH lines"),
+        ("#SBATCH --gpus-per-task=--", "--gpus-per-task has -- as its value"),
+        ("#SBATCH --ntasks=--", "--ntasks( has -- as its value|: .*'--')"),
+        ("#SBATCH -c--", "--cpus-per-task( has -- as its value|: .*'--')"),
+        ("#SBATCH --mem=1G --mem-per-cpu=1G", "accepts only one of them"),
         ("#SBATCH --nodes=some", "--nodes=some"),
         ("#SBATCH --time=10:xx", "invalid time_limit value: '10:xx'"),
         ("#SBATCH -t 2h", "invalid time_limit value"),
@@ -182,7 +182,7 @@ def test_options_that_sbatch_would_refuse_are_one_line(line: str, said: str) -> 
 
 @pytest.mark.parametrize("text", ["", "echo hello\n", " #!/bin/sh\n", "\ufeff#!/bin/sh\n"])
 def test_a_file_that_is_no_script_is_refused(text: str) -> None:
-    with pytest.raises(RightsizerError, match="no batch script"):
+    with pytest.raises(RightsizerError, match="not a batch script"):
         read_submission(text, "job.sh", "alice")
 
 

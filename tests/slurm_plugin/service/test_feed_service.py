@@ -199,7 +199,7 @@ def test_damage_and_unreadable_files_never_stop_answers_and_are_logged_once(fed:
     service.send_signal(signal.SIGTERM)
     _, log = service.communicate(timeout=PATIENCE_S)
     assert service.returncode == 0
-    assert log.decode().count("jobs-20200101.jsonl is not read: Is a directory") == 1
+    assert log.decode().count("jobs-20200101.jsonl cannot be read: Is a directory") == 1
     assert log.decode().count("jobs-20200102.jsonl holds lines that are no finished jobs") == 1
     assert b"Traceback" not in log
 
@@ -209,7 +209,7 @@ def test_a_feed_that_cannot_be_written_fails_no_ingest(fed: Site, run: Run) -> N
     ran = run("ingest", "--format", "json")
     assert ran.code == 0
     assert next(row for row in json.loads(ran.out) if row["what"] == "attempts")["new"] == 5
-    assert "new jobs count from the next training on only" in ran.err
+    assert "new jobs count only from the next training on" in ran.err
     assert "Traceback" not in ran.err
 
 
@@ -220,7 +220,7 @@ def test_a_feed_on_a_full_disk_asks_for_room(fed: Site, run: Run) -> None:
         file.unlink(missing_ok=True)
         file.symlink_to("/dev/full")
     ran = run("ingest")
-    assert (ran.code, "No space left on device; make room there" in ran.err) == (0, True)
+    assert (ran.code, "No space left on device; free some space there" in ran.err) == (0, True)
 
 
 def test_what_ended_long_ago_is_left_to_training(fed: Site, run: Run) -> None:
@@ -291,4 +291,4 @@ def test_watching_is_stopped_between_two_windows(fed: Site) -> None:
 def test_watching_goes_with_nothing_else(other: tuple[str, ...], run: Run) -> None:
     ran = run("ingest", "--watch", "1", *other)
     assert ran.code == 2
-    assert "--watch goes with" in ran.err
+    assert "--watch can only be combined with" in ran.err

@@ -135,7 +135,7 @@ def test_a_socket_that_is_taken_is_one_line_and_the_running_service_stays(site: 
     _, log = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 1
     # Before it there may be one that says what of Slurm's limits could not be read.
-    assert "taken by a running service" in log.decode().splitlines()[-1]
+    assert "a running service uses the socket" in log.decode().splitlines()[-1]
     assert "Traceback" not in log.decode()
     assert reply(site).id == "7"
 
@@ -148,7 +148,7 @@ def test_a_socket_whose_service_is_stuck_is_taken_too(tmp_path: Path) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as waiting:
             waiting.setblocking(False)
             waiting.connect_ex(str(path))
-            with pytest.raises(ServiceError, match="taken by a running service"):
+            with pytest.raises(ServiceError, match="a running service uses the socket"):
                 bind_socket(path, 0o600)
     assert path.is_socket()
 
@@ -167,7 +167,7 @@ def test_a_file_at_the_sockets_path_is_left_alone(site: Site) -> None:
     service = site.start("serve")
     _, log = service.communicate(timeout=PATIENCE_S)
     assert service.returncode == 1
-    assert b"exists and is no socket" in log
+    assert b"exists and is not a socket" in log
     assert b"Traceback" not in log
     assert site.socket.read_text() == "precious"
 

@@ -88,7 +88,9 @@ def test_predict_answers_as_the_service_does(site: Site, trained_model: TrainedM
         capture_output=True,
         check=True,
     )
-    said = [line for line in predicted.stderr.decode().splitlines() if "without Slurm's limits" in line]
+    said = [
+        line for line in predicted.stderr.decode().splitlines() if "Slurm's limits, or some of them" in line
+    ]
     assert len(said) == 1
     granted = {row["resource"]: row["granted"] for row in json.loads(predicted.stdout)}
     assert served

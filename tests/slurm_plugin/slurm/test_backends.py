@@ -30,7 +30,7 @@ def test_a_pyslurm_that_lies_where_one_stands_is_not_run(
 
 
 def test_a_command_that_hangs_is_not_taken_for_one_that_is_missing() -> None:
-    with pytest.raises(SlurmError, match=r"sleep has not answered within 0\.05 s; check that slurmctld"):
+    with pytest.raises(SlurmError, match=r"sleep did not answer within 0\.05 s; check that slurmctld"):
         run("sleep", "60", patience_s=0.05)
     with pytest.raises(SlurmError, match=r"cannot run no-such-squeue: .*; put Slurm's commands on the PATH"):
         run("no-such-squeue")

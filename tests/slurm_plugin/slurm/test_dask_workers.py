@@ -46,7 +46,7 @@ def test_the_cause_is_told_before_what_came_of_it(tmp_path: Path) -> None:
 
 def test_workers_that_failed_without_a_log_do_not_see_the_folder(tmp_path: Path) -> None:
     said = dask_workers._last_words(tmp_path / ".rightsizer-dask-1", failed=True)
-    assert f"none of them wrote to {tmp_path}, which all nodes must see" in said
+    assert f"none of them wrote to {tmp_path}, which all nodes must share" in said
     assert "set train.dask.shared_directory" in said
 
 

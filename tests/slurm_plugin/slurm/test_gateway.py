@@ -160,15 +160,15 @@ def test_a_state_of_another_cluster_is_not_used(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0})
     gate(queue, tmp_path).reorder(changes_of({1: 5}, queue.factors))
     other = Gateway(queue, tmp_path, TERMS, apply=True, cluster="beta")
-    with pytest.raises(StoreError, match="cluster alpha, not of beta"):
+    with pytest.raises(StoreError, match="cluster alpha, not to beta"):
         other.undo()
-    with pytest.raises(StoreError, match="cluster alpha, not of beta"):
+    with pytest.raises(StoreError, match="cluster alpha, not to beta"):
         other.reorder([])
 
 
 def test_a_damaged_state_is_told(tmp_path: Path) -> None:
     (tmp_path / STATE).write_bytes(b'{"cluster":"alpha","entr')
-    with pytest.raises(StoreError, match=r"is damaged .*; look for SiteFactors"):
+    with pytest.raises(StoreError, match=r"is damaged .*; find SiteFactors"):
         gate(MemoryQueue({}), tmp_path).undo()
     (tmp_path / STATE).unlink()
     (tmp_path / STATE).mkdir()
