@@ -1,1 +1,1 @@
-"""The site's one configuration: what may stand in it, how it is read, and what the hook is told of it."""
+"""The site's one configuration: its schema, how it is read, and which parts of it the Lua hook receives."""

@@ -1,4 +1,4 @@
-"""From the configuration's [energy] to what energy and carbon are concluded from."""
+"""Turn the configuration's [energy] into the figures from which energy and carbon are estimated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from slurm_plugin.config.settings import Energy
 
 
 def energy_site(energy: Energy) -> EnergySite:
-    """Return the site's figures, its carbon file read; ConfigError where the file or the time zone is none."""
+    """Return the site's figures, with the carbon file read.
+
+    Raises ConfigError if the time zone is unknown, or the carbon file cannot be read or is malformed.
+    """
     grams = energy.carbon_g_per_kwh
     return EnergySite(
         carbon=CarbonIntensity(

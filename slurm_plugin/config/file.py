@@ -1,7 +1,7 @@
-"""Reads and writes the site's one configuration file, strictly: a typo is an error that names the nearest key.
+"""Read and write the site's one configuration file, strictly: a typo is an error that names the nearest key.
 
-Where the file is looked for: the path given, else $RIGHTSIZER_CONFIG, else /etc/rightsizer/rightsizer.toml, else the
-defaults alone (settings.py, which says what may stand there).
+The file is the path given, else $RIGHTSIZER_CONFIG, else /etc/rightsizer/rightsizer.toml. If there is none, the
+defaults apply. settings.py holds the defaults and the schema.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ else:
 
 CONFIG_VARIABLE = "RIGHTSIZER_CONFIG"
 SYSTEM_CONFIG = Path("/etc/rightsizer/rightsizer.toml")
-# Tables that may stand there many times.
+# Tables that may occur several times.
 REPEATED: dict[str, type[Section]] = {"rules": Rule, "job_types": JobType, "lent_partitions": LentPartition}
 
 
 def config_path(given: str | None = None) -> Path | None:
-    """Return the file that will be read: `given`, $RIGHTSIZER_CONFIG, the system's, or None for defaults alone."""
+    """Return the file to read: `given`, else $RIGHTSIZER_CONFIG, else the system's; None if only defaults apply."""
     named = given or os.environ.get(CONFIG_VARIABLE)
     if named:
         return Path(named)
@@ -38,14 +38,14 @@ def config_path(given: str | None = None) -> Path | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:
-        pass  # it is there, but not for this user: reading it says so
+        pass  # the file may exist but be hidden from this user: reading it reports that
     return SYSTEM_CONFIG
 
 
 def load_config(given: str | None = None) -> Config:
     """Read and check the configuration.
 
-    Raises ConfigError, naming file and key, where it is unreadable, malformed, or holds a key that is not known.
+    Raises ConfigError, which names the file and the key, if it is unreadable or malformed or has an unknown key.
     """
     path = config_path(given)
     if path is None:
@@ -82,7 +82,7 @@ def parse_config(text: str, source: str = "configuration") -> Config:
 
 
 def refuse_unknown_keys(document: dict[str, Any], source: str) -> None:
-    """Raise ConfigError on the first key that the schema does not know, naming the nearest one it does."""
+    """Raise ConfigError for the first key that the schema does not know; the error names the nearest known key."""
     known = known_keys()
     for key in given_keys(document):
         if key not in known:
@@ -91,7 +91,7 @@ def refuse_unknown_keys(document: dict[str, Any], source: str) -> None:
 
 
 def given_keys(table: dict[str, Any], prefix: str = "") -> list[str]:
-    """List every key of a document as `key`, `section.key` or `section.section.key`, the outer ones first."""
+    """List every key of a document as `key`, `section.key` or `section.section.key`, outer keys first."""
     keys = [f"{prefix}{name}" for name in table]
     for name, value in table.items():
         for inner in value if isinstance(value, list) else [value]:
@@ -112,7 +112,7 @@ def known_keys(schema: type[Section] | None = None, prefix: str = "") -> list[st
 
 
 def render_config(config: Config) -> str:
-    """Return a configuration as the TOML file that gives it; a key without a value is left as a comment."""
+    """Return the TOML file that yields this configuration; a key without a value becomes a comment."""
     lines = [f'mode = "{config.mode}"']
     for section, table in msgspec.structs.asdict(config).items():
         if isinstance(table, Section):
@@ -140,5 +140,5 @@ def _render_section(table: Section) -> list[str]:
 
 
 def _toml(value: object) -> str:
-    """Return a string, a number, a boolean or a list of them: its JSON, but that TOML takes no DEL as it is."""
+    """Return a string, a number, a boolean or a list of them as TOML: as JSON, but with DEL escaped."""
     return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")

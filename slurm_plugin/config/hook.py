@@ -1,4 +1,4 @@
-"""What slurmctld's Lua hook and the clients' filter are told about this site, and where they themselves lie."""
+"""Render the site files of slurmctld's Lua hook and of the clients' filter, and find where our Lua is installed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from slurm_plugin.config.settings import Config
 
 HOOK_SCRIPT = "job_submit.lua"
 FILTER_SCRIPT = "cli_filter.lua"
-# The hook then tells the job's working directory too.
+# With this line the hook also sends the job's working directory.
 INPUTS_ON = "  inputs = true,\n"
 
 
 def hook_settings(config: Config) -> str:
-    """Render rightsizer_site.lua, which the hook reads from the folder of the job_submit.lua that slurmctld loads."""
+    """Render rightsizer_site.lua, which the hook reads from the folder of slurmctld's job_submit.lua."""
     return (
         "-- Written from rightsizer.toml (`rightsizer config hook`); times in milliseconds.\n"
         "return {\n"
@@ -28,7 +28,7 @@ def hook_settings(config: Config) -> str:
 
 
 def client_settings(config: Config) -> str:
-    """Render rightsizer_clients.lua, which every user's srun reads; ConfigError where clients have no socket."""
+    """Render rightsizer_clients.lua, which every user's srun reads; ConfigError if `client.socket` is empty."""
     if not config.client.socket:
         raise ConfigError(
             'client.socket is "", so clients have no service to ask; set it, for example to '
@@ -46,15 +46,15 @@ def client_settings(config: Config) -> str:
 
 
 def lua_string(text: str) -> str:
-    """Quote `text` for Lua 5.1 and later; what is not printable ASCII becomes decimal escapes of its UTF-8 bytes."""
+    """Quote `text` for Lua 5.1 and later; other characters than printable ASCII become escapes of UTF-8 bytes."""
     plain = {byte: chr(byte) for byte in range(32, 127) if chr(byte) not in '"\\'}
     return '"' + "".join(plain.get(byte, f"\\{byte:03d}") for byte in text.encode("utf-8")) + '"'
 
 
 def lua_folder() -> Path:
-    """Return the folder with job_submit.lua: next to the packages in a checkout, else where pip put it.
+    """Return the folder with job_submit.lua: next to the packages in a checkout, else where pip installed it.
 
-    Raises ConfigError where neither has it.
+    Raises ConfigError if it is in neither.
     """
     candidates = (
         Path(__file__).resolve().parents[2] / "lua",

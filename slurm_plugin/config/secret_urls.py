@@ -1,4 +1,4 @@
-"""The databases' URLs: as they stand in the configuration, or in files that nobody else can read."""
+"""The databases' URLs: from the configuration, or from files that other users cannot read."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from pathlib import Path
 from accounting.errors import ConfigError
 from slurm_plugin.config.settings import Config
 
-# A password may be in one.
+# Far more than a URL with a password needs.
 MOST_BYTES = 4096
 
 
 def store_url(config: Config) -> str:
-    """Return the accounting store's URL; ConfigError where `store.url_file` cannot be used."""
+    """Return the accounting store's URL; ConfigError if `store.url_file` cannot be used."""
     return _read(config.store.url_file, "store.url_file") or config.store.url
 
 
 def slurmdbd_url(config: Config) -> str:
-    """Return the URL of slurmdbd's database, '' for none; ConfigError where the file that holds it cannot be used."""
+    """Return the URL of slurmdbd's database, '' for none; ConfigError if the file that holds it cannot be used."""
     file = config.accounting.slurmdbd_url_file
     return _read(file, "accounting.slurmdbd_url_file") or config.accounting.slurmdbd_url
 
 
 def _read(name: str, key: str) -> str:
-    """Return the one line of the file that a key names, '' where it names none.
+    """Return the one line of the file `name`, '' if `name` is empty; `key` names the setting in errors.
 
-    Raises ConfigError where the file cannot be read, is anybody's to read, or holds no line or several.
+    Raises ConfigError if the file cannot be read, if other users may access it, or if it does not hold exactly one
+    line.
     """
     if not name:
         return ""

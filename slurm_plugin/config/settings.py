@@ -1,6 +1,6 @@
-"""What may stand in the site's one configuration file (file.py reads it), table by table.
+"""The schema of the site's one configuration file, table by table (file.py reads it).
 
-Defaults live here and equal `etc/rightsizer.toml`: a test holds them together.
+The defaults are defined here. `etc/rightsizer.toml` repeats them and explains each key; a test compares the two.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import msgspec
 
 from accounting.decisions.decision import Mode
 
-# slurmctld waits for the hook: a deadline beyond a second would be felt in every sbatch.
+# slurmctld waits for the hook: users would notice a deadline of more than a second at every sbatch.
 Deadline = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 OctalMode = Annotated[str, msgspec.Meta(pattern=r"^0?[0-7]{3}\Z")]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Days = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[int, msgspec.Meta(ge=0)]
 Mebibytes = Annotated[int, msgspec.Meta(ge=0)]
-# A share: 0.15 is 15 %. A site that writes 15 means per cent, and nearly all cuts would stop without a word.
+# A fraction: 0.15 is 15 %. A site that writes 15 means per cent; accepted, it would silently stop nearly all cuts.
 Margin = Annotated[float, msgspec.Meta(ge=0, le=4)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 InnerShare = Annotated[float, msgspec.Meta(gt=0, lt=1)]
@@ -27,22 +27,22 @@ Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 Watts = Annotated[float, msgspec.Meta(ge=0, le=100_000)]
 Grams = Annotated[float, msgspec.Meta(ge=0, le=10_000)]
 HoursOfADay = Annotated[tuple[Grams, ...], msgspec.Meta(min_length=24, max_length=24)]
-# Absolute, and not / itself.
+# Absolute, without `.` or `..` as a component, and not / itself.
 RootFolder = Annotated[str, msgspec.Meta(pattern=r"^(/(?!\.{1,2}(/|\Z))[^/\0]+)+\Z")]
-# A relative one would be another file for the command line than for slurmctld, or for a service.
+# A relative path would mean one file to the command line, and another to slurmctld or to a service.
 AbsolutePath = Annotated[str, msgspec.Meta(pattern=r"^/[^\0]+\Z")]
 MaybeAbsolutePath = Annotated[str, msgspec.Meta(pattern=r"^(/[^\0]+)?\Z")]
 RuleName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,40}\Z")]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of the file; unknown keys are refused."""
+    """A table of the file; file.py refuses unknown keys."""
 
 
 class Service(Section, frozen=True, kw_only=True):
-    """`rightsizer serve`: where it answers whom (`users`, root, and its own user), and its journal.
+    """`rightsizer serve`: its socket, who may ask there (`users`, root, and its own user), and its journal.
 
-    `journal_key` is a file, "" for none. `limits_needed`: nothing is cut before Slurm has said what it allows.
+    `journal_key` names a file; "" means no key. With `limits_needed`, nothing is cut until Slurm's limits are known.
     """
 
     socket: AbsolutePath = "/run/rightsizer/rightsizer.sock"
@@ -54,17 +54,17 @@ class Service(Section, frozen=True, kw_only=True):
 
 
 class Hook(Section, frozen=True, kw_only=True):
-    """What the Lua hook is told (`rightsizer config hook` prints it as the file that Lua reads)."""
+    """Settings of the Lua hook; `rightsizer config hook` prints them as the file that Lua reads."""
 
     deadline_ms: Deadline = 25
     kill_switch: AbsolutePath = "/var/lib/rightsizer/disabled"
 
 
 class Client(Section, frozen=True, kw_only=True):
-    """`rightsizer serve --clients`: where direct srun and salloc ask before they submit; "" is nowhere.
+    """`rightsizer serve --clients`: the socket on which direct srun and salloc ask before they submit; "" is off.
 
-    `rightsizer config clients` prints what their filter is told. Any user may connect to the socket. `salloc`
-    says whether an salloc that has a name may be sized too.
+    Any user may connect to it. `rightsizer config clients` prints these settings as the file that the filter
+    reads. `salloc` says whether an salloc that has a name may be sized too.
     """
 
     socket: MaybeAbsolutePath = ""
@@ -74,9 +74,9 @@ class Client(Section, frozen=True, kw_only=True):
 
 
 class Store(Section, frozen=True, kw_only=True):
-    """The accounting store: an SQLAlchemy URL, or a file that holds it (slurm_plugin/config/secret_urls.py).
+    """The accounting store: an SQLAlchemy URL, or a file that holds one (slurm_plugin/config/secret_urls.py).
 
-    What ended more than `keep_days` ago goes by `rightsizer ingest --prune`; 0 keeps everything.
+    `rightsizer ingest --prune` removes what ended more than `keep_days` ago; 0 keeps everything.
     """
 
     url: str = "sqlite:////var/lib/rightsizer/store.db"
@@ -85,10 +85,10 @@ class Store(Section, frozen=True, kw_only=True):
 
 
 class Accounting(Section, frozen=True, kw_only=True):
-    """What `rightsizer ingest` reads: slurmdbd's own database where it has a URL, else what sacct says.
+    """What `rightsizer ingest` reads: slurmdbd's own database if a URL is set, else sacct.
 
-    `cluster` is whose jobs these are, '' where slurmctld is to say. With a `pseudonym_key` the store
-    holds pseudonyms of that file's key instead of names.
+    `cluster` names the cluster whose jobs these are; '' means that slurmctld is asked. With a `pseudonym_key`, the
+    store holds pseudonyms made with the key in that file instead of names.
     """
 
     sacct: str = "sacct"
@@ -103,7 +103,7 @@ class Accounting(Section, frozen=True, kw_only=True):
 
 
 class Energy(Section, frozen=True, kw_only=True):
-    """What energy and carbon are concluded from where nothing measured them; accounting/labels/energy.py says how.
+    """The figures from which energy and carbon are estimated if nothing measured them (accounting/labels/energy.py).
 
     `carbon_g_per_kwh` is one figure, or one for each hour of the day in `time_zone` ("" is this machine's).
     """
@@ -121,9 +121,9 @@ class Energy(Section, frozen=True, kw_only=True):
 
 
 class ModelsScaling(Section, frozen=True, kw_only=True):
-    """How adaptive scaling searches, and the largest error of a model that it asks (models/run_time/strategy.py).
+    """How adaptive scaling searches; `most_error` is the largest error of a run-time model that it still uses.
 
-    models/run_time/adaptive_scaling.py says what the first three are.
+    models/run_time/adaptive_scaling.py explains `alpha`, `step` and `theta`, models/run_time/strategy.py `most_error`.
     """
 
     alpha: InnerShare = 0.5
@@ -133,10 +133,10 @@ class ModelsScaling(Section, frozen=True, kw_only=True):
 
 
 class Models(Section, frozen=True, kw_only=True):
-    """Where artefacts are kept, and what training may conclude from how little.
+    """Where models are kept, how few similar jobs are enough to cut a request, and how many jobs a family remembers.
 
-    Of old ones those stay that were current in the last `keep_days`, and the `keep_newest` of all others
-    (models/versions/keeping.py).
+    Of the old models, those that were current in the last `keep_days` stay, and the `keep_newest` newest of all
+    others (models/versions/keeping.py).
     """
 
     directory: AbsolutePath = "/var/lib/rightsizer/models"
@@ -148,9 +148,9 @@ class Models(Section, frozen=True, kw_only=True):
 
 
 class TrainDask(Section, frozen=True, kw_only=True):
-    """What `rightsizer train --engine dask` starts: so many workers, each a Slurm job of `cores` and `memory_mib`.
+    """What `rightsizer train --engine dask` starts: `workers`, each a Slurm job with `cores` and `memory_mib`.
 
-    What is "" is left to Slurm, or to Dask; `directives` are further options of sbatch, such as "--qos=low".
+    "" leaves a value to Slurm or to Dask. `directives` are further options of sbatch, such as "--qos=low".
     """
 
     workers: Count = 4
@@ -167,13 +167,13 @@ class TrainDask(Section, frozen=True, kw_only=True):
 
 
 class Train(Section, frozen=True, kw_only=True):
-    """How `rightsizer train` trains where this machine alone does not do."""
+    """How `rightsizer train` trains if this machine alone is not enough."""
 
     dask: TrainDask = TrainDask()
 
 
 class Inputs(Section, frozen=True, kw_only=True):
-    """Whether the size of the files that a script names counts: those below `roots` are looked at; none is off."""
+    """Whether predictions use the size of the files that a script names, if they lie below `roots`; no roots is off."""
 
     roots: tuple[RootFolder, ...] = ()
     deadline_ms: Annotated[int, msgspec.Meta(ge=1, le=100)] = 4
@@ -183,8 +183,9 @@ class Inputs(Section, frozen=True, kw_only=True):
 class Policy(Section, frozen=True, kw_only=True):
     """How far a request may be cut, whatever is predicted.
 
-    `most_failures` is the share of all jobs that may get less than they need, `most_slowdown` by which share of its run
-    a job may be expected to run longer for want of CPUs. `cut_sessions` is whether what somebody works in is cut.
+    `most_failures` is the largest share of all jobs that may get less than they need. `most_slowdown` is the share of
+    its run time by which a job may be expected to run longer because it gets fewer CPUs. `cut_sessions` says whether
+    interactive sessions, such as Jupyter, are cut.
     """
 
     most_failures: FailureShare = 0.01
@@ -204,11 +205,11 @@ class Policy(Section, frozen=True, kw_only=True):
 
 
 class Advisor(Section, frozen=True, kw_only=True):
-    """`rightsizer advise`: what it wants, how far it may go, and how long what it did outlasts it.
+    """`rightsizer advise`: its objective, its bounds, and how long its changes outlast it.
 
-    `most_inversion` is the difference of fair-share factors (0 to 1) beyond which no order between accounts is turned
-    round. In `control_share` of its time, in blocks of `block_s` by lot, it only watches. `late_sizing` sizes pending
-    jobs again.
+    Two jobs of different accounts keep their order if their fair-share factors (0 to 1) differ by more than
+    `most_inversion`. The advisor only watches in `control_share` of its time, in blocks of `block_s` seconds drawn at
+    random. With `late_sizing`, pending jobs are sized again.
     """
 
     queue: Literal["auto", "scontrol", "pyslurm"] = "auto"
@@ -229,13 +230,16 @@ class Advisor(Section, frozen=True, kw_only=True):
     late_sizing: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a lease that each cycle's changes would outlast: they were undone before the next one."""
+        """Refuse a lease that expires before the next cycle: each cycle's changes would be undone before it."""
         if self.lease_s <= self.period_s:
             raise ValueError(f"lease_s ({self.lease_s}) must be more than period_s ({self.period_s})")
 
 
 class Recovery(Section, frozen=True, kw_only=True):
-    """`rightsizer recover`: its journal, and how often it looks for how many jobs that failed because we cut them."""
+    """`rightsizer recover`: its journal, how often it looks for jobs that failed because we cut them, and how many.
+
+    A round handles at most `most_jobs`. `patience_s` is how long `--job` waits for its job to end.
+    """
 
     directory: AbsolutePath = "/var/lib/rightsizer/recovery"
     period_s: Count = 10
@@ -245,9 +249,9 @@ class Recovery(Section, frozen=True, kw_only=True):
 
 
 class Brakes(Section, frozen=True, kw_only=True):
-    """When cutting stops by itself: where jobs that were cut fail so much more often than those that are left whole.
+    """When cutting stops by itself: when cut jobs fail more often, by the share `most_excess`, than uncut jobs.
 
-    `most_excess` is that share, `control_share` the share of families that are never cut, to compare with.
+    `control_share` is the share of job families that are never cut, for comparison.
     """
 
     directory: AbsolutePath = "/var/lib/rightsizer/brakes"
@@ -256,11 +260,12 @@ class Brakes(Section, frozen=True, kw_only=True):
 
 
 class Rule(Section, frozen=True, kw_only=True):
-    """One of `[[rules]]`: which jobs it is for, and what differs for them. The first that fits a job counts.
+    """One of `[[rules]]`: which jobs it matches, and what differs for them. The first rule that matches a job applies.
 
-    A list fits where any of its patterns (`*`, `?`) does, an empty one always; what is left out stays the site's.
-    `job_name` is of names as families have them, so that all jobs of one fall under the same rule: without folders, in
-    lower case, all numbers alike. `percent` is the share of users' job families it enrols; the others are observed.
+    A list matches if any of its patterns (`*`, `?`) does; an empty list always matches. A key that is left out keeps
+    the site's value. `job_name` is compared with the family's form of the name (without folders, in lower case, all
+    numbers alike), so that one rule applies to a whole family. `percent` is the share of users' job families that the
+    rule enrols; the others are observed.
     """
 
     name: RuleName
@@ -285,9 +290,10 @@ class Rule(Section, frozen=True, kw_only=True):
 
 
 class JobType(Section, frozen=True, kw_only=True):
-    """One of `[[job_types]]`: jobs of one program, by patterns (`*`, `?`) over name, partition and account.
+    """One of `[[job_types]]`: the jobs of one program, by patterns (`*`, `?`) over name, partition and account.
 
-    The first that fits a job names its type; what none fits is typed by its own name (models/run_time/job_types.py).
+    The first that matches a job is its type. A job that none matches has its own name as its type
+    (models/run_time/job_types.py).
     """
 
     name: RuleName
@@ -297,9 +303,10 @@ class JobType(Section, frozen=True, kw_only=True):
 
 
 class LentPartition(Section, frozen=True, kw_only=True):
-    """One of `[[lent_partitions]]`: a partition on nodes of others, and whose waiting jobs are let in besides.
+    """One of `[[lent_partitions]]`: a partition on nodes that others own, into which the advisor lets waiting jobs.
 
-    They are where owners are back before a job is done in no more than the share `risk` of cases.
+    `jobs_of` are the partitions of those jobs. A job is let in if the owners return before it is done in no more than
+    the share `risk` of cases.
     """
 
     name: str
@@ -307,7 +314,7 @@ class LentPartition(Section, frozen=True, kw_only=True):
     risk: Share = 0.5
 
     def __post_init__(self) -> None:
-        """Refuse one that lends to itself, or to nobody."""
+        """Refuse a partition that lends to itself, or to none."""
         if not (self.name and self.jobs_of):
             raise ValueError(
                 "a lent partition needs a name and jobs_of; set both, with at least one partition in jobs_of"
@@ -319,7 +326,7 @@ class LentPartition(Section, frozen=True, kw_only=True):
 
 
 class Config(Section, frozen=True, kw_only=True):
-    """The whole file."""
+    """The whole configuration file."""
 
     mode: Mode = "observe"
     service: Service = Service()
@@ -340,7 +347,7 @@ class Config(Section, frozen=True, kw_only=True):
     lent_partitions: tuple[LentPartition, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a partition that is lent twice: one of both would not count."""
+        """Refuse a partition that is lent twice: only one of its tables would be used."""
         names = [one.name for one in self.lent_partitions]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"lent_partitions has {twice[0]} twice; put all its jobs_of into one table")
