@@ -1,4 +1,5 @@
-"""What an admin would check.
+"""Check an installation as an administrator would.
 
-`seen` are the values that `look` asks for (impure); `checks` judges them, by the `*_checks`; `metrics` counts (pure).
+`look` collects values (impure) in the types of `seen`. `checks` judges them with the functions of the `*_checks`
+modules, and `metrics` turns them into Prometheus metrics (both pure).
 """

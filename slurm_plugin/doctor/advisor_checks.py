@@ -1,4 +1,4 @@
-"""Checks of the advisor: whether what it changed ends with its lease, whether it goes on, and its journal. Pure."""
+"""Checks of the advisor: whether its changes end with its lease, whether it still runs, and its journal. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from slurm_plugin.doctor.finding import DAY_S, Judged, closed_to, span, unseen
 from slurm_plugin.doctor.seen import AdvisorSeen, Complaint, Seen, unread_cycles
 from slurm_plugin.doctor.store_checks import INGEST, UNREAD_BYTES
 
-# So many periods without a cycle are no accident; an advisor that has not gone on for a day was stopped.
+# This many periods without a cycle are no accident. An advisor without a cycle for a day was stopped on purpose.
 SILENT_PERIODS = 5
 LEAST_SILENT_S = 300.0
 LOG = "see `systemctl status rightsizer-advise` and its log"
@@ -14,7 +14,7 @@ UNDO = "run `rightsizer advise --undo`, and enable rightsizer-advise-lease.timer
 
 
 def advisor(seen: Seen) -> Judged:
-    """Whether the advisor goes on, and whether what it changed ends with its lease."""
+    """Whether the advisor still runs, and whether its changes end with its lease."""
     found = seen.advisor
     if isinstance(found, Complaint):
         return "problem", found.what, found.fix

@@ -1,7 +1,4 @@
-"""Checks of what vouches for the past: whether the journal's links hold, and whether jobs that failed by us come back.
-
-Pure.
-"""
+"""Checks of the journal's links, and of whether jobs that failed because we cut them are requeued. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from slurm_plugin.doctor.finding import Judged, by_age, unseen
 from slurm_plugin.doctor.seen import Complaint, Seen
 
 SHOWN = 3
-# A round may take long where many jobs failed at once.
+# A round may take long if many jobs failed at once.
 SILENT_ROUNDS, LEAST_SILENT_S = 5, 300.0
 AUDIT = "run `rightsizer audit --journal`, keep the files unchanged, and check who may write them"
 RESTART = "restart the services that write the journal: they were started without the key"
@@ -47,7 +44,7 @@ def journal_chain(seen: Seen) -> Judged:
 
 
 def recovery(seen: Seen) -> Judged:
-    """Whether jobs that fail because we cut them are looked for, where any is cut."""
+    """Whether recovery looks for jobs that fail because we cut them, if any job is cut at all."""
     found = seen.recovery
     if isinstance(found, Complaint):
         return unseen(found)

@@ -1,4 +1,4 @@
-"""The check of the brakes: what is stopped, why, and since when. Pure."""
+"""The check of the brakes: which are pulled, why, and since when. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAMAGED = (
 
 
 def brakes(seen: Seen) -> Judged:
-    """Whether anything is stopped: a family is a warning, more of it a problem."""
+    """Whether a brake is pulled: one on a family is a warning, one on a partition or on everything a problem."""
     found = seen.brakes
     if isinstance(found, Complaint):
         return "unknown", found.what, found.fix

@@ -1,7 +1,7 @@
-"""The table of checks, and what they find wrong with an installation by what was seen of it. Pure: it asks nothing.
+"""The table of checks, which judge what was seen of an installation. Pure: it asks nothing.
 
-A check is one function from what was seen to (state, what, fix), and one line in CHECKS. `unknown` is what could not be
-told: it is no problem of its own, but of what is seen to be one.
+A check is one function from what was seen to (state, what, fix), and one line in CHECKS. The state `unknown` means
+that something could not be determined. That is no problem by itself: its cause, if it is a problem, has its own check.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def judge(seen: Seen) -> list[Finding]:
 
 
 def not_configured(why: Complaint) -> list[Finding]:
-    """Return what is known where the configuration does not load: that alone."""
+    """Return the findings if the configuration does not load: that problem, and `unknown` for every other check."""
     unseen: Judged = "unknown", "not checked: the configuration does not load", ""
     judged: dict[str, Judged] = dict.fromkeys(CHECKS, unseen)
     judged["configuration"] = "problem", why.what, why.fix

@@ -1,21 +1,21 @@
-"""Checks of what we write: whether there is room for it, who owns it, and whether what is old goes. Pure."""
+"""Checks of what we write: whether there is room for it, who owns it, and whether old data is removed. Pure."""
 
 from __future__ import annotations
 
 from slurm_plugin.doctor.finding import DAY_S, Judged, span, unseen
 from slurm_plugin.doctor.seen import Complaint, DiskSeen, OwnerSeen, Seen
 
-# Less than this is little, however slowly we grow: others write to the same file system.
+# Less than this is too little, however slowly we grow: others write to the same file system.
 LEAST_BYTES, LEAST_INODES = 2**30, 10_000
 WEEK_DAYS = 7
-# So many files are named, of many more.
+# The number of files that are named; a count stands for the others.
 NAMED = 3
-# What goes nightly has gone by then, also after a weekend without it.
+# The nightly removal should have happened by then, even if it missed a weekend.
 RETENTION_LAG_DAYS = 3
 
 
 def space(seen: Seen) -> Judged:
-    """Whether what is free lasts for a week of what we write."""
+    """Whether the free space lasts for a week of what we write."""
     if isinstance(seen.disks, Complaint):
         return unseen(seen.disks)
     full, little = [], []
@@ -38,7 +38,7 @@ def space(seen: Seen) -> Judged:
 
 
 def _week_bytes(disk: DiskSeen, seen: Seen) -> int:
-    """Return how much more there is after a week; of a store's file a week's share of what it has grown to."""
+    """Return how much we write in a week; the store's file adds a week's share of its present size."""
     store, days = seen.store, 0.0
     if not isinstance(store, Complaint) and store.oldest_end_s is not None:
         days = (seen.now_s - store.oldest_end_s) / DAY_S
@@ -67,7 +67,7 @@ def _gib(size: int) -> str:
 
 
 def owners(seen: Seen) -> Judged:
-    """Whether the owner of our folders, who is the service's user, may use all that lies in them."""
+    """Whether the owner of our folders, the service's user, may use everything in them."""
     if isinstance(seen.owners, Complaint):
         return unseen(seen.owners)
     if not seen.owners:
@@ -88,7 +88,7 @@ def _blocked(one: OwnerSeen) -> str:
 
 
 def retention(seen: Seen) -> Judged:
-    """Whether what is older than the site wants to keep goes."""
+    """Whether what is older than the site wants to keep is removed."""
     if isinstance(seen.store, Complaint):
         return unseen(seen.store)
     keep_days, oldest_s = seen.store.keep_days, seen.store.oldest_end_s

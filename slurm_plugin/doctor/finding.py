@@ -1,4 +1,4 @@
-"""What a check finds, and the words that several checks share. Pure."""
+"""The result of a check, and helpers that several checks share. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ State = Literal["ok", "warning", "problem", "unknown"]
 Judged = tuple[State, str, str]
 
 DAY_S, HOUR_S = 86400, 3600
-# A clock may be ahead by as much.
+# How far a clock may be ahead, in seconds.
 CLOCK_S = 300
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found: what it saw, and the fix in one line ("" where none is needed)."""
+    """What a check found: what it saw, and the fix in one line ("" if none is needed)."""
 
     check: str
     state: State
@@ -26,17 +26,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unseen(why: Complaint) -> Judged:
-    """Judge what could not be seen."""
+    """Return the judgement on something that could not be seen."""
     return "unknown", why.what, why.fix
 
 
 def closed_to(user: str) -> str:
-    """Return the fix where a folder is closed to whoever asks, and should be open to a user."""
+    """Return the fix for a folder that this process cannot use, and that `user` should be able to use."""
     return f"run this as {user}; if you did, give that user the folder (chown; ReadWritePaths= in a unit)"
 
 
 def by_age(what: str, age_s: float, most_s: float, fix: str) -> Judged:
-    """Judge an age that should be at most `most_s`."""
+    """Judge an age that should be at most `most_s`; an age in the future means a wrong clock."""
     if age_s < -CLOCK_S:
         return "warning", f"{what} in {span(-age_s)}", "correct this machine's clock (timedatectl)"
     aged = f"{what} {span(age_s)} ago"
@@ -44,7 +44,7 @@ def by_age(what: str, age_s: float, most_s: float, fix: str) -> Judged:
 
 
 def span(seconds: float) -> str:
-    """Return a span of time in the largest unit that it has two of."""
+    """Return a span of time in words, in the largest unit of which it has at least two."""
     for unit, unit_s in (("days", DAY_S), ("hours", HOUR_S), ("minutes", 60)):
         if seconds >= 2 * unit_s:
             return f"{seconds / unit_s:.0f} {unit}"

@@ -1,4 +1,4 @@
-"""Checks of what surrounds the service: slurm.conf, the hook that slurmctld loads, whether it asks, timers. Pure."""
+"""Checks of the service's surroundings: slurm.conf, the hook in slurmctld, whether it asks, timers. Pure."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from slurm_plugin.slurm.limits import counts_memory, limits_virtual
 from slurm_plugin.slurm.metering import sampled_every_s
 
 FRAGMENT = "compare with etc/slurm.conf.fragment, which explains each setting, and restart slurmctld"
-# So many submissions without a decision are no accident: a few may all have been left alone by the deadline.
+# This many submissions without a decision are no accident. Of a few, all may have missed the deadline.
 UNASKED = 20
-# Copying the hook takes less; a decision is journalled a moment after its submission is counted.
+# Upper bounds, in seconds: for copying the hook, and for the time from counting a submission to journalling it.
 COPYING_S, COUNTING_S = 60.0, 60.0
-# Of `scontrol show config`: SlurmctldHost[0], SlurmctldHost[1], …; without a number where there is one.
+# In `scontrol show config`: SlurmctldHost[0], SlurmctldHost[1], …; without a number if there is only one host.
 _CONTROLLER = re.compile(r"slurmctldhost(\[\d+\])?")
 READS = ("rightsizer-ingest.timer", "rightsizer-ingest-watch.service")
 TRAINS = "rightsizer-train.timer"
 INGESTS = "rightsizer-ingest.service"
-# Which of them is right depends on release and cgroups (docs/accounting.md); `report quality` says what jobs show.
+# Which one is right depends on release and cgroups (docs/accounting.md); `report quality` shows what was measured.
 MEASURING = ("jobacct_gather/cgroup", "jobacct_gather/linux")
-# With which scripts end whose srun was killed for memory. One that is killed itself has 0:125, which no setting means.
+# Exit codes of job scripts whose srun was killed for memory. A script that is killed itself has 0:125, which no
+# setting matches.
 _WANTING = (1, 9, 137)
 _CODES = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def slurm_conf(seen: Seen) -> Judged:
-    """Whether slurm.conf says what we need of it."""
+    """Whether slurm.conf has the settings that we need."""
     if isinstance(seen.slurm, Complaint):
         return unseen(seen.slurm)
     lacking = [
@@ -47,7 +48,7 @@ def slurm_conf(seen: Seen) -> Judged:
 
 
 def _learning_lacks(slurm: SlurmSeen) -> list[str]:
-    """Return what keeps us from being asked about jobs, or from learning what they used."""
+    """Return which settings keep us from being asked about jobs, or from learning what they used."""
     settings, lacking = slurm.settings, []
     if not loads_hook(slurm):
         lacking.append("JobSubmitPlugins lacks lua: the service is not asked about any submission")
@@ -75,7 +76,7 @@ def _learning_lacks(slurm: SlurmSeen) -> list[str]:
 
 
 def _samples_nothing(settings: Mapping[str, str]) -> bool:
-    """Whether no task is sampled, and the kernel keeps no peak that needs none."""
+    """Whether no task is sampled, and Slurm does not record the kernel's own peak, which needs no sampling."""
     gather = " ".join(
         settings.get(name, "") for name in ("jobacctgathertype", "cgroupplugin", "jobacctgatherparams")
     )
@@ -84,7 +85,7 @@ def _samples_nothing(settings: Mapping[str, str]) -> bool:
 
 
 def _sharing_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
-    """Return what keeps others from using what a job was not given."""
+    """Return which settings keep other jobs from using what a cut frees."""
     if "linear" in settings.get("selecttype", ""):
         return ["SelectType is select/linear: jobs get whole nodes, so nothing is cut"]
     if not counts_memory(settings.get("selecttypeparameters")):
@@ -110,7 +111,7 @@ def _sharing_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
 
 
 def _planning_lacks(seen: Seen, slurm: SlurmSeen) -> list[str]:
-    """Return what keeps the advisor from reordering the queue or lending, or plans from seeing all nodes."""
+    """Return which settings keep the advisor from reordering the queue, lending, or seeing all nodes."""
     lacking = [f"no job is let into the partition {name}: {why}" for name, why in slurm.unlent.items()]
     if _advises(seen) and slurm.settings.get("prioritytype", "") != "priority/multifactor":
         lacking.append("PriorityType is not priority/multifactor: SiteFactors have no effect")
@@ -128,7 +129,7 @@ def _counts_gpus(settings: Mapping[str, str]) -> bool:
 
 
 def _recovery_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
-    """Return what keeps jobs that failed because we cut them from coming back, where any is cut."""
+    """Return which settings keep jobs that failed because we cut them from being requeued; none if no job is cut."""
     if isinstance(seen.recovery, Complaint) or not seen.recovery.enforced:
         return []
     lacking = []
@@ -142,7 +143,7 @@ def _recovery_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
         for code in [code for code in _WANTING if _has_code(settings.get("requeueexithold", ""), code)][:1]
     ]
     known_s = whole(settings.get("minjobage", "").removesuffix(" sec"))
-    # 0 is for ever; and slurmctld may call recovery itself.
+    # With 0, slurmctld never forgets a job. With an EpilogSlurmctld, slurmctld may call recovery itself.
     is_called = any(one.startswith("epilogslurmctld") and path != "(null)" for one, path in settings.items())
     if known_s and known_s <= seen.recovery.period_s and not is_called:
         lacking.append(
@@ -153,7 +154,7 @@ def _recovery_lacks(seen: Seen, settings: Mapping[str, str]) -> list[str]:
 
 
 def _has_code(listed: str, code: int) -> bool:
-    """Whether a list of exit codes, such as `1,130-140`, has one."""
+    """Whether a list of exit codes, such as `1,130-140`, contains `code`."""
     return any(int(low) <= code <= int(high or low) for low, high in _CODES.findall(listed))
 
 
@@ -167,7 +168,7 @@ def loads_hook(slurm: SlurmSeen) -> bool:
 
 
 def controllers(seen: Seen) -> Judged:
-    """Whether a backup controller's host, where there is one, is stopped and braked with this one."""
+    """Whether a backup controller's host, if there is one, shares the kill switch and the brakes with this host."""
     if isinstance(seen.slurm, Complaint):
         return unseen(seen.slurm)
     hosts = [value for name, value in seen.slurm.settings.items() if _CONTROLLER.fullmatch(name)]
@@ -188,7 +189,7 @@ def controllers(seen: Seen) -> Judged:
 
 
 def limits(seen: Seen) -> Judged:
-    """Whether all of Slurm's limits can be read: the service cuts nothing before it has read them once."""
+    """Whether all of Slurm's limits can be read; the service cuts nothing until it has read them once."""
     if not seen.limits.needed:
         return "ok", "not needed: service.limits_needed is false", ""
     if not seen.limits.complaints:
@@ -202,7 +203,7 @@ def limits(seen: Seen) -> Judged:
 
 
 def hook(seen: Seen) -> Judged:
-    """Whether the hook beside slurm.conf is the installed one, and was loaded since it was put there."""
+    """Whether the hook next to slurm.conf is the installed one, and was loaded since it was copied there."""
     if isinstance(seen.slurm, Complaint):
         return unseen(seen.slurm)
     found = seen.slurm.hook
@@ -214,7 +215,7 @@ def hook(seen: Seen) -> Judged:
 
 
 def _closed(found: HookSeen) -> Judged | None:
-    """Judge what may not be read, such as what root made under a narrow umask; None where all may."""
+    """Judge files that may not be read, such as those that root created under a narrow umask; None if all may be."""
     if not found.closed:
         return None
     what = (
@@ -224,7 +225,7 @@ def _closed(found: HookSeen) -> Judged | None:
 
 
 def _script(found: HookSeen) -> Judged | None:
-    """Judge whose job_submit.lua it is; None where the rest is ours to judge."""
+    """Judge whose job_submit.lua it is, and whether modules are missing; None if the next checks are to decide."""
     parts = "rightsizer/" if found.script == "own" else "job_submit.lua and rightsizer/"
     copy = f"copy {parts} from {found.installed} to {found.folder}"
     if found.script == "absent":
@@ -256,7 +257,7 @@ def _script(found: HookSeen) -> Judged | None:
 
 
 def _parts(found: HookSeen) -> Judged | None:
-    """Judge whether modules and settings are the current ones; None where they are."""
+    """Judge whether modules and settings are the current ones; None if they are."""
     if found.site == "absent":
         fix = f"rightsizer config hook > {found.folder}/rightsizer_site.lua"
         return "problem", f"{found.folder}/rightsizer_site.lua does not exist: jobs are not changed", fix
@@ -265,7 +266,7 @@ def _parts(found: HookSeen) -> Judged | None:
         stale.append("rightsizer_site.lua")
     if not stale:
         return None
-    # A script of the site's own stays. Whether it is one, or ours of an older release, cannot be told.
+    # A script of the site's own is kept, but it cannot be told from ours of an older release.
     what = f"{found.installed}/" if found.script == "ours" else f"{found.installed}/rightsizer"
     older = "" if found.script == "ours" else " (job_submit.lua too, if it is an older version of ours)"
     fix = (
@@ -280,7 +281,7 @@ def _parts(found: HookSeen) -> Judged | None:
 
 
 def _loaded(found: HookSeen, booted_s: float | None) -> Judged:
-    """Judge whether slurmctld runs what lies there: it loads modules anew only with a newer job_submit.lua."""
+    """Judge whether slurmctld runs the files in the folder: it reloads modules only if job_submit.lua is newer."""
     if booted_s is not None and found.modules_changed_s > loaded_s(found, booted_s) + COPYING_S:
         fix = f"touch {found.folder}/job_submit.lua"
         return (
@@ -295,24 +296,24 @@ def _loaded(found: HookSeen, booted_s: float | None) -> Judged:
 
 
 def loaded_s(found: HookSeen | None, booted_s: float | None) -> float:
-    """Return when slurmctld loaded the hook, at the earliest: at its start, or as soon as job_submit.lua was newer."""
+    """Return when slurmctld loaded the hook at the earliest: its start, or the last change of job_submit.lua."""
     return max(found.script_changed_s if found else 0.0, booted_s or 0.0)
 
 
 def boot_s(slurm: SlurmSeen) -> float | None:
-    """Return when slurmctld started, in unix seconds; None where it does not say."""
+    """Return when slurmctld started, in unix seconds; None if it does not say."""
     told = slurm.settings.get("boot_time", "")
     return float(told) if told.isdecimal() else None
 
 
 def asked(seen: Seen) -> Judged:
-    """Whether slurmctld asks the service about what is submitted."""
+    """Whether slurmctld asks the service about submitted jobs."""
     if isinstance(seen.slurm, Complaint):
         return unseen(seen.slurm)
     found = seen.slurm.asked
     if not loads_hook(seen.slurm) or is_hook_stopped(seen):
         return "ok", "the hook does not ask: it is not loaded, or a kill switch is set", ""
-    # What the hook remembers of failures ends with its Lua state: who is loaded anew asks again.
+    # The hook counts failures in its Lua state, so a reloaded hook asks again.
     if found.breaker and not _is_before(found.breaker_s, loaded_s(seen.slurm.hook, boot_s(seen.slurm))):
         fix = "see the service's log; check whether hook.deadline_ms is too short for this machine"
         return "problem", f"the hook has stopped asking the service: {found.breaker}", fix
@@ -339,12 +340,12 @@ def asked(seen: Seen) -> Judged:
 
 
 def _is_before(moment_s: float | None, later_s: float) -> bool:
-    """Whether a moment that is known was before another."""
+    """Whether a moment is known and was before another."""
     return moment_s is not None and moment_s < later_s
 
 
 def timers(seen: Seen) -> Judged:
-    """Whether somebody ingests and trains, by systemd, and no run of theirs has failed."""
+    """Whether systemd runs ingest and train, and no run has failed."""
     if isinstance(seen.units, Complaint):
         return "unknown", "systemd does not run here", "check that something else runs ingest and train"
     states = {unit.name: unit.state for unit in seen.units}
@@ -365,7 +366,7 @@ def timers(seen: Seen) -> Judged:
 
 
 def _is_made_up_for(unit: UnitSeen, states: Mapping[str, str], seen: Seen) -> bool:
-    """Whether accounting was read since an ingest failed that no timer tries again: by `ingest --watch`, or by hand."""
+    """Whether accounting was read, by `ingest --watch` or by hand, since an ingest failed that no timer repeats."""
     if unit.name != INGESTS or states.get(READS[0]) == "active" or isinstance(seen.store, Complaint):
         return False
     read_until_s = seen.store.read_until_s

@@ -1,4 +1,4 @@
-"""Looks at an installation, and changes nothing of it; what cannot be seen is a complaint, never an exception."""
+"""Look at an installation without changing it; what cannot be seen becomes a complaint, never an exception."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ Found = TypeVar("Found")
 def look(
     config: Config, configuration: str | Complaint, now_s: float, config_file: str | None = None
 ) -> Seen:
-    """Return what there is to see at `now_s` (unix seconds); `configuration` says where `config` is from.
+    """Return what there is to see at `now_s` (unix seconds); `configuration` says where `config` comes from.
 
-    `config_file` is the file that was named, None where the usual one counts.
+    `config_file` is the file that was named, None for the usual one.
     """
     slurm, accounting = _or_complaint(lambda: look_at_slurm(config)), config.accounting
     told = "" if isinstance(slurm, Complaint) else slurm.settings.get("clustername", "")
-    # As local_cluster.py has it: slurmdbd, and so the store, knows clusters in lower case alone.
+    # As in local_cluster.py: slurmdbd, and so the store, has clusters' names in lower case only.
     cluster = (accounting.cluster or told).lower()
     return Seen(
         now_s=now_s,
@@ -74,7 +74,7 @@ def look(
 
 
 def complaint_of(error: RightsizerError) -> Complaint:
-    """Return an expected failure in its two halves: what is wrong; what to do."""
+    """Split the message of an expected failure into its two halves: what is wrong, and what to do."""
     what, _, fix = str(error).rpartition("; ")
     return Complaint(what, fix) if what else Complaint(fix, "")
 
@@ -145,7 +145,7 @@ def _training(directory: Path) -> TrainingSeen:
 
 
 def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:
-    """Return what the store has of a cluster, '' of any, and of the journals that lie here."""
+    """Return what the store has of a cluster ('' for any), and how far it has read the journals on this host."""
     from accounting.ingest.ingesting import SACCT
     from accounting.ingest.label_marks import OUTDATED, outdated_until_s
     from accounting.journal.advice import CYCLES

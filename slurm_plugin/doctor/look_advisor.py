@@ -1,4 +1,4 @@
-"""Looks at the advisor's folder, and changes nothing of it."""
+"""Look at the advisor's folder; changes nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from slurm_plugin.doctor.seen import AdvisorSeen
 from slurm_plugin.slurm.factor_log import FactorLog, now
 from slurm_plugin.slurm.factor_state import in_force, is_over
 
-# Written at the end of each cycle (advisor/state_file.py, which needs what plans).
+# Written at the end of each cycle by advisor/state_file.py, which is not imported because it imports the planner.
 STATE = "state.json"
 
 
 def look_at_advisor(settings: Advisor) -> AdvisorSeen:
-    """Return what there is to see; StoreError where the state of its factors is damaged, OSError where hidden."""
+    """Return the advisor's state; StoreError if the state of its factors is damaged, OSError if it is hidden."""
     folder = Path(settings.directory)
     try:
         folder.stat()

@@ -1,4 +1,4 @@
-"""Looks at the journal's links and at recovery, and changes nothing of them."""
+"""Look at the journal's links and at recovery; changes nothing."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from slurm_plugin.doctor.seen import ChainSeen, RecoverySeen
 from slurm_plugin.recovery.journal import LAST_ROUND, Journal
 from slurm_plugin.recovery.mending import LOOKED_BACK_S
 
-# Yesterday's and today's: `rightsizer audit` reads them all.
+# Yesterday's and today's; `rightsizer audit` reads all of them.
 LATEST_FILES = 2
 
 
 def look_at_chains(config: Config) -> ChainSeen:
     """Return what is wrong with the newest files of the journal.
 
-    ConfigError where their key cannot be read, OSError where their folder cannot.
+    Raises ConfigError if their key cannot be read, OSError if their folder cannot.
     """
     key, folder = journal_key(config.service.journal_key), Path(config.service.journal)
     with suppress(FileNotFoundError):
-        os.scandir(folder).close()  # a search in a closed folder finds no files, and nothing wrong
+        os.scandir(folder).close()  # raises for a closed folder; a glob there would silently find nothing
     lines, broken, linked_by_key = 0, list[str](), True
     for name, files in chains_in(folder).items():
         check = check_chain(name, files, key, latest=LATEST_FILES)
@@ -37,9 +37,9 @@ def look_at_chains(config: Config) -> ChainSeen:
 
 
 def look_at_recovery(config: Config, now_s: float) -> RecoverySeen:
-    """Return when recovery made its last round, and what it has not ended.
+    """Return when recovery's last round was, and which recoveries are not finished.
 
-    OSError or StoreError where its folder may not be looked into.
+    Raises OSError or StoreError if its folder may not be read.
     """
     folder = Path(config.recovery.directory)
     enforced = "enforce" in (config.mode, *(rule.mode for rule in config.rules))

@@ -1,4 +1,4 @@
-"""Looks at the brakes' folder, and changes nothing of it."""
+"""Look at the brakes' folder; changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurm_plugin.doctor.seen import BrakesSeen
 
 
 def look_at_brakes(settings: Brakes) -> BrakesSeen:
-    """Return what there is to see; OSError where that is hidden."""
+    """Return the pulled brakes and the counts of failed jobs; OSError if they are hidden."""
     folder = Path(settings.directory)
     stopped, closed = pulled_file(settings).read(), "" if _may_write(folder) else str(folder)
     try:
@@ -33,6 +33,9 @@ def look_at_brakes(settings: Brakes) -> BrakesSeen:
 
 
 def _may_write(folder: Path) -> bool:
-    """Whether a folder may be read and written, or made in its own; of neither, a service's first start makes them."""
+    """Whether a folder may be read and written or, if it does not exist, created in its parent.
+
+    If its parent does not exist either, the service creates both at its first start.
+    """
     there = next((one for one in (folder, folder.parent) if one.exists()), None)
     return there is None or os.access(there, os.R_OK | os.W_OK | os.X_OK)

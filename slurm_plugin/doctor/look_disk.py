@@ -1,4 +1,4 @@
-"""Looks at the folders that we write: what is free below them, how fast they grow, and what is another user's there."""
+"""Look at the folders that we write to: the free space, how fast they grow, and what in them belongs to root."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from slurm_plugin.doctor.seen import DiskSeen, OwnerSeen
 WEEK_S = 7 * DAY_S
 SQLITE = "sqlite:///"
 READ, CHANGE = 0o4, 0o6
-# Of a folder: to list it, and to make and remove files there.
+# The rights to list a folder, and to create and remove files in it.
 FOLDER = 0o7
 
 
 def state_folders(config: Config) -> list[Path]:
-    """Return the folders that are ours alone, whether they are there or not."""
+    """Return the folders that are ours alone, whether they exist or not."""
     return [
         Path(name)
         for name in (
@@ -38,16 +38,16 @@ def state_folders(config: Config) -> list[Path]:
 
 
 def store_file(config: Config) -> Path | None:
-    """Return the file of a store that is one; None for a database, or where its URL is not to be had."""
+    """Return the file of an SQLite store; None for another database, or if the store's URL cannot be read."""
     try:
         url = store_url(config)
-    except RightsizerError:  # the check of the store says so
+    except RightsizerError:  # the check of the store reports it
         return None
     return Path(url.removeprefix(SQLITE)) if url.startswith(f"{SQLITE}/") else None
 
 
 def look_at_disks(config: Config, now_s: float) -> tuple[DiskSeen, ...]:
-    """Return each file system that we write to once: what is free, and what was written in a week. OSError: hidden."""
+    """Return what is free, and what we wrote in a week, once for each file system; OSError if that is hidden."""
     store = store_file(config)
     found: dict[int, DiskSeen] = {}
     spool = Path(config.accounting.gpu_spool)
@@ -60,7 +60,7 @@ def look_at_disks(config: Config, now_s: float) -> tuple[DiskSeen, ...]:
         found[device] = DiskSeen(
             folders=((*own.folders, str(folder)) if own else (str(folder),)),
             free_bytes=free.f_bavail * free.f_frsize,
-            # Some file systems, such as btrfs, have no fixed number of them.
+            # Some file systems, such as btrfs, have no fixed number of inodes.
             free_inodes=free.f_favail if free.f_files else None,
             week_bytes=sum(sizes) + (own.week_bytes if own else 0),
             week_inodes=len(sizes) + (own.week_inodes if own else 0),
@@ -70,7 +70,7 @@ def look_at_disks(config: Config, now_s: float) -> tuple[DiskSeen, ...]:
 
 
 def _nearest(folder: Path) -> Path:
-    """Return a folder, or the nearest above it that is there."""
+    """Return a folder, or its nearest parent that exists."""
     return next(one for one in (folder, *folder.parents) if is_folder(one))
 
 
@@ -88,7 +88,7 @@ def _store_bytes(file: Path) -> int:
 
 
 def look_at_owners(config: Config) -> tuple[OwnerSeen, ...]:
-    """Return what of root's the owner of a folder, who is not root, may not use as he has to. OSError: hidden."""
+    """Return which of root's files the owner of a folder, who is not root, cannot use as needed; OSError if hidden."""
     models, store = Path(config.models.directory), store_file(config)
     seen = [_owned(folder, _entries(folder), models) for folder in state_folders(config) if is_folder(folder)]
     if store is not None and is_folder(store.parent):
@@ -98,13 +98,13 @@ def look_at_owners(config: Config) -> tuple[OwnerSeen, ...]:
 
 
 def closed_folders(models: Path) -> tuple[str, ...]:
-    """Return those of the folders of models and of their feed that are there, and that whoever asks may not write."""
+    """Return those of the folders of models and of their feed that exist and that this process may not write."""
     there = [folder for folder in (models, models / FEED) if is_folder(folder)]
     return tuple(str(folder) for folder in there if not os.access(folder, os.W_OK | os.X_OK))
 
 
 def closed_files(config: Config) -> tuple[str, ...]:
-    """Return those of a store's files that whoever asks may not write; none of a database."""
+    """Return those of an SQLite store's files that this process may not read and write; () for other databases."""
     store = store_file(config)
     beside = _beside(store) if store is not None else ()
     return tuple(sorted(str(path) for path, _ in beside if not os.access(path, os.R_OK | os.W_OK)))
@@ -121,20 +121,20 @@ def _owned(folder: Path, entries: Iterator[tuple[Path, os.stat_result]], models:
 
 
 def _needed(path: Path, found: os.stat_result, models: Path) -> int:
-    """Return which rights the service's user needs: nobody ever changes a file of a version."""
+    """Return which rights the service's user needs; the files of a model version never change, so reading is enough."""
     if stat.S_ISDIR(found.st_mode):
         return FOLDER
     return READ if path.parent.parent == models and path.parent.name != FEED else CHANGE
 
 
 def _may(owner: os.stat_result, found: os.stat_result, needed: int) -> bool:
-    """Whether the owner of a folder has these rights to what root has in it. His other groups are not looked at."""
+    """Whether the owner of a folder has these rights to root's entry in it; only the owner's group of it counts."""
     shift = 3 if found.st_gid == owner.st_gid else 0
     return (found.st_mode >> shift) & needed == needed
 
 
 def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield what lies in a folder and one folder deeper, links left out; what goes meanwhile is passed over."""
+    """Yield the entries of a folder and of its subfolders, one level deep; skips links and what vanishes meanwhile."""
     for path, found in _listed(folder):
         yield path, found
         if stat.S_ISDIR(found.st_mode):
@@ -142,7 +142,7 @@ def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _listed(folder: Path) -> Sequence[tuple[Path, os.stat_result]]:
-    """Return what lies in a folder; nothing where that is not there, or closed to whoever asks."""
+    """Return the entries of a folder; none if it does not exist or this process may not read it."""
     try:
         with os.scandir(folder) as entries:
             return [(Path(one.path), found) for one in entries if (found := _status(one)) is not None]
@@ -151,7 +151,7 @@ def _listed(folder: Path) -> Sequence[tuple[Path, os.stat_result]]:
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Return what is known of an entry; None for a link, and for one that has gone since it was listed."""
+    """Return an entry's status; None for a link, for one that has vanished since it was listed, or if hidden."""
     try:
         return None if entry.is_symlink() else entry.stat(follow_symlinks=False)
     except (FileNotFoundError, PermissionError):
@@ -159,5 +159,5 @@ def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
 
 
 def _beside(store: Path) -> list[tuple[Path, os.stat_result]]:
-    """Return a store's file, and what SQLite and our lock keep beside it."""
+    """Return a store's file, and the files that SQLite and our lock keep next to it."""
     return [(path, found) for path, found in _listed(store.parent) if path.name.startswith(store.name)]

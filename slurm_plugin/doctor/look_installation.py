@@ -1,4 +1,4 @@
-"""Looks at what surrounds the service: slurmctld's settings and hook, systemd's units, who may open what."""
+"""Look at the service's surroundings: slurmctld's settings and hook, systemd's units, and file permissions."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from slurm_plugin.slurm.node_words import words_of
 
 SITE_FILE = "rightsizer_site.lua"
 MODULES = "rightsizer"
-# What a job_submit.lua of the site's own calls us by.
+# The name by which a site's own job_submit.lua calls us.
 OUR_CALL = "rightsizer.hook"
-# And within what, so that it may be missing.
+# The call must be inside this function, so that our modules may be missing.
 GUARD = "pcall"
 # The module that is called, and how modules name each other.
 HOOK_MODULE = "hook.lua"
 _NEEDS = re.compile(rb'require\("rightsizer\.(\w+)"\)')
 UNITS = ("ingest.timer", "ingest-watch.service", "train.timer", "ingest.service", "train.service")
-# When a unit became inactive or failed, in microseconds of the machine's time: how the calendar's is printed differs.
+# When a unit became inactive or failed, in microseconds of the monotonic clock: the format of calendar times varies.
 ENDED = "InactiveEnterTimestampMonotonic"
 SHOWS_CLOUD_SINCE = (23, 2)
-# Of slurmctld's log, and of a journal file, the last so many bytes.
+# How many bytes are read from the end of slurmctld's log, and of a journal file.
 LOG_TAIL_BYTES, JOURNAL_TAIL_BYTES = 2**20, 2**16
 FAILS, ANSWERS = "rightsizer: the service fails", "rightsizer: the service answers again"
 _SETTING = re.compile(r"^(\S+)\s*=\s*(.*?)\s*$", re.MULTILINE)
 _SINCE = re.compile(r"^Data since\s.*\((\d+)\)", re.MULTILINE)
 _SUBMITTED = re.compile(r"^Jobs submitted:\s*(\d+)", re.MULTILINE)
-# LogTimeFormat's iso8601 and rfc5424, with milliseconds or without; the others name no year, or a thread.
+# LogTimeFormat's iso8601 and rfc5424, with or without milliseconds; the other formats lack the year or add a thread.
 _STAMP = re.compile(r"\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?(?:[+-]\d\d:\d\d)?)\]")
-# A password in a URL: something between the second colon and the @, or one of the database driver's own words.
+# A password in a URL: text between the second colon and the @, or a parameter of the database driver.
 _PASSWORD = re.compile(r"(?i)://[^/\s:@]*:[^@\s]+@|[?&](?:password|passwd|sslpassword)=[^&\s]")
 
 
 def look_at_slurm(config: Config) -> SlurmSeen:
-    """Return slurmctld's settings, the hook beside slurm.conf, and whether it asks; SlurmError where it is silent."""
+    """Return slurmctld's settings, its hook, and whether it asks; SlurmError if slurmctld does not answer."""
     told = run("scontrol", "show", "config", variables=UNIX_TIMES)
     settings = {name.lower(): value for name, value in _SETTING.findall(told)}
     conf = settings.get("slurm_conf", "")
@@ -68,7 +68,7 @@ def look_at_slurm(config: Config) -> SlurmSeen:
 
 
 def look_at_lent(config: Config) -> dict[str, str]:
-    """Return by lent partition why nobody can be let into it; SlurmError where slurmctld is silent."""
+    """Return why no job can be let in, by lent partition, for those that are closed; SlurmError as `look_at_slurm`."""
     from slurm_plugin.advisor.lent import why_not_lent
     from slurm_plugin.slurm.backends import open_queue
 
@@ -78,7 +78,7 @@ def look_at_lent(config: Config) -> dict[str, str]:
 
 
 def may_hide_nodes(settings: Mapping[str, str]) -> bool:
-    """Whether Slurm would show no cloud nodes that are powered down: so 22.05 does, unless it is told otherwise."""
+    """Whether Slurm hides cloud nodes that are powered down: before 23.02 it does, unless PrivateData has cloud."""
     release = release_of(settings.get("slurm_version", ""))
     told = "cloud" in settings.get("privatedata", "").split(",")
     saves_power = settings.get("suspendprogram", "(null)") != "(null)"
@@ -86,7 +86,7 @@ def may_hide_nodes(settings: Mapping[str, str]) -> bool:
 
 
 def hidden_nodes() -> tuple[str, ...]:
-    """Return the nodes of partitions that `scontrol show node` does not show; SlurmError where slurmctld is silent."""
+    """Return the nodes of partitions that `scontrol show node` does not show; SlurmError as `look_at_slurm`."""
     partitions, nodes = (
         [words_of(line) for line in run("scontrol", "--all", "--oneliner", "show", kind).splitlines()]
         for kind in ("partition", "node")
@@ -96,14 +96,14 @@ def hidden_nodes() -> tuple[str, ...]:
 
 
 def _apart(shared: str, config: Config) -> tuple[str, ...]:
-    """Return which of what stops or brakes us lies on another filesystem than a folder; all where that is not told."""
+    """Return which of the kill switch and the brakes' folder is not on the file system of `shared`; both if unknown."""
     paths = (config.hook.kill_switch, config.brakes.directory)
     there = _device(Path(shared)) if shared else None
     return tuple(path for path in paths if there is None or _device(Path(path)) != there)
 
 
 def _device(path: Path) -> int | None:
-    """Return the filesystem of a path, or of the first of its folders that is there; None where it is hidden."""
+    """Return the file system of a path, or of its nearest parent that exists; None if it is hidden."""
     for place in (path, *path.parents):
         try:
             return place.stat().st_dev
@@ -115,7 +115,7 @@ def _device(path: Path) -> int | None:
 
 
 def look_at_hook(folder: Path, config: Config) -> HookSeen:
-    """Compare what lies beside slurm.conf with what is installed, and with what the configuration says."""
+    """Compare the files next to slurm.conf with the installed ones, and with what the configuration says."""
     ours = lua_folder()
     site = _read(folder / SITE_FILE)
     names = sorted(file.name for file in (ours / MODULES).glob("*.lua"))
@@ -148,7 +148,7 @@ def look_at_hook(folder: Path, config: Config) -> HookSeen:
 
 
 def _needed(modules: Mapping[str, bytes]) -> set[str]:
-    """Return the modules that a hook of these cannot do without: an older release's has fewer than ours."""
+    """Return the modules that a hook made of `modules` needs; a hook of an older release may have fewer than ours."""
     needed, found = set[str](), {HOOK_MODULE}
     while found:
         needed |= found
@@ -160,7 +160,7 @@ def _needed(modules: Mapping[str, bytes]) -> set[str]:
 def _whose(
     script: bytes | None, ours: bytes | None
 ) -> Literal["ours", "own", "unguarded", "foreign", "absent"]:
-    """Say whose a job_submit.lua is, as `HookSeen.script` does."""
+    """Return whose job_submit.lua it is, in the words of `HookSeen.script`."""
     if script is None:
         return "absent"
     if script == ours:
@@ -171,7 +171,7 @@ def _whose(
 
 
 def look_at_questions(config: Config, log: str) -> AskedSeen:
-    """Return when the service decided last, how many jobs slurmctld was given since when, and what its log says."""
+    """Return the last decision's time, how many jobs slurmctld counted since when, and what its log says of us."""
     try:
         told = run("sdiag")
     except SlurmError:
@@ -191,7 +191,7 @@ def look_at_questions(config: Config, log: str) -> AskedSeen:
 
 
 def logged_s(line: str) -> float | None:
-    """Return when slurmctld wrote a line of its log (unix seconds); None where that is in no ISO 8601, or no time."""
+    """Return when slurmctld wrote a line of its log (unix seconds); None if that is not a valid ISO 8601 time."""
     stamp = _STAMP.match(line)
     try:
         return datetime.fromisoformat(stamp[1]).timestamp() if stamp else None
@@ -200,14 +200,14 @@ def logged_s(line: str) -> float | None:
 
 
 def closed_file(journal: Path) -> str:
-    """Return a file of the hook's service's journal that whoever asks may not read; '' where there is none."""
+    """Return a file of the journal of the hook's service that this process may not read; '' if there is none."""
     files = sorted(journal.glob("decisions-[0-9]*.jsonl"), reverse=True)
     return next((str(file) for file in files if not os.access(file, os.R_OK)), "")
 
 
 def last_decision_s(journal: Path) -> float | None:
-    """Return when the hook's service decided last (unix seconds); None where no decision is to be seen."""
-    # Not the clients': their files have a host in their names.
+    """Return when the hook's service decided last (unix seconds); None if no decision can be seen."""
+    # The pattern excludes the clients' files, which have a host in their names.
     for file in sorted(journal.glob("decisions-[0-9]*.jsonl"), reverse=True):
         decided = [
             found for line in _tail(file, JOURNAL_TAIL_BYTES) if (found := decode_decision(line.encode()))
@@ -230,7 +230,7 @@ def look_at_limits(config: Config) -> LimitsSeen:
 
 
 def look_at_units() -> tuple[UnitSeen, ...]:
-    """Return the state of our units as systemd says it; SlurmError where there is none to ask."""
+    """Return the state of our units from systemd; SlurmError if systemd cannot be asked."""
     names = [f"rightsizer-{name}" for name in UNITS]
     said = run("systemctl", "show", f"--property=Id,ActiveState,{ENDED}", "--", *names)
     booted_s, found = time.time() - time.monotonic(), []
@@ -244,7 +244,7 @@ def look_at_units() -> tuple[UnitSeen, ...]:
 
 
 def look_at_paths(config: Config, config_file: str | None) -> tuple[PathSeen, ...]:
-    """Return who may read and write what; what is not there, or not to be looked at, is left out."""
+    """Return what other users may do with each of our paths; leaves out what does not exist or cannot be looked at."""
     return tuple(seen for kind, path in _paths(config, config_file) if (seen := _path(kind, path)))
 
 
@@ -300,7 +300,7 @@ def _changed_s(file: Path) -> float:
 
 
 def _tail(file: Path, most_bytes: int) -> list[str]:
-    """Return the last lines of a file, the first of them perhaps cut; none where it may not be read."""
+    """Return the last lines of a file, of which the first may be incomplete; none if the file cannot be read."""
     try:
         with file.open("rb") as opened:
             opened.seek(max(0, opened.seek(0, os.SEEK_END) - most_bytes))

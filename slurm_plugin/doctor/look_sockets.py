@@ -1,4 +1,4 @@
-"""Looks at our services' sockets: what comes of connecting, and whether who answers there is what is installed."""
+"""Look at our services' sockets: whether they accept a connection, and whether the installed version answers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ ANSWERS: dict[int, Answer] = {
     errno.ENOENT: "does not exist",
     errno.ENOTDIR: "does not exist",
     errno.ENOTSOCK: "is not a socket",
-    # Its queue is full: whoever listens is busy or stuck.
+    # Its queue is full: the listening process is busy or stuck.
     errno.EAGAIN: "has a full queue",
     errno.EACCES: "does not admit this user",
     errno.EPERM: "does not admit this user",
 }
-# Each installation writes all files anew; this one hardly ever changes otherwise.
+# Every installation rewrites all files; this one hardly ever changes otherwise.
 INSTALLED = Path(slurm_plugin.__file__)
 
 
 def look_at_sockets(config: Config) -> tuple[SocketSeen, ...]:
-    """Return what there is to see of each socket that is configured; nothing is asked there."""
+    """Return the state of each configured socket; connects to it but sends nothing."""
     asked = [(config.service.socket, "rightsizer serve", "rightsizer")]
     if config.client.socket:
         asked.append((config.client.socket, "rightsizer serve --clients", "rightsizer-clients"))
@@ -47,7 +47,7 @@ def _seen(path: str, command: str, unit: str) -> SocketSeen:
 def _connect(probe: socket.socket, path: Path) -> Answer:
     try:
         refused = probe.connect_ex(str(path))
-    except OSError:  # a path that is longer than a socket's may be
+    except OSError:  # the path is longer than a socket's path may be
         return "does not exist"
     if refused == errno.ECONNREFUSED and not path.is_socket():
         return "is not a socket"
@@ -55,7 +55,7 @@ def _connect(probe: socket.socket, path: Path) -> Answer:
 
 
 def _began_before(pid: int, moment_s: float) -> bool:
-    """Whether a process began before a moment (unix seconds); not, where that cannot be seen."""
+    """Whether a process started before a moment (unix seconds); False if that cannot be determined."""
     stat = read_stat(pid)
     if stat is None:
         return False

@@ -1,6 +1,6 @@
-"""The doctor's findings, and the figures behind them, as Prometheus counts them. Pure: it writes nothing.
+"""The doctor's findings, and the figures behind them, as Prometheus metrics. Pure: it writes nothing.
 
-What is not known has no sample; a check that could not be made is NaN, which is neither fine nor a problem.
+A figure that is not known has no sample. A check that could not be made is NaN, which is neither ok nor a problem.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from slurm_plugin.policy.braked import Level
 
 VALUE: dict[State, float] = {"ok": 0, "warning": 1, "problem": 2, "unknown": math.nan}
 
-# Of each metric its name, what it says, and the label that tells its samples apart.
+# Each metric's name, its help text, and the label that distinguishes its samples ("" if it has one sample).
 CHECK = (
     "rightsizer_check",
     "Result of a check of `rightsizer doctor`: 0 ok, 1 warning, 2 problem.",
@@ -77,7 +77,7 @@ Sample = tuple[Metric, str, float]
 
 
 def registry_of(seen: Seen | None, findings: Iterable[Finding], now_s: float) -> CollectorRegistry:
-    """Return findings and figures for `prometheus_client` to write; `seen` is None where nothing could be looked at."""
+    """Return findings and figures for `prometheus_client` to write; `seen` is None if nothing could be looked at."""
     samples: list[Sample] = [(CHECK, one.check, VALUE[one.state]) for one in findings]
     samples.append((LOOKED, "", now_s))
     if seen is not None:
@@ -137,7 +137,7 @@ def _ages(metric: Metric, then_s: int | None, now_s: float) -> Iterator[Sample]:
 
 
 class _Samples(Collector):
-    """Hands samples to a registry, by metric."""
+    """A collector that hands samples to a registry, grouped by metric."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         self._families: dict[str, GaugeMetricFamily] = {}

@@ -1,4 +1,4 @@
-"""Checks of the current model, and of what the newest training says of itself in its card. Pure."""
+"""Checks of the current model, and of the card of the newest training. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from models.judging.drift import FeatureDrift, WeekCalibration, Word, counted
 from slurm_plugin.doctor.finding import DAY_S, Judged, State, by_age, closed_to, span, unseen
 from slurm_plugin.doctor.seen import CardPart, Complaint, Seen, TrainingSeen
 
-# Two weeks of nightly trainings that failed or were refused.
+# After two weeks in which every nightly training failed or was refused.
 MODEL_AGE_S = 14 * DAY_S
-# Reasons against a model: of a large site's families there may be hundreds.
+# How many reasons against a model are shown: a large site may have hundreds of them, one for each family.
 SHOWN = 3
-# What jobs are given less of by what a growth model says; run times and the memory of GPUs are only told.
+# The dimensions in which growth models decide grants; run times and the memory of GPUs are only reported.
 GRANTED = ("memory", "cores")
 MILDER: dict[Word, Word] = {"drifted": "shifted", "shifted": "stable"}
 LOOK_AT_DRIFT = "see `rightsizer evaluate --drift`, and find out who submits new kinds of jobs"
@@ -60,7 +60,7 @@ def gate(seen: Seen) -> Judged:
 def drift(seen: Seen) -> Judged:
     """How far the features of the latest jobs had drifted at the newest training, as `evaluate --drift` counts them.
 
-    No more than a warning: what is new may be told as well as what is known. Whether it is, calibration says.
+    At most a warning: the model may predict new kinds of jobs as well as known ones. `calibration` shows if it does.
     """
     if isinstance(seen.training, Complaint):
         return unseen(seen.training)
@@ -92,12 +92,12 @@ def calibration(seen: Seen) -> Judged:
 
 
 def _as_it_matters(dimension: str, word: Word) -> Word:
-    """Return a word one step milder where no grant rests on the dimension: run times, and the memory of GPUs."""
+    """Return a word one step milder if no grant depends on the dimension, as for run times and the memory of GPUs."""
     return word if dimension in GRANTED else MILDER.get(word, word)
 
 
 def poisoning(seen: Seen) -> Judged:
-    """Whom the current model did not learn from."""
+    """Which users the current model did not learn from."""
     if isinstance(seen.model, Complaint):
         return unseen(seen.model)
     apart = [f"{dimension}: {', '.join(users)}" for dimension, users in seen.model.apart.items() if users]
@@ -107,21 +107,21 @@ def poisoning(seen: Seen) -> Judged:
 
 
 def last_week(weeks: Iterable[WeekCalibration]) -> WeekCalibration | None:
-    """Return the last week that has enough jobs to tell; None where none has."""
+    """Return the last week that has enough jobs to judge; None if none has."""
     return max(
         (one for one in weeks if one.word != "too few to tell"), key=lambda one: one.from_s, default=None
     )
 
 
 def counted_drift(card: CardPart) -> Iterator[tuple[str, tuple[FeatureDrift, ...]]]:
-    """Hand out each dimension with those of its features whose drift counts."""
+    """Yield each dimension with those of its features whose drift counts."""
     weeks = {one.dimension: one.weeks for one in card.growth}
     for dimension, found in card.drift.items():
         yield dimension, counted(found, weeks.get(dimension, ()))
 
 
 def largest_drift(found: Iterable[FeatureDrift]) -> float | None:
-    """Return the largest index of a dimension's features, less what chance gives; None where rows are too few."""
+    """Return the largest index of a dimension's features, minus what chance gives; None if there are too few rows."""
     return max((one.psi - one.by_chance for one in found if one.word != "too few to tell"), default=None)
 
 

@@ -1,11 +1,11 @@
-"""The check of who may open what. Pure."""
+"""The check of who may read and write our files and sockets. Pure."""
 
 from __future__ import annotations
 
 from slurm_plugin.doctor.finding import Judged
 from slurm_plugin.doctor.seen import PathSeen, Seen
 
-# What of each kind everybody may read says of others.
+# What each kind of file tells about others, if everybody may read it.
 READABLE = {
     "password": "holds a database's password",
     "data": "holds the names of users and jobs, and what they used",
@@ -13,7 +13,7 @@ READABLE = {
 
 
 def permissions(seen: Seen) -> Judged:
-    """Whether others may write what we run or believe, or read what is none of theirs; what can be written is worse."""
+    """Whether other users may write what we run or trust (a problem), or read what is not theirs (a warning)."""
     written = [one.path for one in seen.paths if one.others_write and one.kind != "socket"]
     if written:
         return "problem", f"every user may write {', '.join(written)}", f"chmod o-w {' '.join(written)}"

@@ -1,4 +1,4 @@
-"""What there is to see of an installation, before anybody judges it. Values alone; times are unix seconds."""
+"""What was observed of an installation, not yet judged. Only values; times are unix seconds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Complaint(msgspec.Struct, frozen=True):
 
 
 class SwitchSeen(msgspec.Struct, frozen=True):
-    """A kill switch; `thrown` is None where it may not be looked at. The hook does not look at the clients' own."""
+    """A kill switch. `thrown` is None if it may not be looked at. The hook ignores one that is for clients alone."""
 
     path: str
     thrown: bool | None
@@ -37,9 +37,9 @@ class SwitchSeen(msgspec.Struct, frozen=True):
 
 
 class SocketSeen(msgspec.Struct, frozen=True):
-    """A socket, and what came of connecting to it; `command`, of the systemd `unit`, is what answers there.
+    """A socket, and the result of connecting to it; `command`, run by the systemd `unit`, answers there.
 
-    `older` is whether that began before what is installed now was installed.
+    `older` is true if that process was started before the present version was installed.
     """
 
     path: str
@@ -50,9 +50,10 @@ class SocketSeen(msgspec.Struct, frozen=True):
 
 
 class ModelSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The current model, which loads as the service loads it. `apart`: users by growth model (training/weights.py).
+    """The current model, which loads as the service loads it.
 
-    `closed` are those of the folders of models and of their feed that whoever asks may not write.
+    `apart` has, for each growth model, the users that it did not learn from (models/training/weights.py). `closed`
+    lists those of the folders of models and of their feed that this process may not write.
     """
 
     version: str
@@ -62,21 +63,21 @@ class ModelSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """What the promotion gate said of a model, as it stands in its card."""
+    """The promotion gate's verdict on a model, from the model's card."""
 
     passed: bool
     reasons: tuple[str, ...]
 
 
 class GrowthPart(msgspec.Struct, frozen=True):
-    """Of a growth model's health, its calibration by week."""
+    """The part of a growth model's health that is judged: its calibration by week."""
 
     dimension: str
     weeks: tuple[WeekCalibration, ...]
 
 
 class CardPart(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a model's card (models/judging/card.py), what is looked at here: it is read without what trains."""
+    """The part of a model's card (models/judging/card.py) that is judged; reading it needs no training code."""
 
     last_end_s: int
     verdict: Gate | None
@@ -85,9 +86,9 @@ class CardPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainingSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest training: its version, and its card. `made_current_by` is "" where it is not the current model.
+    """The newest training: its version and card. `made_current_by` is "" if it is not the current model.
 
-    `is_another_current` is whether then another one is.
+    `is_another_current` says whether another model is current.
     """
 
     version: str
@@ -99,10 +100,11 @@ class TrainingSeen(msgspec.Struct, frozen=True, kw_only=True):
 class StoreSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The store: until when accounting was read, when its newest job ended, how far journal files were read, in bytes.
 
-    None is before the first. Its oldest job should have ended no more than `keep_days` ago; 0 is for ever. Labels of
-    what ended before `outdated_until_s` may be an earlier release's. Of `latest_ran` attempts that ended in the week
-    before the newest did, and ran long enough for it, `latest_without_memory` show no memory. `cluster` is whose
-    they are, '' for all; `closed` are those of its files that whoever asks may not write.
+    Both times are None before the first ingest. The oldest job should have ended at most `keep_days` ago; 0 keeps
+    all for ever. Attempts that ended before `outdated_until_s` may have labels of an earlier release. `latest_ran`
+    counts the attempts that ended in the week up to the newest end and ran long enough to be measured;
+    `latest_without_memory` of them have no memory figure. `cluster` is the cluster looked at, '' for all. `closed`
+    lists those of the store's files that this process may not read and write.
     """
 
     read_until_s: int | None
@@ -118,7 +120,7 @@ class StoreSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The journal's folder: whether it is there and may be read and written, and its files' sizes in bytes."""
+    """The journal's folder: whether it exists and may be read and written, and its files' sizes in bytes."""
 
     folder: str
     is_there: bool
@@ -127,9 +129,9 @@ class JournalSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdvisorSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The advisor's folder: how many of its SiteFactors are in force, whether its lease is over, its last cycle (unix).
+    """The advisor's folder: how many SiteFactors are in force, whether the lease has expired, and the last cycle.
 
-    `sizes` are those of its journal's files, in bytes.
+    `sizes` has the sizes of its journal's files, in bytes.
     """
 
     folder: str
@@ -143,7 +145,10 @@ class AdvisorSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChainSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest files of the journal: linked lines, what is broken where, and whether the newest line has the key."""
+    """The newest files of the journal: the number of linked lines, each broken place, and whether a key is used.
+
+    `has_key`: a key is configured; `linked_by_key`: the newest lines are linked with it.
+    """
 
     lines: int = 0
     broken: tuple[str, ...] = ()
@@ -152,9 +157,9 @@ class ChainSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecoverySeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Recovery: its folder, whether any job is cut at all, and when its last round was (unix s; None: never).
+    """Recovery: its folder, whether any job is cut at all, and when its last round was (None: never).
 
-    `begun_s` is since when each job is to be given back what it asked for, and has not got it yet.
+    `begun_s` has, for each job whose original request is still to be restored, when that was begun.
     """
 
     folder: str
@@ -165,9 +170,10 @@ class RecoverySeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrakesSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stopped, and what was counted of all jobs since everything was last let go; `lost` says why not.
+    """The pulled brakes, and the counts of all jobs since the brake on everything was last released.
 
-    `closed` is the folder where it, or while it is not there its own folder, may not be read and written; else "".
+    `lost` says why there are no counts. `closed` is the brakes' folder if it (or its parent, if it does not exist)
+    may not be read and written, else "".
     """
 
     stopped: Stopped
@@ -177,14 +183,14 @@ class BrakesSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HookSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The hook beside slurm.conf, in `folder`, compared with what is `installed`; times are those of changes (unix).
+    """The hook next to slurm.conf, in `folder`, compared with the `installed` one; times are times of change.
 
-    `script` says whose job_submit.lua it is: ours, the site's own that calls us, one that does so without a pcall
-    (unguarded) or not at all (foreign), or none.
-    `is_there` is whether it has any modules. `missing` are those that these, or job_submit.lua, cannot do without;
-    `differing` are others than the installed ones, or not there. `site` is rightsizer_site.lua, as the configuration
-    would have it.
-    `closed` are those paths of it that are there, and may not be read by whoever asks.
+    `script` says whose job_submit.lua it is: ours, the site's own that calls us (own), one that does so without a
+    pcall (unguarded) or not at all (foreign), or none (absent).
+    `is_there` says whether any of our modules are there. `missing` lists absent modules that job_submit.lua or the
+    present modules need; `differing` lists modules that differ from the installed ones, or are absent but not needed.
+    `site` compares rightsizer_site.lua with what the configuration gives.
+    `closed` lists those of these paths that exist but that this process may not read.
     """
 
     folder: str
@@ -200,11 +206,11 @@ class HookSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AskedSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether slurmctld asks: the last decision, and how many jobs it was given since when; None where not known.
+    """Whether slurmctld asks: the last decision, and how many jobs were submitted since `since_s`; None: not known.
 
-    `breaker` is the line of its log that says that it has left the service alone; "" where there is none since.
-    `breaker_s` is when it was written, None where that is in no form that is known. `closed` is a file of the journal
-    that whoever asks may not read, "" where there is none.
+    `breaker` is the line of slurmctld's log that says that the hook has stopped asking; "" if it never did, or asks
+    again. `breaker_s` is when that line was written, None if its time has no known format. `closed` is a file of the
+    journal that this process may not read, "" if there is none.
     """
 
     last_decision_s: float | None
@@ -216,11 +222,11 @@ class AskedSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlurmSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What slurmctld says of its `settings`, by lower-case name; `hook` is None where it names no slurm.conf.
+    """slurmctld's `settings`, by lower-case name; `hook` is None if slurmctld does not name its slurm.conf.
 
-    `apart` are those of the paths that stop or brake us which lie on another filesystem than slurmctld's own state, so
-    that a backup controller's host has others. `hidden` are nodes that it shows to nobody while they are powered down.
-    `unlent` has by lent partition why nobody can be let into it.
+    `apart` lists those of the kill switch and the brakes' folder that lie on another file system than slurmctld's
+    state, so that a backup controller's host does not share them. `hidden` lists nodes that slurmctld does not show
+    while they are powered down. `unlent` says, for each lent partition into which no job can be let, why.
     """
 
     settings: Mapping[str, str]
@@ -232,9 +238,9 @@ class SlurmSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitsSeen(msgspec.Struct, frozen=True):
-    """Whether the service cuts nothing without Slurm's limits, and why some of them cannot be read now.
+    """Whether the service needs Slurm's limits before it cuts anything, and why some of them cannot be read now.
 
-    In the partitions `without_default` a job that asks for no memory gets all that its nodes have.
+    In the partitions `without_default`, a job that asks for no memory gets all memory of its nodes.
     """
 
     needed: bool
@@ -243,7 +249,7 @@ class LimitsSeen(msgspec.Struct, frozen=True):
 
 
 class UnitSeen(msgspec.Struct, frozen=True):
-    """A unit of ours, its ActiveState in systemd's words, and when it ended last (unix seconds; None: not known)."""
+    """A systemd unit of ours, its ActiveState, and when it last ended (unix seconds; None: not known)."""
 
     name: str
     state: str
@@ -251,7 +257,7 @@ class UnitSeen(msgspec.Struct, frozen=True):
 
 
 class PathSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What others than its user and group may do with a path that they can reach."""
+    """A path, and whether other users (neither its owner nor its group) can reach it and read or write it."""
 
     path: str
     kind: str
@@ -260,9 +266,10 @@ class PathSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiskSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A file system with those of our folders that lie there: what is free, and what was written to them in a week.
+    """A file system and those of our folders that lie on it: what is free, and what was written there in a week.
 
-    `store_bytes` is the store's file, which grows otherwise. Without a fixed number of inodes None are free.
+    The size of the store's file is `store_bytes`, since the file grows differently. `free_inodes` is None if the file
+    system has no fixed number of inodes.
     """
 
     folders: tuple[str, ...]
@@ -274,7 +281,7 @@ class DiskSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnerSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder of ours, its owner who is not root, and what of root's lies in it that is closed to him."""
+    """A folder of ours, its owner (not root), and what in it belongs to root and is closed to that owner."""
 
     folder: str
     owner: str
@@ -282,7 +289,7 @@ class OwnerSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was seen at `now_s`; `hidden` is why sacct shows whoever asks not all jobs (slurm/hidden_jobs.py)."""
+    """All that was seen at `now_s`; `hidden` says why sacct hides some jobs from this user (slurm/hidden_jobs.py)."""
 
     now_s: float
     configuration: str | Complaint
@@ -306,7 +313,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_hook_stopped(seen: Seen) -> bool:
-    """Whether a kill switch keeps the hook from asking."""
+    """Whether a kill switch keeps the hook itself, not only the clients, from asking."""
     return any(one.thrown and not one.clients_alone for one in seen.switches)
 
 

@@ -1,23 +1,23 @@
-"""Checks of what answers submissions: whether it may, and whether it does. Pure."""
+"""Checks of the configuration, of the kill switches, and of the services that answer submissions. Pure."""
 
 from __future__ import annotations
 
 from slurm_plugin.doctor.finding import Judged, State
 from slurm_plugin.doctor.seen import Answer, Complaint, Seen, SocketSeen, is_hook_stopped
 
-# The worst last.
+# The worst state comes last.
 BAD: tuple[State, ...] = ("ok", "unknown", "warning", "problem")
 
 
 def configuration(seen: Seen) -> Judged:
-    """Whether what the configuration names is there and can be used: that it loads, who asks knows."""
+    """Whether what the configuration names exists and can be used; that the file loads is known by now."""
     if isinstance(seen.configuration, Complaint):
         return "problem", seen.configuration.what, seen.configuration.fix
     return "ok", seen.configuration, ""
 
 
 def kill_switch(seen: Seen) -> Judged:
-    """Whether a kill switch is thrown: every job is left alone then, or what clients would ask about."""
+    """Whether a kill switch is set: then every job is left unchanged, or only srun and salloc do not ask."""
     thrown = [switch.path for switch in seen.switches if switch.thrown]
     hidden = [switch.path for switch in seen.switches if switch.thrown is None]
     if thrown:
@@ -31,7 +31,7 @@ def kill_switch(seen: Seen) -> Judged:
 
 
 def service(seen: Seen) -> Judged:
-    """Whether the services answer on their sockets, and are what is installed; of several the worst."""
+    """Whether the services answer on their sockets and run the installed version; the worst of them counts."""
     return max((_socket(one) for one in seen.sockets), key=lambda judged: BAD.index(judged[0]))
 
 

@@ -1,4 +1,4 @@
-"""Checks of what is known of the past: the store, how far behind it is, and the journal. Pure."""
+"""Checks of the store, of how far behind and how complete it is, and of the journal. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes
 
 # The timer ingests every ten minutes.
 INGEST_LAG_S = 2 * HOUR_S
-# A long weekend without a job's end is possible.
+# On a long weekend, no job may end at all.
 NEWEST_JOB_AGE_S = 4 * DAY_S
-# Of so many jobs a share tells; a few that lost their node, or had no step, are usual.
+# How many jobs make a share meaningful, and which share is too large: a few that lost their node, or had no step, are
+# usual.
 LEAST_MEASURED, MUCH_UNMEASURED = 50, 0.25
-# Some 75,000 decisions.
+# About 75,000 decisions.
 UNREAD_BYTES = 64 * 1024 * 1024
 INGEST = "see `systemctl status rightsizer-ingest.timer`, and run `rightsizer ingest`"
 
@@ -30,7 +31,7 @@ def store(seen: Seen) -> Judged:
 
 
 def ingest(seen: Seen) -> Judged:
-    """How far behind reading accounting is."""
+    """How far behind the reading of accounting is."""
     if isinstance(seen.store, Complaint):
         return unseen(seen.store)
     if seen.store.read_until_s is None:
@@ -42,7 +43,7 @@ def ingest(seen: Seen) -> Judged:
 
 
 def newest_job(seen: Seen) -> Judged:
-    """How long ago the newest job ended: reading may go well and find nothing."""
+    """How long ago the newest job ended: reading may succeed and yet find nothing."""
     if isinstance(seen.store, Complaint):
         return unseen(seen.store)
     if seen.store.newest_end_s is None:
@@ -59,7 +60,7 @@ def newest_job(seen: Seen) -> Judged:
 
 
 def labels(seen: Seen) -> Judged:
-    """Whether labels are by the rules of this release: what is stored stays as it is until it is read again."""
+    """Whether labels follow the rules of this release: stored labels stay as they are until they are read again."""
     if isinstance(seen.store, Complaint):
         return unseen(seen.store)
     oldest_s, until_s = seen.store.oldest_end_s, seen.store.outdated_until_s
@@ -75,7 +76,7 @@ def labels(seen: Seen) -> Judged:
 
 
 def measured(seen: Seen) -> Judged:
-    """Whether Slurm still measures what jobs use: without it nothing is learned, and no report shows a saving."""
+    """Whether Slurm still measures what jobs use: otherwise nothing is learned, and no report shows a saving."""
     if isinstance(seen.store, Complaint):
         return unseen(seen.store)
     ran, without, newest_s = seen.store.latest_ran, seen.store.latest_without_memory, seen.store.newest_end_s
@@ -92,7 +93,7 @@ def measured(seen: Seen) -> Judged:
 
 
 def journal(seen: Seen) -> Judged:
-    """Whether decisions can be recorded, and are ingested."""
+    """Whether decisions can be recorded in the journal, and are ingested from it."""
     if isinstance(seen.journal, Complaint):
         return unseen(seen.journal)
     journal = seen.journal
