@@ -1,4 +1,4 @@
-"""The `rightsizer` command: plain functions behind click, heavy imports only where they are used."""
+"""The `rightsizer` command: plain functions behind click; heavy modules are imported only when they are used."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from accounting.errors import RightsizerError
 from slurm_plugin.cli.lazy import Lazy, LazyGroup
 from slurm_plugin.cli.shown_text import visible
 
-# A disk or quota that is full, a file that may not grow, a disk or terminal that is gone.
+# The disk or quota is full, the file may not grow, or the disk or terminal is gone.
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
-# By what one is about to do; each says in a few words what its own help says at length.
+# Grouped by the user's task; each text is a short form of the command's own help.
 SECTIONS: dict[str, dict[str, Lazy]] = {
     "Try it": {
         "demo": Lazy(
@@ -123,11 +123,11 @@ def rightsizer() -> None:
 
 def main() -> None:
     """Run the command line; an expected failure is one line on stderr, never a traceback."""
-    # A caller may have closed them (`>&-`).
+    # The caller may have closed both streams (`>&-`).
     nowhere = Path(os.devnull)
     sys.stdout, sys.stderr = sys.stdout or nowhere.open("w"), sys.stderr or nowhere.open("w")
     if isinstance(sys.stdout, TextIOWrapper):
-        # In a locale without UTF-8, what it cannot show (an arrow, a job's name) is written out, as stderr does.
+        # In a locale without UTF-8, characters that it lacks (an arrow, a job's name) are escaped, as on stderr.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         rightsizer(prog_name="rightsizer")
@@ -135,10 +135,10 @@ def main() -> None:
         click.echo(f"rightsizer: {visible(str(error))}", err=True)
         sys.exit(error.exit_code)
     except OSError as error:
-        # One that names no file is of what was open already.
+        # An error that names no file comes from a stream that was open already, such as stdout.
         if error.errno not in UNWRITABLE or error.filename is not None:
             raise
-        # Python would complain of the rest at its end.
+        # Otherwise Python would try to flush the rest at exit, and report another error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         click.echo(f"rightsizer: cannot write: {error.strerror}; the output may be incomplete", err=True)
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""`rightsizer advise`: the backfill advisor, once or for ever; a dry run unless told otherwise."""
+"""`rightsizer advise`: the backfill advisor, for one cycle or until stopped; a dry run without --apply."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def advise(
     check_options(once=once, watches=watches, apply=apply, undo=undo, expired=expired)
     config = load_config(config_file)
     log_to_stderr(warnings_alone=not (apply or undo))
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # the store's schema is no news of the queue
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # the schema is not news of the queue
     if undo:
         written = open_gateway(config, apply=True).undo(only_expired=expired)
         if written or not expired:
@@ -129,7 +129,7 @@ def advisor_of(config: Config, gateway: Gateway, *, apply: bool, keeps: bool) ->
 
 
 def may_size_again(config: Config) -> bool:
-    """Whether what waits is to be sized again, and can be; the log says where it cannot."""
+    """Whether pending jobs are to be sized again, and can be; logs a warning if they cannot."""
     from slurm_plugin.slurm.rights import why_not_in_their_names
 
     if config.advisor.late_sizing and (forbidden := why_not_in_their_names()):
@@ -139,7 +139,7 @@ def may_size_again(config: Config) -> bool:
 
 
 def may_lend(config: Config, *, apply: bool) -> bool:
-    """Whether jobs are to be let into lent partitions, and can be; the log says where they cannot."""
+    """Whether jobs are to be let into lent partitions, and can be; logs a warning if they cannot."""
     from slurm_plugin.slurm.rights import why_not_in_their_names
 
     if config.lent_partitions and apply and (forbidden := why_not_in_their_names()):
@@ -149,7 +149,7 @@ def may_lend(config: Config, *, apply: bool) -> bool:
 
 
 def tell_undone(written: Sequence[Written]) -> None:
-    """Say what came of an undo; SlurmError where some of it did not reach Slurm."""
+    """Report the result of an undo; SlurmError if Slurm did not take some of it."""
     failed = [one for one in written if one.problem and one.problem != "gone"]
     note(f"{len(written) - len(failed)} changes of the advisor were undone")
     if failed:
@@ -159,7 +159,7 @@ def tell_undone(written: Sequence[Written]) -> None:
 
 
 def watch_on(advisor: Advisor, *, apply: bool) -> None:
-    """Go through cycles until SIGTERM or SIGINT, which end it after the cycle that it is in."""
+    """Run cycles until SIGTERM or SIGINT; the current cycle is finished first."""
     from slurm_plugin.advisor.loop import watch
     from slurm_plugin.advisor.view import summary_of
 
@@ -173,7 +173,7 @@ def watch_on(advisor: Advisor, *, apply: bool) -> None:
 
 
 def show(outcome: Outcome, output_format: str, top: int | None, *, apply: bool) -> None:
-    """Print a cycle: a row a job, and a summary."""
+    """Print a cycle: one row for each job, and a summary."""
     from slurm_plugin.advisor.view import rows_of, summary_of, table_of
 
     rows = rows_of(outcome)

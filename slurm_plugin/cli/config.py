@@ -1,4 +1,4 @@
-"""`rightsizer config`: what the configuration says, whether it is valid, and what the Lua hook is told."""
+"""`rightsizer config`: show and check the configuration, and write the files that the Lua hook and the filter read."""
 
 from __future__ import annotations
 

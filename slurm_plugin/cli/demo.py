@@ -120,9 +120,9 @@ def _on_slurm(directory: Path | None, keep: bool, voice: Voice) -> None:
 
 @contextlib.contextmanager
 def _private_slurm(directory: Path | None, keep: bool, voice: Voice) -> Iterator[Sandbox]:
-    """Run a private Slurm for as long as the block lasts, or on where it is kept; one that ran before is left alone.
+    """Run a private Slurm during the block, and with `keep` also afterwards; one that ran before is left alone.
 
-    A temporary folder is removed, but where the demo fails: the error may name a log in it.
+    A temporary folder is removed, except if the demo fails: the error may name a log in it.
     """
     from slurm_plugin.demo.story import begin
     from slurm_plugin.sandbox import cluster
@@ -133,7 +133,7 @@ def _private_slurm(directory: Path | None, keep: bool, voice: Voice) -> Iterator
         with contextlib.ExitStack() as afterwards:
             sandbox = begin(folder, voice)
             if not keep:
-                # Called from the last to the first, each even where the one before fails: who listened may be gone.
+                # ExitStack calls these in reverse order, each even if another fails: the terminal may be gone.
                 afterwards.callback(cluster.stop, folder)
                 afterwards.callback(voice.say, "stopping the private Slurm")
             yield sandbox

@@ -1,4 +1,4 @@
-"""`rightsizer doctor`: what is wrong with this installation, and the fix."""
+"""`rightsizer doctor`: find what is wrong with this installation, and how to fix it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def doctor(metrics_file: Path | None, config_file: str | None, output_format: st
 
 
 def examined(config_file: str | None, now_s: float) -> tuple[Seen | None, list[Finding]]:
-    """Return what was seen and found; nothing is seen where the configuration does not load."""
+    """Return what was seen and the findings; what was seen is None if the configuration does not load."""
     try:
         config, path = load_config(config_file), config_path(config_file)
     except ConfigError as error:
@@ -74,7 +74,7 @@ def examined(config_file: str | None, now_s: float) -> tuple[Seen | None, list[F
 
 
 def _reached(config: Config) -> Complaint | None:
-    """Return what speaks against what the configuration names, such as its files; None where nothing does."""
+    """Return why something that the configuration names, such as a file, cannot be used; None if all of it can."""
     try:
         check_reached(config)
     except RightsizerError as error:

@@ -1,6 +1,6 @@
 """A click group that imports a command's module only when that command is called.
 
-`rightsizer sandbox env` runs in a login shell's eval; it must not wait for pandas and XGBoost.
+`rightsizer sandbox env` runs in a login shell's eval, which must not wait for pandas and XGBoost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 
 
 class Lazy(NamedTuple):
-    """A command that is imported on use: where it is (`module:attribute`), and a few words for the group's help."""
+    """A command that is imported on use: its place (`module:attribute`), and a short text for the group's help."""
 
     target: str
     words: str
@@ -32,7 +32,7 @@ class LazyGroup(click.Group):
         return sorted({*super().list_commands(ctx), *self._lazy})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module behind `cmd_name` and return its command; None where there is none of that name."""
+        """Import the module behind `cmd_name` and return its command; None if no command has that name."""
         lazy = self._lazy.get(cmd_name)
         if lazy is None:
             return super().get_command(ctx, cmd_name)
@@ -43,7 +43,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write a section at a time, in its own order; no command is imported for it."""
+        """Write the commands section by section, in the order given, without importing any."""
         widest = max(map(len, self._lazy), default=0)
         for title, section in self._sections.items():
             with formatter.section(title):

@@ -1,4 +1,4 @@
-"""Commands that clean up after themselves do so, too, where they are ended by others or their terminal is closed."""
+"""Let a command clean up after itself also when another process ends it or its terminal is closed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def orderly_end() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise SystemExit in the block, as Ctrl-C raises; what is ignored (nohup) stays so."""
+    """Let SIGTERM and SIGHUP raise SystemExit in the block, much as Ctrl-C does; ignored signals (nohup) stay so."""
     before = {number: signal.getsignal(number) for number in ENDING}
     for number in ENDING:
         if before[number] == signal.SIG_DFL:
@@ -25,7 +25,7 @@ def orderly_end() -> Iterator[None]:
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
-    # A shell and the kernel both say that the terminal is gone: the second time would cut the cleaning short.
+    # Both the shell and the kernel send SIGHUP when the terminal is gone: the second would interrupt the clean-up.
     for one in ENDING:
         signal.signal(one, signal.SIG_IGN)
     raise SystemExit(128 + number)

@@ -1,4 +1,4 @@
-"""How every command prints data: a table for people, JSON or CSV for programs, on stdout; the rest on stderr."""
+"""How every command prints: data on stdout, as a table for people or as JSON or CSV; everything else on stderr."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Row = Mapping[str, object]
-# The exit code of a command that looks for problems, where it has found some.
+# The exit code of a command that looks for problems and has found some.
 EXIT_PROBLEMS = 3
-# The fewest characters of a terminal's line with which a column can still be read, with what parts it from the next.
+# The width, in characters, at which a table's column is still readable, including the gap to the next one.
 LEAST_COLUMN = 5
 
 format_option = click.option(
@@ -46,7 +46,7 @@ def config_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def print_rows(rows: Sequence[Row], output_format: str, title: str = "", columns: Sequence[str] = ()) -> None:
-    """Print rows that all have the columns of the first one; `columns` are those of a CSV that has no row."""
+    """Print rows; all have the columns of the first one. Without rows, a CSV has the header `columns`."""
     if output_format == "json":
         click.echo(visible_json(msgspec.json.format(_json(list(rows)), indent=2).decode()))
     elif output_format == "csv":
@@ -82,14 +82,14 @@ def _print_table(rows: Sequence[Row], title: str) -> None:
         click.echo("nothing to show", err=True)
         return
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    # A pipe has no width: give rows their full length there instead of wrapping them at 80.
-    # Names are what they are: «fit[1-3]» is no style of rich's.
+    # A pipe has no width: allow 200 characters there instead of wrapping rows at 80.
+    # No markup: rich must not take a name such as «fit[1-3]» for a style.
     console = Console(
         file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False, markup=False
     )
     cells = [[cell(value) for value in row.values()] for row in rows]
-    # What a row is called is copied into the next command (a model's version): where there is room it is not broken.
-    # What has several words is not, and may break between them, so that figures stay whole.
+    # People copy the first column (a model's version) into the next command, so it is not wrapped if there is room.
+    # Texts of several words are not copied; they may wrap between words, so that figures stay whole.
     names = [next(iter(rows[0])), *(first for first, *_ in cells)]
     called = max(map(cell_len, names))
     fits = called <= console.width // 2 and called + LEAST_COLUMN * (len(rows[0]) - 1) <= console.width
@@ -103,32 +103,32 @@ def _print_table(rows: Sequence[Row], title: str) -> None:
 
 
 def cell(value: object) -> str:
-    """Return a value as a table shows it: nothing in it can move a terminal's cursor or change its colours."""
+    """Return a value as a table shows it, without characters that move a terminal's cursor or change its colours."""
     if value is None:
         return "-"
     if not isinstance(value, float):
         return visible(str(value))
-    # What two decimals would make 0 is not nothing.
+    # A small value must not look like 0 because of two decimals.
     return f"{value:.1g}" if 0 < abs(value) < 0.005 else f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
 class Progress(Protocol):
-    """Takes the share done (0..1), and how many rows that were where they are counted."""
+    """A function that is told the share done (0..1) and, if rows are counted, how many have been read."""
 
     def __call__(self, done: float, rows: int | None = None) -> None:
-        """Draw it."""
+        """Show the progress."""
 
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Progress]:
-    """Hand out a function that draws a bar with its rate and the time that remains; on a terminal only."""
+    """Yield a function that draws a bar with its rate and the time that remains; it draws only on a terminal."""
     if not sys.stderr.isatty():
         yield _silent
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)  # it honours NO_COLOR
+    console = Console(stderr=True)  # honours NO_COLOR
     left = TimeRemainingColumn(elapsed_when_finished=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _rate_column(), left)
     with Progress(*columns, console=console, transient=True) as bar:
@@ -145,7 +145,7 @@ def _silent(done: float, rows: int | None = None) -> None:
 
 
 def _rate_column() -> ProgressColumn:
-    """Return the part of a bar that says how many rows a second came, over the whole time so far."""
+    """Return the part of a bar that shows the mean number of rows per second so far."""
     from rich.progress import ProgressColumn
     from rich.text import Text
 
@@ -157,15 +157,15 @@ def _rate_column() -> ProgressColumn:
 
 
 def rate_of(rows: int | None, elapsed_s: float | None) -> str:
-    """Return a rate in words, '' where nothing was counted yet."""
+    """Return a rate in words, '' if nothing has been counted yet."""
     return f"{rows / elapsed_s:,.0f} rows/s" if rows and elapsed_s else ""
 
 
 def local_time(time_s: int) -> str:
-    """Return a time for people."""
+    """Return a time (unix seconds) as local date and time, with its zone, to the minute."""
     return datetime.fromtimestamp(time_s).astimezone().isoformat(sep=" ", timespec="minutes")
 
 
 def note(text: str) -> None:
-    """Tell a person something that is not data, in one line."""
+    """Print one line on stderr, for people, that is not data."""
     click.echo(visible(text), err=True)

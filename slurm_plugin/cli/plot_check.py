@@ -1,4 +1,4 @@
-"""Whether a command can draw its picture, asked before anything is computed."""
+"""Check that a command can draw its picture, before anything is computed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import click
 
 from accounting.errors import RightsizerError, install_with
 
-# What each of our pictures can be, by the end of its file's name.
+# The file formats of our pictures, by suffix.
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def check_plots(file: Path) -> None:
-    """End here, before anything is computed, where there is nothing to plot with, or no way to write this file."""
+    """Raise UsageError for an unknown suffix or an unusable folder, RightsizerError if matplotlib is missing."""
     if file.suffix.lower() not in SUFFIXES:
         raise click.UsageError(f"--plot {file}: give a file whose name ends in {', '.join(SUFFIXES)}")
     folder = file.absolute().parent

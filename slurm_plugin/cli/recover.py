@@ -1,4 +1,4 @@
-"""`rightsizer recover`: jobs that failed because we cut them come back as asked; a dry run unless told otherwise."""
+"""`rightsizer recover`: requeue jobs that failed because we cut them, as asked; a dry run without --apply."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def recover(
 
 
 def reads_output(config: Config, job_id: int | None) -> bool:
-    """Whether jobs' output is read; ServiceError where the site wants it and this process may not.
+    """Whether the output of jobs is read; ServiceError if the site wants that and this process may not.
 
-    Of a single job that is a note: slurmctld's epilog calls us as SlurmUser, who may become nobody else. Slurm itself
-    says of most that they had too little memory, and the watcher reads what the others wrote.
+    With `job_id`, a note replaces the error: slurmctld's epilog calls us as SlurmUser, which may not become another
+    user. Slurm itself says of most such jobs that they ran out of memory; --watch reads the output of the others.
     """
     from slurm_plugin.recovery.output import why_unable
 
@@ -86,9 +86,10 @@ def reads_output(config: Config, job_id: int | None) -> bool:
 
 
 def recoverer_of(config: Config, *, apply: bool, reads: bool) -> Recoverer:
-    """Return what recovers as the configuration says, and `reads` output; SlurmError where slurmctld does not answer.
+    """Return a recoverer with the configured settings; `reads` says whether it reads the output of jobs.
 
-    ServiceError with `apply` where Slurm lets us change no job: what we queued again would stay held.
+    Raises SlurmError if slurmctld does not answer and, with `apply`, ServiceError if Slurm does not let us change
+    jobs: a job that we requeued would stay held.
     """
     from slurm_plugin.advisor.standing import cpus_must_stay
     from slurm_plugin.recovery.journal import Journal
@@ -105,7 +106,7 @@ def recoverer_of(config: Config, *, apply: bool, reads: bool) -> Recoverer:
         raise ServiceError(forbidden)
     queue = ScontrolQueue()
     scheduling = queue.terms()
-    # A plugin of the site's sets SiteFactors itself.
+    # A site_factor plugin of the site sets SiteFactors itself.
     age_counts = scheduling.priority_type == MULTIFACTOR and not scheduling.site_factor_plugin
     return Recoverer(
         RecoveryGate(queue, apply=apply),
@@ -123,9 +124,9 @@ def recoverer_of(config: Config, *, apply: bool, reads: bool) -> Recoverer:
 
 
 def decisions_of(journal: Path, submit_s: Mapping[str, float]) -> dict[str, Decision]:
-    """Return decisions by id, each journalled before its job was submitted (unix s; 0: nobody knows when).
+    """Return decisions by id; `submit_s` has the id of each, and when its job was submitted (unix s; 0: not known).
 
-    By clocks that may differ.
+    A decision is journalled before its job is submitted. The clocks may differ, so the search begins a day earlier.
     """
     from accounting.journal.files import find_decisions
 
@@ -133,7 +134,7 @@ def decisions_of(journal: Path, submit_s: Mapping[str, float]) -> dict[str, Deci
 
 
 def watch_on(recoverer: Recoverer, period_s: float) -> None:
-    """Go through rounds until SIGTERM or SIGINT, which end it after the round that it is in."""
+    """Run rounds until SIGTERM or SIGINT; the current round is finished first."""
     from slurm_plugin.recovery.rounds import watch
 
     stop = threading.Event()
@@ -144,7 +145,7 @@ def watch_on(recoverer: Recoverer, period_s: float) -> None:
 
 
 def row_of(outcome: Outcome) -> dict[str, object]:
-    """Return a job's row: what it ran with, what it was asked with, and what became of it."""
+    """Return a job's row: what it ran with, what was asked for it, and the outcome."""
     job, recovery = outcome.run.job, outcome.recovery
     return {
         "job": job.job_id,

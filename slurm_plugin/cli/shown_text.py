@@ -1,16 +1,16 @@
-"""What users wrote (names of jobs, comments), as a terminal, a spreadsheet and a program may be given it. Pure."""
+"""Make texts that users wrote (job names, comments) safe for terminals, spreadsheets and programs. Pure."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 
-# With these a spreadsheet's formula begins, in some languages in full width.
+# The characters with which a spreadsheet's formula begins; the full-width forms count in some languages.
 _FORMULA = tuple("=+-@＝＋－＠")
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""Return a text with all that a terminal would obey or hide written out (`\x1b`), but for characters to keep."""
+    r"""Escape characters that a terminal would obey or hide (`\x1b`), except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one in keep else _escaped(one) for one in text)
@@ -21,15 +21,15 @@ def _escaped(one: str) -> str:
 
 
 def visible_json(document: str) -> str:
-    r"""Return indented JSON in which the same is written as JSON does (`\u001b`): a program reads what it was."""
+    r"""Escape the same characters in indented JSON, as JSON does (`\u001b`): programs read the original text."""
     if document.isprintable():
         return document
-    # Beyond the indentation, only strings hold what is not printable.
+    # Apart from line breaks between values, only strings contain unprintable characters.
     return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in document)
 
 
 def encodable(value: object) -> object:
-    r"""Return rows in which bytes of a file's name that are no UTF-8 are written out (`\udcff`)."""
+    r"""Escape surrogates (`\udcff`), which stand for bytes of a file name that are not UTF-8."""
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, Mapping):
@@ -38,7 +38,7 @@ def encodable(value: object) -> object:
 
 
 def csv_value(value: object) -> object:
-    """Return a value as CSV holds it: texts visible, and with ' before what a spreadsheet would take for a formula."""
+    """Return a value for CSV: a text is made visible, with a leading ' if a spreadsheet would take it for a formula."""
     if not isinstance(value, str):
         return value
     text = visible(value)

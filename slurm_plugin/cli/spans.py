@@ -1,4 +1,4 @@
-"""Spans of time as options of commands give them."""
+"""Options whose values are spans of time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DAY_S = UNIT_S["d"]
 
 
 def span_s(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
-    """Return a span of time such as 30m, 24h or 7d in seconds; a wrong use where it is none."""
+    """Return a span of time such as 30m, 24h or 7d in seconds; BadParameter if it is not one."""
     read = re.fullmatch(r"([1-9]\d{0,5})([smhd])", text)
     if not read:
         raise click.BadParameter(f"{text!r} is not a span of time; write for example 30m, 24h or 7d")
@@ -21,7 +21,7 @@ def span_s(_context: click.Context, _parameter: click.Parameter, text: str) -> i
 
 
 def span_option(name: str, default: str, says: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return an option whose value is a span of time; it comes as `<name>_s`, in seconds."""
+    """Return an option whose value is a span of time; the command receives it as `<name>_s`, in seconds."""
     return click.option(
         f"--{name}",
         f"{name}_s",

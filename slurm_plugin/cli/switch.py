@@ -1,4 +1,4 @@
-"""`rightsizer disable` and `enable`: everything by the kill switches that the hook looks at, or a part by a brake."""
+"""`rightsizer disable` and `enable`: stop cutting all jobs (kill switches), or a part of them (brakes), and resume."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from slurm_plugin.slurm.command import run
 from slurm_plugin.switches import switches, throw
 
 Command = Callable[..., Any]
-# What no partition is called would stop nothing: an empty variable of a shell, a list, a pattern.
+# Other texts would stop nothing, as no partition has such a name: an empty shell variable, a list, a pattern.
 PARTITION = re.compile(r"[^\s,*?\[\]]+")
-# Of `scontrol --oneliner show partition`.
+# Matches the output of `scontrol --oneliner show partition`.
 NAMED = re.compile(r"^PartitionName=(\S+)", re.MULTILINE)
 
 
@@ -78,7 +78,7 @@ def disable(config_file: str | None, family: str | None, partition: str | None) 
 
 
 def unknown_partition(name: str) -> str:
-    """Return what to say of a partition that slurmctld does not know; '' where it does, or does not answer."""
+    """Return a warning for a partition that slurmctld does not know; '' if it does, or does not answer."""
     try:
         known = NAMED.findall(run("scontrol", "--all", "--oneliner", "show", "partition"))
     except SlurmError:
@@ -118,7 +118,7 @@ def enable(config_file: str | None, everything: bool, family: str | None, partit
 
 
 def brake_of(family: str | None, partition: str | None, *, everything: bool) -> Brake | None:
-    """Return the brake that options name; None without any. UsageError where they name several, or no user."""
+    """Return the brake that the options name, None without any; UsageError if they name several, or no user."""
     if sum((family is not None, partition is not None, everything)) > 1:
         raise click.UsageError("give only one of --family, --partition and --all")
     if family is not None:
@@ -132,7 +132,7 @@ def brake_of(family: str | None, partition: str | None, *, everything: bool) -> 
 
 
 def release(config: Config, brake: Brake) -> None:
-    """Let go of a brake, and say so."""
+    """Release a brake, and say so."""
     if pulled_file(config.brakes).let_go(brake):
         note(f"brake released: {words_of(brake)} may be cut again, if the configuration allows it")
     else:

@@ -1,4 +1,4 @@
-"""What a prediction rests on, as rows in words: for `rightsizer predict --why` and `rightsizer explain`."""
+"""What a prediction rests on, as table rows, for `rightsizer predict --why` and `rightsizer explain`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Row = dict[str, object]
 
 
 def why(predictor: Predictor, request: JobRequest, folder: Path) -> list[Row]:
-    """Return what a prediction rests on, by the artefact in a folder; ModelError where that is damaged."""
+    """Return what a prediction rests on; `folder` has the predictor's artefact. ModelError if that is damaged."""
     from models.versions.tree_shap import read_contributions
 
     return [
@@ -62,7 +62,10 @@ def why(predictor: Predictor, request: JobRequest, folder: Path) -> list[Row]:
 
 
 def explained_rows(one: Explained) -> Iterator[Row]:
-    """Yield the rows of one dimension; `figure` is in its unit, `effect` says what a row did to the prediction."""
+    """Yield the rows of one dimension.
+
+    `figure` has the dimension's unit; `effect` says how the row changed the prediction.
+    """
     resource = RESOURCES[one.dimension]
 
     def row(part: str, what: str, figure: float | None = None, effect: str = "") -> Row:
@@ -91,7 +94,7 @@ def explained_rows(one: Explained) -> Iterator[Row]:
 
 
 def grounds(growth: GrowthGrounds) -> Iterator[tuple[str, float | None, float]]:
-    """Yield why the growth model said what it said: words, value, and what that adds to the logarithm of growth."""
+    """Yield each contribution to the growth model's answer: its name, its value, and what it adds to log growth."""
     yield "growth over the highest, for a typical family", None, growth.base
     for one in growth.contributions:
         yield one.phrase, one.value, one.log_growth

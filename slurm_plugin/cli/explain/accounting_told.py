@@ -1,7 +1,7 @@
-"""What Slurm's accounting tells of one job that has ended, for whoever the store is closed to, or before it knows.
+"""Explain an ended job from Slurm's accounting, for users who may not read the store, or before the job is ingested.
 
-sacct shows each user what the site lets him see, and the decision stands in the job's own token: that is enough to say
-what was asked, granted and used, though not what the prediction rested on.
+sacct shows users what the site lets them see, and the job's own token holds the decision. That is enough to say what
+was asked, granted and used, but not what the prediction rested on.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from slurm_plugin.slurm.metering import read_metering
 
 
 def told_by_accounting(config: Config, job_id: JobId) -> list[Ended]:
-    """Return the attempts of a job that have ended, by sacct and their tokens; none that whoever asks may not see.
+    """Return the ended attempts of a job from sacct and their tokens, as far as this user may see them.
 
-    Raises SlurmError where sacct cannot be asked.
+    Raises SlurmError if sacct cannot be asked.
     """
     command, until_s = config.accounting.sacct, int(time.time()) + 60
     answer = query_job(command, str(job_id))
@@ -37,7 +37,7 @@ def told_by_accounting(config: Config, job_id: JobId) -> list[Ended]:
 
 
 def _is_meant(attempt: Attempt, job_id: JobId) -> bool:
-    """Whether it is the job's own: of an array's number sacct tells all tasks."""
+    """Whether an attempt belongs to the job: for an array's number, sacct lists all tasks."""
     return attempt.row.display_id == str(job_id) if job_id.is_part else attempt.row.job_id == job_id.number
 
 

@@ -93,9 +93,9 @@ def explain(wanted: JobId, cluster: str, with_why: bool, config_file: str | None
 
 
 def find_ended(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
-    """Return the attempts of a job that has ended, by the store; else, and a note says so, by Slurm's accounting.
+    """Return the attempts of an ended job from the store, else (a note says so) from Slurm's accounting.
 
-    StoreError of the store where neither tells anything.
+    Raises StoreError, with the store's reason, if neither has the job.
     """
     from slurm_plugin.cli.explain.accounting_told import told_by_accounting
 
@@ -115,7 +115,7 @@ def find_ended(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
 
 
 def in_store(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
-    """Return the attempts of a job that the store knows; StoreError where it knows none."""
+    """Return the attempts of a job from the store; StoreError if it has none."""
     from slurm_plugin.cli.explain.ended_job import clusters_with, read_ended
 
     found = read_ended(config, job_id, cluster)
@@ -131,9 +131,9 @@ def in_store(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
 
 
 def tell_recoveries(config: Config, jobs: Mapping[int, str], decision_ids: Collection[str]) -> None:
-    """Say in words what became of a job's runs that failed because we had cut it: by the store, and what is newer.
+    """Say what became of a job's runs that failed because we cut it, from the store and from newer journal entries.
 
-    `jobs` are as people write them, by Slurm's own numbers.
+    `jobs` maps Slurm's own job numbers to job ids as people write them.
     """
     from slurm_plugin.recovery.journal import told
 
@@ -145,7 +145,7 @@ def tell_recoveries(config: Config, jobs: Mapping[int, str], decision_ids: Colle
 
 
 def journalled_recoveries(config: Config) -> Mapping[Run, Recovered]:
-    """Return what recovery has noted lately; nothing, and a note, where that is closed to whoever asks."""
+    """Return what recovery recorded recently; empty, with a note, if this process may not read it."""
     from slurm_plugin.recovery.journal import Journal
 
     try:
@@ -156,7 +156,7 @@ def journalled_recoveries(config: Config) -> Mapping[Run, Recovered]:
 
 
 def stored_recoveries(config: Config, job_ids: Collection[int]) -> list[Recovered]:
-    """Return what the store has of jobs' runs that failed by us; nothing where there is no store, or it is closed."""
+    """Return the store's records of runs that failed because we cut them; empty if the store cannot be read."""
     from accounting.store.audit import read_recoveries_of
     from accounting.store.database import open_store
 

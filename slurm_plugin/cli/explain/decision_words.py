@@ -1,4 +1,4 @@
-"""In words, what was asked and granted for a job in the queue, by the token that it carries. Pure."""
+"""Say in words what was asked and granted for a job in the queue, from the token that it carries. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from slurm_plugin.slurm.snapshot import QueuedJob
 
 
 def decided_in_words(job: QueuedJob) -> str:
-    """Return what was decided for a job when it was submitted, or since, in one sentence."""
+    """Return in one sentence what was decided for a job, at submission or later."""
     token = find_token(job.admin_comment)
     if token is None:
         return "its admin comment holds no decision of rightsizer: it has what it asked for"
     model = f", model {token.model}" if token.model else ""
     by = f"(decision {token.decision_id}, {token.reason}, mode {token.mode}{model})"
     if token.recovered_at is not None and is_held_again(job):
-        # Until recovery lets it go: a slurm_job_modify of the site's may have let the token pass, and nothing else.
+        # Recovery has not released it yet: the site's slurm_job_modify may have accepted the token and nothing else.
         return f"its original request is being restored, because a run with less failed {by}"
     if token.recovered_at is not None:
         cpus = granted_by(token).cpus_per_task

@@ -1,4 +1,4 @@
-"""What became of jobs that have ended: asked, granted and used, why, what it rested on, and what it cost."""
+"""Explain ended jobs: what was asked, granted and used, why, what the prediction rested on, and what the job cost."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def read_ended(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
-    """Return the attempts of a job that the store knows, of a cluster; '' means this machine's, or the only one.
+    """Return a job's attempts from the store; `cluster` '' means this machine's cluster, or the only one with the job.
 
-    StoreError where there is no store, or where nobody says which of several clusters' jobs is meant.
+    Raises StoreError if there is no store, or if it is not clear which of several clusters is meant.
     """
     from accounting.store.records import read_decision, read_gpu_use
 
@@ -59,13 +59,13 @@ def read_ended(config: Config, job_id: JobId, cluster: str) -> list[Ended]:
 
 
 def clusters_with(config: Config, job_id: JobId) -> list[str]:
-    """Return the clusters that the store knows such a job of; StoreError where there is no store."""
+    """Return the clusters of which the store has such a job; StoreError if there is no store."""
     with opened_store(config) as engine:
         return sorted({one.row.cluster for one in _stored(engine, job_id)})
 
 
 def _stored(engine: Engine, job_id: JobId, cluster: str = "") -> list[Attempt]:
-    """Return the attempts of a job in the store, of a cluster (Slurm knows `Alpha` as `alpha`) or of any."""
+    """Return the attempts of a job in the store, of one cluster (slurmdbd stores `Alpha` as `alpha`) or of any ('')."""
     from accounting.store.records import read_attempts
 
     number, shown = (None, str(job_id)) if job_id.is_part else (job_id.number, None)
@@ -75,7 +75,7 @@ def _stored(engine: Engine, job_id: JobId, cluster: str = "") -> list[Attempt]:
 
 
 def ended_of(attempt: Attempt, decision: Decision | None, metered: Sequence[GpuUse], config: Config) -> Ended:
-    """Return an attempt with its decision and what it drew, by the meters of its job and the site's figures."""
+    """Return an attempt with its decision and its energy, computed from the job's meters and the site's figures."""
     from slurm_plugin.config.energy import energy_site
 
     return Ended(
@@ -84,7 +84,7 @@ def ended_of(attempt: Attempt, decision: Decision | None, metered: Sequence[GpuU
 
 
 def _of_one_cluster(attempts: list[Attempt], job_id: JobId, config: Config) -> list[Attempt]:
-    """Return the attempts of this machine's cluster where several have a job of that number."""
+    """Return the attempts of this machine's cluster if several clusters have a job of that number."""
     clusters = sorted({one.row.cluster for one in attempts})
     if len(clusters) < 2:
         return attempts
@@ -105,7 +105,7 @@ def _metered(attempt: Attempt, uses: Sequence[GpuUse]) -> list[GpuUse]:
 
 
 def show_ended(found: Sequence[Ended], config: Config, output_format: str, *, with_why: bool) -> None:
-    """Print what became of a job's attempts, or with `with_why` what the predictions rested on alone."""
+    """Print what became of a job's attempts; with `with_why`, only the rows on which the predictions rested."""
     if not with_why:
         print_rows([row for one in found for row in _rows(one.attempt, one.decision)], output_format)
     if with_why or output_format == "table":
@@ -120,9 +120,9 @@ def show_ended(found: Sequence[Ended], config: Config, output_format: str, *, wi
 
 
 def _grounds(decision: Decision, config: Config) -> list[dict[str, object]]:
-    """Return what a decision's prediction rested on; nothing, and a note why, where its model is gone.
+    """Return what a decision's prediction rested on; empty, with a note, if that is no longer known.
 
-    It is worked out anew: by the model that decided, the jobs that it knew then and the site's settings of then.
+    It is computed again with the model that decided, the jobs that it knew then, and the settings in force then.
     """
     from models.versions.artefact import load_predictor
     from models.versions.feed import join_feed
@@ -161,7 +161,7 @@ def _grounds(decision: Decision, config: Config) -> list[dict[str, object]]:
 
 
 class _Held(NamedTuple):
-    """One resource of an attempt: totals of the job; `per_hour` is how much of it held for an hour counts as 1."""
+    """One resource of an attempt, as totals of the job; `per_hour` is how much of it, held for an hour, counts as 1."""
 
     name: str
     dimension: Dimension
@@ -206,13 +206,13 @@ def _rows(attempt: Attempt, decision: Decision | None) -> list[dict[str, object]
             "why": reasons.get(held.dimension, ""),
         }
         for held in _held(attempt)
-        # A whole node brings GPUs too that were not asked for.
+        # A whole node includes GPUs even if none were asked for.
         if held.asked is not None or held.given
     ]
 
 
 def _in_vain(attempt: Attempt, held: _Held) -> float | None:
-    """Return what of an allocation brought nothing: what was not used, or all of a run that was not completed."""
+    """Return how much of an allocation was wasted: what was not used, or all of it unless the run's result was kept."""
     if held.given is None or attempt.use.outcome not in KEPT:
         return held.given
     return None if held.used is None else max(0.0, held.given - held.used)
@@ -252,12 +252,12 @@ def _story(attempt: Attempt, decision: Decision | None) -> str:
 
 
 def local_time(time_s: float) -> str:
-    """Return a time with its year and its zone: an old job's may be of another year, and of summer."""
+    """Return a local time with year and UTC offset: an old job may be of another year, or of summer time."""
     return datetime.fromtimestamp(int(time_s)).astimezone().isoformat(sep=" ")
 
 
 def _cost(energy: Energy) -> str:
-    """Return in words what an attempt drew."""
+    """Return an attempt's energy and carbon in words."""
     kwh, in_vain = energy.energy_j / J_PER_KWH, energy.wasted_j / J_PER_KWH
     return (
         f"it used {kwh:.3g} kWh ({energy.quality} by {energy.source or 'nobody'}), {in_vain:.3g} kWh of "

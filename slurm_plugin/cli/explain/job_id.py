@@ -1,4 +1,4 @@
-"""A job's number as a person writes it: 4711, 4711_3 (a task of an array), 4711+1 (a component of a het job). Pure."""
+"""Job ids as people write them: 4711, 4711_3 (a task of an array), 4711+1 (a component of a het job). Pure."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class JobId(msgspec.Struct, frozen=True):
 
     @property
     def is_part(self) -> bool:
-        """Whether a task or a component is meant, whose own number in Slurm is another one."""
+        """Whether this is a task or a component; Slurm's own number for it differs from `number`."""
         return self.task is not None or self.component is not None
 
     def __str__(self) -> str:
-        """Return it as squeue and sacct show it."""
+        """Return the id as squeue and sacct show it."""
         if self.task is not None:
             return f"{self.number}_{self.task}"
         return str(self.number) if self.component is None else f"{self.number}+{self.component}"
 
 
 def parse_job_id(text: str) -> JobId | None:
-    """Return what a text names; None where it is no job's number."""
+    """Return the job id that a text names; None if it is not one."""
     found = _WRITTEN.fullmatch(text)
     if found is None:
         return None
@@ -42,7 +42,7 @@ def parse_job_id(text: str) -> JobId | None:
 
 
 def job_id(text: str) -> JobId:
-    """Return what an argument names, for click: its own integers take 4711_3 for 47113, as Python does."""
+    """Parse a job id for click, whose own integer type reads 4711_3 as 47113, as Python does."""
     found = parse_job_id(text)
     if found is None:
         raise click.BadParameter(
@@ -53,14 +53,14 @@ def job_id(text: str) -> JobId:
 
 
 def queued_records(wanted: JobId, jobs: tuple[QueuedJob, ...]) -> tuple[QueuedJob, ...]:
-    """Return the queue's records of a job: of an array or a het job all of them, unless one part is meant."""
+    """Return the queue's records of a job: all of an array or a het job, unless `wanted` is one part."""
     number = wanted.number
     if wanted.task is not None:
         return tuple(
             job for job in jobs if job.array_job_id == number and task_within(wanted.task, job.array_tasks)
         )
     if wanted.component is not None:
-        # Slurm numbers components one after the other.
+        # Slurm numbers the components of a het job consecutively.
         own = number + wanted.component
         return tuple(job for job in jobs if job.het_job_id == number and job.job_id == own)
     return tuple(job for job in jobs if number in (job.job_id, job.array_job_id, job.het_job_id))

@@ -1,4 +1,4 @@
-"""A job in the queue: why it waits, when it is likely to start or end, and what asking for less would change."""
+"""Explain a job in the queue: why it waits, when it will probably start or end, and what asking for less changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from slurm_plugin.advisor.run_time import RunTime
     from slurm_plugin.advisor.waiting import Needed, Variant
 
-# Of run times and of what others submit; an interval of 80 % of fewer would be a guess.
+# How many futures with drawn run times are simulated for each start; an 80 % interval of fewer would be a guess.
 SAMPLES = 20
 NODES_START = (
     "but does not run yet: the nodes are being powered up or booted, or a prolog prepares them "
@@ -38,7 +38,7 @@ NODES_START = (
 
 
 class Queued(msgspec.Struct, frozen=True):
-    """Records of a job that wait or run (a het job has several, so has an array), and the queue as it is now."""
+    """The records of a waiting or running job (a het job or an array has several), and the queue as it is now."""
 
     records: tuple[QueuedJob, ...]
     snapshot: Snapshot
@@ -46,7 +46,7 @@ class Queued(msgspec.Struct, frozen=True):
 
 
 def find_queued(config: Config, job_id: JobId) -> Queued | None:
-    """Return what the queue has of a job; None where it has nothing, SlurmError where Slurm does not answer."""
+    """Return a job's records in the queue, None if there are none; SlurmError if Slurm does not answer."""
     from slurm_plugin.slurm.backends import open_queue
 
     queue = open_queue(config.advisor.queue)
@@ -56,7 +56,7 @@ def find_queued(config: Config, job_id: JobId) -> Queued | None:
 
 
 def show_queued(queued: Queued, config: Config, output_format: str) -> None:
-    """Print when what waits is likely to start, as it is and if it asked for less; else when what runs ends."""
+    """Print when a waiting job will probably start, as it is and if it asked for less, or when a running job ends."""
     from slurm_plugin.advisor.expectation import Expectations
     from slurm_plugin.advisor.preemption import preemption_in_words
     from slurm_plugin.advisor.run_time import over_limit_of
@@ -116,7 +116,7 @@ def _show_waiting(
 
     snapshot = queued.snapshot
     cores = whole_cores_of(snapshot)
-    # Factors in force are a part of the order as it is, whoever has set them.
+    # SiteFactors in force are part of the present order, whoever set them.
     problem = problem_of(snapshot, expect, ours={})
     calibration = _calibration(config, queued)
     rows: list[dict[str, object]] = []
@@ -138,7 +138,7 @@ def _show_waiting(
             note(f"its start is estimated as if it did not ask for {', '.join(unknown)}; it may start later")
         needed, step = _needed(job, predictor, config), cores.step_of(job)
         found = variants(pending, needed, step=step, whole_nodes=job.exclusive)
-        # Where room is not what it waits for, to ask for less changes nothing.
+        # If the job does not wait for resources, asking for less changes nothing.
         found = found[:1] if pending.out else counted_anew(job, at_their_size(job, found, snapshot), snapshot)
         if lost := max(found[0].job.priority - one.job.priority for one in found):
             note(
@@ -158,7 +158,7 @@ def _show_waiting(
 
 
 def _may_wake(queued: Queued) -> bool:
-    """Whether what waits may get a node that is powered down."""
+    """Whether a waiting job may get a node that is powered down."""
     partitions = {name for job in queued.records if job.waits for name in job.partitions}
     return any(
         node.asleep and not node.away and partitions & {*node.partitions} for node in queued.snapshot.nodes
@@ -166,7 +166,7 @@ def _may_wake(queued: Queued) -> bool:
 
 
 def _calibration(config: Config, queued: Queued) -> Calibration:
-    """Return what came of starts that the advisor foresaw; nothing, and a note, where that cannot be read."""
+    """Return how the advisor's earlier expected starts turned out; uncalibrated, with a note, if unreadable."""
     from models.planning.interval_calibration import UNCALIBRATED
     from slurm_plugin.advisor.past_starts import PastStarts
     from slurm_plugin.config.secret_urls import store_url
@@ -190,7 +190,7 @@ def _meaning(calibration: Calibration) -> str:
 
 
 def name_of(job: QueuedJob) -> str:
-    """Return a queued job as people write it: 4711_3 for a task of an array, 4711_[5-9] for several that wait."""
+    """Return a queued job's id as people write it: 4711_3 for a task, 4711_[5-9] for several waiting tasks."""
     if not job.array_tasks:
         return str(job.job_id)
     tasks = job.array_tasks if job.array_tasks.isdecimal() else f"[{job.array_tasks}]"
@@ -249,7 +249,7 @@ def _sooner(before: StartSpan | None, after: StartSpan | None) -> float | None:
 
 
 def _needed(job: QueuedJob, predictor: Predictor | None, config: Config) -> Needed:
-    """Return what the site would grant the job on what is known now, and how long jobs like it ran at most."""
+    """Return what the site would grant the job now, and an upper bound of the wall time of similar jobs."""
     from slurm_plugin.advisor.run_time import request_of
     from slurm_plugin.advisor.waiting import Needed
     from slurm_plugin.cli.models.sizing import online_grant
@@ -268,7 +268,7 @@ def _needed(job: QueuedJob, predictor: Predictor | None, config: Config) -> Need
 
 
 def _predictor(config: Config) -> Predictor | None:
-    """Return the model in use, with what has ended since; None, and a note, where there is none."""
+    """Return the model in use, with the jobs that have ended since; None, with a note, if there is none."""
     from models.versions import registry
     from models.versions.artefact import load_predictor
     from models.versions.feed import join_feed

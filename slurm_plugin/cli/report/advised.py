@@ -1,6 +1,7 @@
-"""What a report advises people to ask for rests on more, and leaves more, than a grant: they follow it for months.
+"""The margin and the number of jobs behind the requests that a report recommends.
 
-The helps of `report waste` and `report gpu-parts`, and docs/analyst.md, say so.
+A recommendation needs more jobs and leaves a larger margin than a grant, because people follow it for months. The
+help of `report waste` and of `report gpu-parts`, and docs/analyst.md, say so.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ ADVISED_MARGIN, ADVISED_JOBS = 0.15, 5
 
 
 def advised_margin(site: float) -> float:
-    """Return what is added to the most that was used, as a fraction, where a site's grants leave so much."""
+    """Return the fraction to add to the highest use; `site` is the fraction that the site's grants add."""
     return max(site, ADVISED_MARGIN)
 
 
 def advised_jobs(config: Config) -> int:
-    """Return how many measured jobs of a family must be known."""
+    """Return how many measured jobs a family must have."""
     return max(config.models.min_evidence, ADVISED_JOBS)

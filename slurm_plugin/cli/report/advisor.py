@@ -1,4 +1,4 @@
-"""`rightsizer report advisor`: what the advisor foresaw, what came of it, and what it brings."""
+"""`rightsizer report advisor`: compare the advisor's expected starts with the real ones, and show what it gains."""
 
 from __future__ import annotations
 

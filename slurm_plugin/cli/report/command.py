@@ -1,4 +1,4 @@
-"""`rightsizer report`: who asks for what and uses how much, what is wasted, and how far the labels reach."""
+"""`rightsizer report`: what is asked for, used and wasted, by whom, and how far the labels can be trusted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def use_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add what the reports on use share."""
+    """Add the options that the reports on use share."""
     top = click.option(
         "--top", type=click.IntRange(1), default=20, show_default=True, help="Show at most this many rows."
     )
@@ -82,7 +82,7 @@ def families(
 def show_use(
     config_file: str | None, selection: Selection, by: str, top: int, output_format: str, *, energy: bool
 ) -> None:
-    """Show what was asked for, granted and used, by families, users or accounts."""
+    """Print what was asked for, granted and used, by family, user or account."""
     from accounting.report.usage import use_columns, use_rows
 
     with _found(load_config(config_file), selection, by, energy=energy) as found:
@@ -157,7 +157,7 @@ def waste(
 
 
 def titles_of(by: str) -> tuple[str, ...]:
-    """Return the columns that say whose a row is."""
+    """Return the names of the columns that say to whom a row belongs."""
     return ("user", "family") if by == "family" else (by,)
 
 
@@ -170,7 +170,7 @@ class _Found(NamedTuple):
 
 @contextmanager
 def _found(config: Config, selection: Selection, by: str, *, energy: bool) -> Iterator[_Found | None]:
-    """Hand out the selected attempts of the configured store; None where there are none."""
+    """Yield the selected attempts of the configured store, grouped; None if there are none."""
     from accounting.report.reading import gather, read_percentiles
     from accounting.report.usage import view_families, view_first
     from models.past.families import family_name

@@ -1,4 +1,4 @@
-"""`rightsizer report cuts`: what cutting saved, or would have, and whom it gave too little."""
+"""`rightsizer report cuts`: what cutting saved, or would have saved, and which jobs got too little."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rightsizer report gpu-parts`: whose jobs would do with a part of a GPU, and how many GPU hours that frees."""
+"""`rightsizer report gpu-parts`: which jobs need only a part of a GPU, and how many GPU hours that would free."""
 
 from __future__ import annotations
 

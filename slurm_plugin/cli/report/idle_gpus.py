@@ -1,4 +1,4 @@
-"""`rightsizer report idle-gpus`: of what use the GPUs that are idle now are to the jobs that usually come."""
+"""`rightsizer report idle-gpus`: how many of the idle GPUs the jobs that are usually submitted could use."""
 
 from __future__ import annotations
 

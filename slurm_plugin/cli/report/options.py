@@ -1,4 +1,4 @@
-"""The options that all reports share: which attempts they are about."""
+"""The options that all reports share: which attempts to select."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 import click
 
-# What `selection_options` adds, by the names of the parameters.
+# The parameters that `selection_options` adds.
 SELECTING = ("since", "until", "cluster", "user", "account", "partition")
 NONE_CHOSEN = "the store has no attempt of this selection; select differently, or run `rightsizer ingest`"
 TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
@@ -23,7 +23,7 @@ by_option = click.option(
 
 
 def unix_s(time: datetime, option: str) -> int:
-    """Return a local time that an option gave, in unix seconds; a wrong use where a machine cannot tell it so."""
+    """Return an option's local time in unix seconds; UsageError if this machine cannot represent it."""
     try:
         return int(time.astimezone(timezone.utc).timestamp())
     except (ValueError, OverflowError, OSError):
@@ -34,7 +34,7 @@ def unix_s(time: datetime, option: str) -> int:
 
 
 def selection_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say which attempts are meant; they come as one `selection`."""
+    """Add the options that select attempts; the command receives them as one `selection`."""
     since, until = (
         "Only attempts that ended at or after this local time.",
         "Only attempts that ended before this local time.",

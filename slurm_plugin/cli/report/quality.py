@@ -41,7 +41,7 @@ def quality(config_file: str | None, only_advice: bool, output_format: str, sele
 def show_quality(
     engine: Engine, selection: Selection, output_format: str, *, only_advice: bool = False
 ) -> bool:
-    """Print the report on quality, as `rightsizer ingest --report` does too; False where there is no attempt."""
+    """Print the report on quality, which `rightsizer ingest --report` shows too; False if there is no attempt."""
     from accounting.report.advice import Advice, advice
     from accounting.report.quality import QUALITY_HEADING, quality_rows
     from accounting.report.quality_reading import read_segments

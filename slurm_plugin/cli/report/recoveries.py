@@ -1,4 +1,4 @@
-"""`rightsizer report recoveries`: who lost hours because we had cut his jobs, and who is owed them."""
+"""`rightsizer report recoveries`: which users or accounts lost hours in runs that failed because we cut them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which attempts the options of a report choose, whatever the case in which a cluster's name is written."""
+"""Select the attempts of a report, whatever the case in which the user writes a cluster's name."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from accounting.store.schema import attempts
 
 
 class ChosenAttempts(Selection, frozen=True, kw_only=True):
-    """A selection whose cluster is named by a person: slurmdbd knows `Alpha` as `alpha`."""
+    """A selection whose cluster's name was typed by a person: slurmdbd stores `Alpha` as `alpha`."""
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """Return what holds for the attempts that are meant."""
+        """Return the SQL conditions that select the attempts."""
         if self.cluster is None:
             return super().conditions()
         return [*msgspec.structs.replace(self, cluster=None).conditions(), of_cluster(self.cluster)]
 
 
 def of_cluster(name: str) -> ColumnElement[bool]:
-    """Return what holds for the attempts of a cluster.
+    """Return the SQL condition for the attempts of a cluster.
 
-    That is the one of this very name (a dump that names none is called as its file is), else the one in lower case.
+    The exact name comes first (if a dump names no cluster, its file's name is used), then the name in lower case.
     """
     cluster, others = attempts.c.cluster, attempts.alias()
     if name == name.lower():

@@ -66,7 +66,7 @@ def _in_words(rows: list[SlowdownRow]) -> str:
         )
     middle = statistics.median(row.times for row in rows)
     slower = sum(row.slower for row in rows)
-    # A family has a row for each partition, number of CPUs and kind of cut.
+    # A family has one row for each partition, number of CPUs and kind of cut.
     families = len({(row.user, row.family) for row in rows})
     who = "one family" if families == 1 else f"{families:,} families"
     what = f"{who}, in the median of {len(rows):,} rows," if len(rows) > 1 else who

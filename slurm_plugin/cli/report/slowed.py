@@ -1,4 +1,7 @@
-"""Whom less slows, by the model in use: the use of an attempt is a mean, and does not tell that."""
+"""Find which families would run longer with less, from the model in use.
+
+The measured use of an attempt is a mean, and cannot show this.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def slowed_by_model(config: Config) -> Mapping[tuple[str, str], Slowed]:
-    """Return by user and family what slows jobs; of nobody where no model is in use, or it is unreadable (a note)."""
+    """Return what would slow jobs, by user and family; empty without a model in use, or (with a note) if unreadable."""
     from accounting.damage import UNREADABLE
     from accounting.errors import ModelError
     from models.demand.slowed_families import slowed_families

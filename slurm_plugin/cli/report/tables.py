@@ -1,4 +1,4 @@
-"""A report's rows as a person's table: fewer, wider cells; JSON and CSV keep every column. Pure."""
+"""Shorten a report's rows for the table: fewer, wider cells; JSON and CSV keep every column. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NAMES = ("user", "account", "family")
 
 
 def brief_use(rows: Iterable[Row]) -> list[dict[str, object]]:
-    """Return the rows of `report families` and `users` in short: medians, with the 95th percentile in brackets."""
+    """Shorten the rows of `report families` and `users`: medians, with the 95th percentile in brackets."""
     return [_use(row) for row in rows]
 
 
 def brief_waste(rows: Iterable[Row]) -> list[dict[str, object]]:
-    """Return the rows of `report waste` in short."""
+    """Shorten the rows of `report waste`."""
     return [_waste(row) for row in rows]
 
 
