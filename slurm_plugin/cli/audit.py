@@ -1,4 +1,4 @@
-"""`rightsizer audit`: whether the journal is as it was written, and agrees with store, tokens and Slurm."""
+"""`rightsizer audit`: check that the journal is as it was written, and agrees with store, tokens and Slurm."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def audit(only_journal: bool, last_s: int, config_file: str | None, output_forma
 def read_all(
     config: Config, key: bytes, last_s: int, *, only_journal: bool
 ) -> tuple[list[ChainReport], Compared | None]:
-    """Return what is found in the journal, and of jobs; the latter is None where only the journal is wanted.
+    """Return the findings about the journal and about jobs; the latter are None with `only_journal`.
 
-    StoreError where it is wanted alone, and its folder is not there.
+    With `only_journal`, raises StoreError if the journal's folder does not exist or cannot be read.
     """
     from accounting.audit.journal import audit_journal, refuse_closed
 
@@ -96,7 +96,7 @@ def read_all(
 
     now_s = int(time.time())
     with opened_store(config) as engine:
-        # A host that ingests alone has no journal, and jobs to compare all the same.
+        # A host that only ingests has no journal, but its jobs can be compared all the same.
         try:
             refuse_closed(folder)
         except StoreError as error:
@@ -104,7 +104,8 @@ def read_all(
         settings = settings_of(config)
         with engine.connect() as connection, progress_bar("comparing jobs") as progress:
             chains = audit_journal(folder, key, connection, settings.pseudonyms, settings.reader)
-            # What ended before all that is stored is nobody's, and Slurm would be asked for it day by day.
+            # Begin no earlier than the oldest stored job: before it nothing can be compared, and Slurm would be asked
+            # for every single day.
             since_s = max(now_s - last_s, (earliest_end_s(connection) or 1) - 1)
             jobs = compare_jobs(
                 connection,
@@ -119,7 +120,7 @@ def read_all(
 
 
 def chain_rows(chains: Sequence[ChainReport]) -> Iterator[Row]:
-    """Yield a row for whatever is wrong with the journal."""
+    """Yield a row for each thing that is wrong with the journal."""
     from accounting.journal.chain_check import HARMLESS
 
     for chain in chains:
@@ -136,7 +137,7 @@ def chain_rows(chains: Sequence[ChainReport]) -> Iterator[Row]:
 
 
 def job_rows(found: Sequence[Disagreement]) -> Iterator[Row]:
-    """Yield a row for each field of a job that is told in different ways."""
+    """Yield a row for each field of a job on which the sources differ."""
     for one in found:
         yield {
             "state": one.state,
@@ -150,7 +151,7 @@ def job_rows(found: Sequence[Disagreement]) -> Iterator[Row]:
 
 
 def say(chains: Sequence[ChainReport], jobs: Compared | None, *, keyed: bool) -> None:
-    """Say in words what was looked at."""
+    """Say what was checked."""
     for chain in chains:
         parts = [f"{chain.lines:,} linked lines in {chain.files} files"]
         if chain.unlinked:

@@ -13,9 +13,9 @@ from slurm_plugin.cli.output import config_option, note
 from slurm_plugin.config.file import load_config
 
 SERVICE_WINDOW_S = 30.0
-# Slurm may end a job's own processes without a word: then no more than this is lost.
+# The window for `--job`. Slurm may kill a job's own processes without warning; no more than this is lost then.
 JOB_WINDOW_S = 10.0
-# Readers take what lies further apart for another attempt's (ATTEMPT_GAP_S in accounting/gpu_spool/samples.py).
+# Readers take samples that lie further apart for two attempts (ATTEMPT_GAP_S in accounting/gpu_spool/samples.py).
 MOST_EVERY_S = 60
 
 
@@ -76,7 +76,7 @@ def collect(
     )
     jobs = JobProcesses(name)
     if job_id is not None:
-        # Prolog runs as root, and says whose job it is.
+        # In a Prolog, which runs as root, SLURM_JOB_UID says whose job it is.
         jobs.trust(job_id, int(os.environ.get("SLURM_JOB_UID") or os.getuid()))
     writer = SpoolWriter(
         folder, name if job_id is None else f"{name}-job{job_id}", spool_mib * MIB_IN_BYTES, note
@@ -99,7 +99,7 @@ def collect(
             while not is_driver_loaded():
                 if stopped(SERVICE_WINDOW_S):
                     return
-            # systemd lets a process open the devices of those drivers that were there when it started it.
+            # systemd lets a process open only the devices of drivers that were loaded when the process was started.
             raise RightsizerError("the NVIDIA driver is loaded now; start the collector again") from None
         raise RightsizerError(
             f"NVML does not answer on {name} ({fault.reason}); check whether `nvidia-smi` works for this user"

@@ -1,4 +1,4 @@
-"""Options that do not go together: one that would be ignored is a wrong use."""
+"""Options that do not go together: an option that would be ignored is a usage error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from click.core import ParameterSource
 
 
 def given(context: click.Context) -> list[click.Parameter]:
-    """Return those of the command's parameters that stand on its command line."""
+    """Return the command's parameters that were given on the command line."""
     return [
         parameter
         for parameter in context.command.params
@@ -16,7 +16,7 @@ def given(context: click.Context) -> list[click.Parameter]:
 
 
 def refuse_given(*names: str, why: str) -> None:
-    """Raise UsageError where any of the current command's options (by the names of their parameters) was given."""
+    """Raise UsageError if any of these options (by parameter name) was given to the current command."""
     idle = [option.opts[0] for option in given(click.get_current_context()) if option.name in names]
     if idle:
         raise click.UsageError(f"{', '.join(idle)}: {why}" if len(idle) > 1 else f"{idle[0]}: {why}")

@@ -1,4 +1,4 @@
-"""A range of numbers as the type of an option."""
+"""A range of numbers as an option's type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 class NumberRange(click.FloatRange):
-    """What click takes for a number within a range, but for `nan`, which it finds in every one."""
+    """click's range of numbers, but without `nan`, which click accepts in every range."""
 
     def convert(
         self,
@@ -17,7 +17,7 @@ class NumberRange(click.FloatRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """Return the number; a wrong use where it is none, or out of range."""
+        """Return the number; BadParameter if the value is not a number, or out of range."""
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
             self.fail(f"{value!r} is no number.", param, ctx)

@@ -1,4 +1,4 @@
-"""Whether what the configuration names is there and can be used: time zone, files, URLs. Databases are not asked."""
+"""Check that what the configuration names exists and is usable: time zone, files, URLs; does not ask databases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from slurm_plugin.config.settings import Config
 
 
 def check_reached(config: Config) -> None:
-    """Raise RightsizerError where what the configuration names cannot be used: time zone, files of it, URLs."""
+    """Raise RightsizerError if a time zone, file or URL that the configuration names cannot be used.
+
+    A file that this process may not read is not checked; a note says so.
+    """
     from accounting.key_file import journal_key, read_key
     from slurm_plugin.config.energy import energy_site
 
@@ -36,7 +39,7 @@ def check_reached(config: Config) -> None:
 
 
 def is_closed(file: str) -> bool:
-    """Whether a file is kept from whoever asks: that says nothing against it."""
+    """Whether a file exists but this process may not read it, which does not mean that the file is wrong."""
     try:
         os.stat(file)  # noqa: PTH116 - "" is no file, where Path's is the current folder
     except PermissionError:

@@ -1,4 +1,4 @@
-"""`rightsizer sandbox`: a private Slurm in one folder, for trying things out and for tests."""
+"""`rightsizer sandbox`: a private Slurm in one folder, for experiments and tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def dir_option(function: Command) -> Command:
-    """Add --dir, the folder that is the sandbox."""
+    """Add --dir, the sandbox's folder."""
     return click.option(
         "--dir",
         "directory",
@@ -37,7 +37,7 @@ def dir_option(function: Command) -> Command:
 
 
 def say(line: str) -> None:
-    """Tell the person at the terminal how far things are; stdout is for data."""
+    """Report progress on stderr; stdout is for data."""
     click.echo(line, err=True)
 
 
@@ -112,7 +112,7 @@ def env(directory: Path) -> None:
       eval "$(rightsizer sandbox env --dir /tmp/sandbox)"
     """
     ours = cluster.load(directory).environment()
-    # A name that no shell takes cannot be unset, and must not be read as a command.
+    # A name that no shell accepts cannot be unset, and must not be evaluated as a command.
     foreign = [
         name for name in foreign_variables() if name not in ours and re.fullmatch(r"\w+", name, re.ASCII)
     ]
@@ -182,7 +182,7 @@ def down(directory: Path, remove: bool) -> None:
 
 
 def note_closed_parent(folder: Path | None) -> None:
-    """Say plainly that other users cannot submit, where that is so."""
+    """Say so if other users cannot submit because a parent of the folder is closed to them."""
     if folder is not None and os.geteuid() == 0:
         say(
             f"note: other users may not enter {folder}, so only root can submit jobs; `chmod o+x "
@@ -191,7 +191,7 @@ def note_closed_parent(folder: Path | None) -> None:
 
 
 def status_table(found: Status) -> str:
-    """Lay out a status as lines of text."""
+    """Format a status as lines of text."""
     rows = [("NAME", "PID", "STATE")]
     rows += [
         (one.name, str(one.pid or "-"), "running" if one.running else "not running") for one in found.daemons

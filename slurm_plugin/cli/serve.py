@@ -41,7 +41,7 @@ def serve(config_file: str | None, clients: bool) -> None:
 
 @contextmanager
 def hangups_kept() -> Iterator[None]:
-    """Keep a SIGHUP for whoever takes them (service/reloading.py): it would end a process that still imports."""
+    """Block SIGHUP until service/reloading.py takes it over: it would end a process that is still importing."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         yield

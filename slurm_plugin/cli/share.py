@@ -1,4 +1,4 @@
-"""`rightsizer share`: which kinds of jobs do well beside each other on a GPU, and who would best share one now."""
+"""`rightsizer share`: which kinds of jobs run well together on one GPU, and which jobs should share one now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FILE = click.Path(dir_okay=False, path_type=Path)
 PAIR_COLUMNS, JOB_COLUMNS = ("kind", "beside", "speed"), ("job", "kind", "gpu")
 HOUR_S = 3600.0
-# Of seconds, MiB and the like; sums of such are numbers still.
+# The largest number that is accepted (seconds, MiB and so on); sums of such numbers stay finite.
 MOST = 1e12
 
 
@@ -113,7 +113,7 @@ def share(
 
 
 def _rows(file: Path, needed: tuple[str, ...]) -> list[dict[str, str]]:
-    """Return the lines of a CSV file, without spaces around words; what is not there is empty."""
+    """Return the rows of a CSV file, without spaces around values; missing values are empty."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as opened:
             reader = csv.DictReader(opened, strict=True)
@@ -138,7 +138,7 @@ def _number(row: dict[str, str], name: str, default: float, where: str) -> float
 
 
 def _memory(rows: list[dict[str, str]]) -> dict[str, float]:
-    """Return the most that is told of what each kind needs of a GPU's memory (MiB)."""
+    """Return the largest GPU memory (MiB) that the rows give for each kind."""
     found: dict[str, float] = {}
     for row in rows:
         if row.get("mem_mib"):
@@ -161,7 +161,7 @@ def _learn(known: Interference, row: dict[str, str], where: str) -> None:
 
 
 def _pair_rows(known: Interference) -> list[dict[str, object]]:
-    """Return a row for each two kinds, who does most together first."""
+    """Return a row for each pair of kinds; the pair that does most work together comes first."""
     rows = []
     for number, kind in enumerate(known.kinds):
         for beside in known.kinds[number:]:
@@ -184,7 +184,7 @@ def _pair_rows(known: Interference) -> list[dict[str, object]]:
 def _job_rows(
     now: list[dict[str, str]], file: Path, known: Interference, terms: Terms, *, move: bool
 ) -> list[dict[str, object]]:
-    """Return a row for each job that goes somewhere or waits, and for each GPU that is kept free."""
+    """Return a row for each job that is placed, moved or left waiting, and for each GPU that is kept free."""
     from models.gpus.pairing import pair
     from models.gpus.reasons import reasons
 

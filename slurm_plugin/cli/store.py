@@ -1,4 +1,4 @@
-"""`rightsizer store`: which schema the store has, and back to an older one."""
+"""`rightsizer store`: show which schema the store has, or go back to an older one."""
 
 from __future__ import annotations
 

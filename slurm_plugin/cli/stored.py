@@ -1,4 +1,4 @@
-"""The configured store, and its attempts, for the commands that read them, learn from them or judge by them."""
+"""Open the configured store and read its attempts, for all commands that use them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_store(config: Config) -> None:
-    """Raise StoreError where the configured store cannot be used: before a command imports what takes many seconds."""
+    """Raise StoreError if the store cannot be used; called before a command imports modules that take many seconds."""
     from accounting.store.database import open_store
 
     open_store(store_url(config)).dispose()
@@ -26,7 +26,7 @@ def check_store(config: Config) -> None:
 
 @contextmanager
 def opened_store(config: Config) -> Iterator[Engine]:
-    """Hand out the configured store, which is closed after the `with`; StoreError where it cannot be used."""
+    """Yield the configured store, and close it afterwards; StoreError if it cannot be used."""
     from accounting.store.database import open_store
 
     engine = open_store(store_url(config))
@@ -37,7 +37,7 @@ def opened_store(config: Config) -> Iterator[Engine]:
 
 
 def stored_attempts(config: Config) -> Iterator[Attempt]:
-    """Yield all attempts of the configured store in the order of their submission, as they are read."""
+    """Yield all attempts of the configured store in order of submission, while they are read."""
     from accounting.store.records import all_attempts
 
     with opened_store(config) as engine:
@@ -51,6 +51,6 @@ def stored_past(config: Config) -> PastColumns:
 
     with opened_store(config) as engine:
         past = columns_of(read_attempt_columns(engine, COLUMNS))
-    # Freed and kept, what reading took would come on top of what learning takes.
+    # Memory that the allocator kept after reading would add to what training needs.
     give_back_memory()
     return past

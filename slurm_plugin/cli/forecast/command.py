@@ -1,4 +1,4 @@
-"""`rightsizer forecast`: the demand of the next hours or days, from the store or from a CSV."""
+"""`rightsizer forecast`: forecast the demand of the next hours or days, from the store or from a CSV file."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def forecast(
 
 
 def learned_steps(task: Task, history: int) -> int:
-    """Return how many steps of the past to learn from: no more than take minutes, and no fewer than are needed."""
+    """Return how many past steps to learn from: at least what is needed, and few enough to take only minutes."""
     return max(task.least_steps, min(history, max(MOST_STEPS, 2 * task.least_steps)))
 
 
@@ -179,7 +179,7 @@ def rows_of(panel: Panel, found: Forecast, left_out: int, unit: str) -> list[dic
 
 
 def choice_lines(panel: Panel, found: Forecast, left_out: int) -> list[str]:
-    """Return a line for each series: its models, at how many steps, and the error that was made there in the past."""
+    """Return a line for each series: its models, at how many steps each is used, and its past error there."""
     return [
         f"{name}: {_models(found, range(left_out, len(found.value)), series)}"
         for series, name in enumerate(panel.names)
@@ -187,7 +187,7 @@ def choice_lines(panel: Panel, found: Forecast, left_out: int) -> list[str]:
 
 
 def _models(found: Forecast, leads: range, series: int) -> str:
-    """Return the models of a series in words, those of most steps first."""
+    """Return the models of a series in words; the one that is used at most steps comes first."""
     floor, told = found.methods[0], dict[str, list[float]]()
     for lead in leads:
         ratio = float(found.choice.chosen_ratios[lead, series])

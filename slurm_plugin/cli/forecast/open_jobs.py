@@ -1,4 +1,4 @@
-"""What waits and runs now, as attempts that end now: the store knows only jobs that have ended."""
+"""The waiting and running jobs, as attempts that end now: the store has only jobs that have ended."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from models.forecast.demand import COLUMNS
 from slurm_plugin.config.settings import Config
 from slurm_plugin.slurm.snapshot import QueuedJob
 
-# It holds its nodes no longer, or will be in the store before the others are.
+# Such a job no longer holds its nodes, or will be in the store before the others are.
 _ENDING = frozenset({"COMPLETING", "STAGE_OUT"})
 _TEXTS = frozenset({"cluster", "partition", "account"})
 
 
 class OpenJobs(NamedTuple):
-    """Attempts of what waits and runs (COLUMNS of models/forecast/demand.py), and until when all is known."""
+    """Waiting and running jobs as attempts (COLUMNS of models/forecast/demand.py), and until when all is known."""
 
     attempts: pa.Table
     known_until_s: int
@@ -29,13 +29,13 @@ class OpenJobs(NamedTuple):
 def open_jobs(
     config: Config, selection: Selection, step_s: int, read_until_s: Mapping[str, int]
 ) -> OpenJobs | str:
-    """Return what waits and runs of a selection; else why that is not known, '' where nobody would expect it to be.
+    """Return the waiting and running jobs of a selection, or why they are not known ('' if they do not matter).
 
-    `read_until_s` says until when the store was read from each cluster's accounting. Who ended since is neither in the
-    store nor in the queue: it must be less than a step.
+    `read_until_s` says, by cluster, until when its accounting was read into the store. That must be less than one step
+    ago, because jobs that have ended since are neither in the store nor in the queue.
     """
     until_s = read_until_s.get(selection.cluster or "")
-    # The past was asked for, or the store is made from dumps.
+    # The user asked about the past, or the store was filled from dumps.
     if selection.until_s is not None or until_s is None:
         return ""
     from slurm_plugin.slurm.backends import open_queue
@@ -54,10 +54,10 @@ def open_jobs(
 
 
 def attempts_of(jobs: Iterable[QueuedJob], selection: Selection, until_s: int) -> pa.Table:
-    """Return the jobs of a selection, each task of an array by itself, as attempts that end at `until_s`."""
+    """Return the jobs of a selection as attempts that end at `until_s`, with one attempt for each array task."""
     meant = [job for job in jobs if job.state not in _ENDING and _is_meant(job, selection)]
     rows = [_attempt(job, selection.cluster, until_s) for job in meant for _ in range(job.tasks)]
-    # Two attempts of one number would ask one after the other.
+    # Each gets a number of its own: two attempts with one number would count as one after the other.
     numbered = [{**row, "job_id": -number} for number, row in enumerate(rows, start=1)]
     return pa.table(
         {
@@ -76,7 +76,7 @@ def _is_meant(job: QueuedJob, selection: Selection) -> bool:
 
 
 def _partition(job: QueuedJob) -> str:
-    """Return the partition a job runs in, or the first of those that it waits for."""
+    """Return the partition in which a job runs, or the first of those for which it waits."""
     return next(iter(job.partitions), "")
 
 

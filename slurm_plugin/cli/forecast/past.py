@@ -1,4 +1,4 @@
-"""What `rightsizer forecast` forecasts from: the demand that the store tells of, or a CSV; and what to know of it."""
+"""The demand from which `rightsizer forecast` forecasts, out of the store or a CSV file, with notes about it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from models.forecast.demand import By, Demand, What
     from models.forecast.panel import Panel
 
-# A store that ends longer ago is not forecast into the future.
+# If the store ends longer ago, a note says that the forecast is not about the future.
 OLD_S = DAY_S
 
 
 class Past(NamedTuple):
-    """What is forecast from: a panel, and how many steps after it are not to be shown, since they are past."""
+    """The demand to forecast from, and how many steps after it are in the past and so not shown."""
 
     panel: Panel
     left_out: int
 
 
 def from_csv(file: Path, step_s: int) -> Past:
-    """Return what a CSV holds, and say what was filled or left out; SeriesError names the file."""
+    """Return the demand in a CSV file, and say what was filled in or left out; SeriesError names the file."""
     from models.forecast.series import panel_of, read_table
 
     try:
@@ -60,10 +60,10 @@ def from_store(
     top: int,
     most_steps: Callable[[int], int],
 ) -> Past:
-    """Return the demand that the configured store and the queue tell of, and say where it ends.
+    """Return the demand in the configured store and the queue, and say where it ends.
 
-    Without the queue, it says what of the end was left out. `most_steps` as of `demand_of`. RightsizerError where the
-    store has several clusters and none is named: their partitions may have the same names.
+    If the queue cannot be counted, say how much of the end was left out. `most_steps` is that of `demand_of`. Raises
+    RightsizerError if the store has several clusters and none is named: their partitions may have the same names.
     """
     import pyarrow as pa
 
@@ -95,7 +95,7 @@ def from_store(
 
 
 def tell_end(demand: Demand, step_s: int, now_s: float, *, is_chosen: bool) -> None:
-    """Say how much of the end is forecast anew, and that all is of the past where the end is (unless it was chosen)."""
+    """Say how much of the end is forecast again, and, unless the user chose the end, if the end is long past."""
     from models.forecast.demand import KNOWN_SHARE
     from models.forecast.forecasting import span_text
 

@@ -1,4 +1,4 @@
-"""The picture of `rightsizer forecast`: the past, what comes, its interval. Needs matplotlib (the extra `plots`)."""
+"""The plot of `rightsizer forecast`: the past, the forecast, its interval. Needs matplotlib (the extra `plots`)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 OURS, FAINT = "#0b6e99", "#9a9a9a"
 DPI = 150
 PANEL_INCHES = 2.0
-# So much of the past is drawn for each step ahead, and a season at least.
+# The number of past steps that are drawn for each step ahead; at least a season is drawn.
 PAST_SHARE = 3
 
 
 def plot(panel: Panel, found: Forecast, unit: str, level: float, file: Path) -> Path:
-    """Draw a panel for each series, one below the other. SeriesError where the file cannot be written."""
+    """Draw the series one below the other; SeriesError if the file cannot be written."""
     count = len(panel.names)
     figure, grid = pyplot.subplots(
         count, 1, figsize=(9, 1 + PANEL_INCHES * count), sharex=True, squeeze=False, layout="constrained"

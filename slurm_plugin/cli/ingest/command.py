@@ -37,14 +37,14 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 AS_CONFIGURED = "as configured"
-# Beyond all accounting that there is, and within the times that a machine can tell.
+# More than any accounting covers, and within the times that a machine can represent.
 MOST_DAYS = 36_500
-# Whoever wants to read more rarely than once a day has timers.
+# To read less often than once a day, use a timer.
 LONGEST_PAUSE_S = DAY_S
 
 
 def _days(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
-    """Return how many days are kept; 0 stands for what is configured, None for no pruning."""
+    """Return how many days are kept; 0 stands for the configured number, None for no pruning."""
     if text is None:
         return None
     return 0 if text == AS_CONFIGURED else int(click.IntRange(1, MOST_DAYS)(text, _parameter, _context))
@@ -148,7 +148,7 @@ def ingest(
     models = Path(config.models.directory)
     now_s = int(time.time())
     since_s = None if since is None else unix_s(since, "--since")
-    # In lower case, as slurmdbd has it: else a job from a dump and the same job from sacct are two.
+    # In lower case, as in slurmdbd: otherwise a job from a dump and the same job from sacct would be two.
     dumps = (
         DumpSettings(now_s=now_s, zone=dump_zone(zone), cluster=cluster.lower(), gpu_tres=gpu_tres)
         if files
@@ -177,7 +177,7 @@ def ingest(
                 report = retry_all(engine, settings, now_s)
             else:
                 report = from_slurm(engine, settings, now_s, since_s)
-            # A dump does not tell who measured its jobs: whoever measures here does not matter.
+            # A dump does not say how its jobs were measured, so how this cluster measures does not matter.
             if dumps is None and (unsure := doubt(settings)):
                 note(unsure)
             tidy_feed(models)
@@ -196,7 +196,7 @@ def _coming_forward(before: str, after: str) -> None:
 
 
 def from_slurm(engine: Engine, settings: IngestSettings, now_s: int, since_s: int | None) -> IngestReport:
-    """Read what is new."""
+    """Read new accounting records."""
     from accounting.ingest.ingesting import ingest as ingest_into
     from slurm_plugin.cli.ingest.settings import source_for
 
@@ -206,7 +206,7 @@ def from_slurm(engine: Engine, settings: IngestSettings, now_s: int, since_s: in
 
 
 def show_report(engine: Engine, report: IngestReport, output_format: str, *, with_quality: bool) -> None:
-    """Say what a run brought; with the quality of all labels, if wanted, in its place on stdout."""
+    """Report what a run brought; with `with_quality`, stdout gets the quality of all labels, stderr the counts."""
     counts = {
         "attempts": report.attempts,
         "steps": report.steps,
@@ -234,19 +234,19 @@ def show_report(engine: Engine, report: IngestReport, output_format: str, *, wit
 
 
 def forget(engine: Engine, config: Config, now_s: int, keep_days: int, output_format: str) -> None:
-    """Forget what ended more than so many days ago (0: nothing), and files of spool and journal that were read."""
+    """Remove what ended more than `keep_days` ago (0: nothing), and files of spool and journal that were read."""
     remove_spool_files(engine, Path(config.accounting.gpu_spool), now_s)
     if not keep_days:
         note("nothing was removed: store.keep_days is 0; set it, or give --prune DAYS")
         return
-    # No job ended before 1970; further back a machine cannot tell the day.
+    # No job ended before 1970, and a machine may not be able to represent earlier days.
     before_s = max(0, now_s - keep_days * DAY_S)
     prune(engine, before_s, output_format)
     remove_journal_files(engine, config.service, before_s)
 
 
 def prune(engine: Engine, before_s: int, output_format: str) -> None:
-    """Forget what ended before, and say how much that was."""
+    """Remove what ended before `before_s`, and report how much that was."""
     from accounting.store.retention import prune as prune_store
 
     with progress_bar("forgetting") as progress:
@@ -261,7 +261,7 @@ def prune(engine: Engine, before_s: int, output_format: str) -> None:
 
 
 def remove_journal_files(engine: Engine, service: Service, before_s: int) -> None:
-    """Remove files of the decision journal of days before, as far as they are read to their end."""
+    """Remove files of the decision journal from days before `before_s` that were read to their end."""
     from accounting.journal.files import PATTERN
     from accounting.journal.marks import offsets_of
     from accounting.journal.retention import remove_read
@@ -278,9 +278,9 @@ def remove_journal_files(engine: Engine, service: Service, before_s: int) -> Non
 
 
 def remove_spool_files(engine: Engine, spool: Path, now_s: int) -> None:
-    """Remove files of the GPU spool that are read to their end and written to no more, with their marks.
+    """Remove files of the GPU spool that were read to their end and are no longer written, with their marks.
 
-    Each node has a file a day: each round of `ingest --watch` would read the marks of all that there ever were.
+    Each node writes one file a day. Otherwise each round of `ingest --watch` would read the marks of all files so far.
     """
     from accounting.gpu_spool.files import finished_files, spool_key, spool_offsets
     from accounting.journal.marks import head_of, key_of

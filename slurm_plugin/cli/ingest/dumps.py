@@ -1,4 +1,4 @@
-"""`rightsizer ingest --from-file`: dumps, one after another, and what is to be said of each."""
+"""`rightsizer ingest --from-file`: read dumps one after another, and report on each."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 def from_files(
     engine: Engine, settings: IngestSettings, files: Iterable[Path], dumps: DumpSettings
 ) -> tuple[IngestReport, int]:
-    """Read dumps into one report; return the exit status, too, and say what is wrong with each.
+    """Read dumps, say what is wrong with each, and return one report and the exit status.
 
-    The status is EXIT_PROBLEMS where one was cut off or told of no job, and DumpError's where one is no dump: that is
-    left out, and the others are read. Raises DumpError where none is a dump.
+    The status is DumpError's if a file is not a dump (the others are read all the same), else EXIT_PROBLEMS if a dump
+    was cut off or nothing in it was understood. Raises DumpError if none of the files is a dump.
     """
     from accounting.ingest.dumps import ingest_dump
     from accounting.ingest.run import IngestReport
@@ -61,12 +61,12 @@ def is_lost(report: DumpReport) -> bool:
 
 
 def say(name: str, report: DumpReport, zone: ZoneInfo) -> None:
-    """Tell what a dump lacks, how much of it was not understood, and what looks like another zone."""
+    """Say what a dump lacks, how much of it was not understood, and whether its times look like another zone's."""
     for lack in report.missing:
         note(f"{name} {lack}")
     if report.kept_aside:
         fresh = report.ingested.quarantined
-        # Of new ones the end of the command says it.
+        # For new entries, the end of the command says it.
         hint = "" if fresh else "; `rightsizer ingest --quarantined` shows them"
         note(f"{name}: {report.kept_aside} entries were not understood, {fresh} of them new{hint}")
     if is_lost(report):
@@ -81,7 +81,7 @@ def say(name: str, report: DumpReport, zone: ZoneInfo) -> None:
 
 
 def said_shift(shifted: Counter[int], zone: ZoneInfo) -> str:
-    """Return what jobs at other hours mean."""
+    """Return what it means that the store has jobs of a dump at shifted times (`shifted`, in seconds)."""
     apart = {shift_s: jobs for shift_s, jobs in shifted.items() if shift_s}
     jobs, shift_s = sum(apart.values()), max(apart, key=lambda one: apart[one])
     far = f"{abs(shift_s) / 3600:g} h {'later' if shift_s > 0 else 'earlier'}"
@@ -95,7 +95,7 @@ def said_shift(shifted: Counter[int], zone: ZoneInfo) -> str:
 def dump_zone(name: str | None) -> ZoneInfo:
     """Return the zone of a dump's local times, and say which it is: --zone, else $TZ, else this machine's.
 
-    UsageError where there is none of that name.
+    Raises UsageError if no zone has that name.
     """
     zone, why = _zone(name)
     note(f"local times in dumps are read as {zone.key} ({why})")
@@ -109,7 +109,7 @@ def _zone(name: str | None) -> tuple[ZoneInfo, str]:
         ), "--zone"
     given = os.environ.get("TZ")
     if given is not None:
-        # The C library takes an empty one for UTC, a colon for nothing, and a path for the file that it names.
+        # The C library reads an empty $TZ as UTC, ignores a leading colon, and accepts the path of a zone's file.
         plain = zone_of_path(Path(given.removeprefix(":"))) or given.removeprefix(":") or "UTC"
         return named_zone(
             plain, f"$TZ is {given!r}, which is not a time zone; give --zone, for example Europe/Berlin"
@@ -121,7 +121,7 @@ def _zone(name: str | None) -> tuple[ZoneInfo, str]:
 
 
 def named_zone(name: str, wrong: str) -> ZoneInfo:
-    """Return a zone by its name; UsageError, with the words given, where there is none."""
+    """Return a zone by its name; UsageError with the message `wrong` if there is none."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -129,13 +129,13 @@ def named_zone(name: str, wrong: str) -> ZoneInfo:
 
 
 def zone_of_path(path: Path) -> str | None:
-    """Return the name of the zone that a file of the zones' database holds; None where it is no such file."""
+    """Return the name of the zone in a file of the zoneinfo database; None if the path is not such a file."""
     parts = path.parts
     return "/".join(parts[parts.index("zoneinfo") + 1 :]) if "zoneinfo" in parts else None
 
 
 def tres_numbers(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
-    """Return numbers of TRES such as 1001,1002; a wrong use where they are none."""
+    """Return TRES numbers such as 1001,1002; BadParameter if they are not numbers."""
     parts = [part.strip() for part in text.split(",")] if text else []
     if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
         raise click.BadParameter(

@@ -1,4 +1,4 @@
-"""What `rightsizer ingest` tells a running service: the jobs that ended lately, and what is known of them since."""
+"""Feed a running service from `rightsizer ingest`: jobs that ended recently, and corrections to them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def feed_of(models: Path) -> HandOn:
-    """Return what appends to the feed of a registry, once there is one, and so a model to feed.
+    """Return a function that appends jobs to the feed of a registry; it does nothing while there is no registry.
 
-    A feed that cannot be written is said once, and stops no ingest: those jobs count from the next training on.
+    If the feed cannot be written, a note says so once and ingest goes on: those jobs count from the next training on.
     """
     said = False
 
@@ -48,7 +48,7 @@ def feed_of(models: Path) -> HandOn:
 
 
 def tidy_feed(models: Path) -> None:
-    """Remove what the current model was trained on from its registry's feed."""
+    """Remove from a registry's feed what the current model was trained on."""
     try:
         remove_covered(models, registry.current_version(models), time.time())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`rightsizer ingest --quarantined` and `--retry`: what was not taken, and another try."""
+"""`rightsizer ingest --quarantined` and `--retry`: show input that was not accepted, and try it again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def show_quarantine(engine: Engine, output_format: str) -> None:
-    """Show what was not taken, by source and reason; JSON holds the lines too."""
+    """Show what was not accepted, by source and reason; JSON also has the lines."""
     from accounting.store.quarantine import list_quarantine, take_quarantined
 
     lines: dict[tuple[str, str], list[str]] = {}
@@ -43,7 +43,7 @@ def show_quarantine(engine: Engine, output_format: str) -> None:
 
 
 def hints(groups: list[QuarantineGroup], output_format: str) -> list[str]:
-    """Return what can be done with what was not taken."""
+    """Return what can be done about input that was not accepted."""
     from accounting.ingest.retry import NOT_FROM_FILES, TRIED
 
     sources = {group.source for group in groups}
@@ -62,7 +62,7 @@ def hints(groups: list[QuarantineGroup], output_format: str) -> list[str]:
 
 
 def retry_all(engine: Engine, settings: IngestSettings, now_s: int) -> IngestReport:
-    """Try quarantined input once more."""
+    """Try to ingest the quarantined input again."""
     from accounting.ingest.retry import retry
     from accounting.ingest.run import Run
     from slurm_plugin.cli.ingest.settings import source_for
@@ -74,7 +74,7 @@ def retry_all(engine: Engine, settings: IngestSettings, now_s: int) -> IngestRep
 
 
 def asked_when_needed(make: Callable[[], Source]) -> Source:
-    """Return a source that is made when it is first asked: making one asks sacct which columns it knows."""
+    """Return a source that is made at its first use, because making one asks sacct which columns it knows."""
     made = cache(make)
 
     def source(begin_s: int, end_s: int) -> Fetched:

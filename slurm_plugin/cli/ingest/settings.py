@@ -1,4 +1,4 @@
-"""What reading accounting is told: by `rightsizer ingest`, and by `audit`, which asks Slurm the same again."""
+"""The settings with which `rightsizer ingest` reads accounting, and `audit`, which reads the same again."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from slurm_plugin.slurm.metering import UnknownMeter, most_likely, read_metering
 
 
 def settings_of(config: Config, key_file: Path | None = None) -> IngestSettings:
-    """Return what ingest is told; a key on the command line comes before the configured one.
+    """Return the settings of ingest; a key file from the command line overrides the configured one.
 
-    ConfigError where the key cannot be used.
+    Raises ConfigError if the key cannot be used.
     """
     configured = config.accounting.pseudonym_key
     key = key_file or (Path(configured) if configured else None)
@@ -51,7 +51,7 @@ def settings_of(config: Config, key_file: Path | None = None) -> IngestSettings:
 
 
 def settings_anew(config: Config, before: IngestSettings) -> IngestSettings:
-    """Return what a running ingest was told, with what Slurm says by now; where it is silent, what it said before."""
+    """Return a running ingest's settings with what Slurm says now; what it does not answer stays as before."""
     return msgspec.structs.replace(
         before,
         cluster=local_cluster(config) or before.cluster,
@@ -60,7 +60,7 @@ def settings_anew(config: Config, before: IngestSettings) -> IngestSettings:
 
 
 def doubt(settings: IngestSettings) -> str:
-    """Return what to know where it is not known who measures jobs; '' where it is."""
+    """Return a warning if it is not known which Slurm release and plugin measure jobs, else ''."""
     meter = settings.metering
     if not isinstance(meter, UnknownMeter):
         return ""
@@ -73,7 +73,7 @@ def doubt(settings: IngestSettings) -> str:
 
 
 def closed_folders(settings: IngestSettings) -> list[str]:
-    """Return what to know of folders that may not be listed: a search there finds no files, and nothing wrong."""
+    """Return a warning for each folder that may not be listed: a search there finds no files, and no error."""
     holds = {
         "decisions": settings.journal,
         "the advisor's plans": settings.advisor,
@@ -88,7 +88,7 @@ def closed_folders(settings: IngestSettings) -> list[str]:
 
 
 def listing_problem(folder: Path) -> str:
-    """Return why a folder that is there cannot be listed; '' where it can, and where there is none."""
+    """Return why an existing folder cannot be listed; '' if it can, or if it does not exist."""
     try:
         check_listable(folder)
     except NotADirectoryError:
@@ -99,16 +99,16 @@ def listing_problem(folder: Path) -> str:
 
 
 def source_for(settings: IngestSettings, now_s: int) -> Source:
-    """Return what the settings name; where it is not known who measures, its attempts are to be read once more.
+    """Return the source that the settings name; SlurmError if sacct cannot be asked.
 
-    SlurmError where sacct cannot be asked.
+    If it is not known how jobs are measured, the source's attempts will be read again by a later run.
     """
     source = source_of(settings, now_s)
     return not_remembered(source) if isinstance(settings.metering, UnknownMeter) else source
 
 
 def not_remembered(source: Source) -> Source:
-    """Return a source whose attempts have no digest: the store does not know them by it, and takes them once more."""
+    """Return a source whose attempts have no digest, so that the store does not skip them when they come again."""
 
     def fetch(begin_s: int, end_s: int) -> Fetched:
         fetched = source(begin_s, end_s)
@@ -120,7 +120,7 @@ def not_remembered(source: Source) -> Source:
 
 
 def without_digests(records: Records) -> Records:
-    """Return records that are not known when they come again."""
+    """Return records without digests, so that they are not skipped when they come again."""
     jobs = records.jobs
     column = jobs.schema.get_field_index("digest")
     return replace(
@@ -129,5 +129,5 @@ def without_digests(records: Records) -> Records:
 
 
 def pseudonyms_of(key_file: Path) -> Pseudonyms:
-    """Return the pseudonyms of a site's key; ConfigError where the key cannot be used."""
+    """Return the pseudonyms made with a site's key; ConfigError if the key cannot be used."""
     return Pseudonyms(read_key(key_file), GENERIC_NAMES, without_machine_parts)

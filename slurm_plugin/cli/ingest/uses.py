@@ -1,4 +1,4 @@
-"""Which options of `rightsizer ingest` go together: an option that would do nothing is a wrong use."""
+"""Which options of `rightsizer ingest` go together: an option that would have no effect is a usage error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from slurm_plugin.cli.given_options import given
 
 ANYWHERE = ("--config",)
-# Each use, by the option that makes it one ('' is none of them), and what goes with it; the first that is given counts.
+# The options allowed with each main option ('' means none of these); the first main option that is given counts.
 USES: dict[str, tuple[str, ...]] = {
     "--watch": ("--pseudonymise",),
     "--quarantined": ("--format",),
@@ -19,7 +19,7 @@ USES: dict[str, tuple[str, ...]] = {
 
 
 def check_use(context: click.Context) -> None:
-    """Raise UsageError where options were given that do nothing together."""
+    """Raise UsageError if an option was given that has no effect together with the others."""
     names = [option.opts[0] for option in given(context)]
     use = next((name for name in USES if name in names), "")
     idle = [name for name in names if name not in (use, *ANYWHERE, *USES[use])]

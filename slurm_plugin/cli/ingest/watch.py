@@ -1,4 +1,4 @@
-"""`rightsizer ingest --watch`: the same again and again, so that jobs count within seconds of their end."""
+"""`rightsizer ingest --watch`: ingest again and again, so that jobs count within seconds of their end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from accounting.ingest.run import IngestReport, IngestSettings
     from accounting.slurm.windows import Pace
 
-# Most records arrive in seconds. All of `accounting.overlap_s` is read again as often as that is long.
+# How far back most rounds read, in seconds: most records arrive within seconds. A wide round, once every
+# `accounting.overlap_s`, reads all of that span again.
 NARROW_S = 120
 
 
@@ -35,11 +36,11 @@ def watch(
     pause_s: int,
     models: Path,
 ) -> None:
-    """Ingest, pause and ingest again until SIGTERM or SIGINT, which end it after the window that it is in.
+    """Ingest again and again, with pauses, until SIGTERM or SIGINT; the current window is finished first.
 
-    A round that fails is said once, and the next one reads what it has left; so does the next run after a stop.
-    Before each wide round but the first `anew` asks what of the settings has changed: Slurm may have been upgraded, or
-    may not have answered before.
+    A failing round is reported once, and the next round reads what it left, as does the next run after a stop.
+    Before each wide round except the first, `anew` updates the settings: Slurm may have been upgraded, or may not have
+    answered before.
     """
     from accounting.slurm.windows import Pace
     from accounting.store.database import hold_little
@@ -72,7 +73,7 @@ def watch(
 
 
 def tell_doubt(settings: IngestSettings, doubts: SaidOnce) -> None:
-    """Say that it is not known who measures, if that was not just said, and that it is known again."""
+    """Say that it is not known how jobs are measured, unless that was just said, and when it is known again."""
     said = doubt(settings)
     if said and doubts.is_new(said):
         note(said)
@@ -91,12 +92,12 @@ def _round(
         narrowed = msgspec.structs.replace(settings, overlap_s=overlap_s)
         return ingest(engine, narrowed, now_s, source=source_for(narrowed, now_s), stopped=stopped, pace=pace)
     finally:
-        # A connection that is kept grows by what it has read of the store, up to SQLite's cache_size.
+        # A kept connection grows with what it has read from the store, up to SQLite's cache_size.
         engine.dispose()
 
 
 def _say(report: IngestReport) -> None:
-    """Say what a round brought, in one line; nothing where it brought nothing."""
+    """Report in one line what a round brought, if anything."""
     counts = {
         "attempts": report.attempts,
         "GPU uses": report.gpu_use,

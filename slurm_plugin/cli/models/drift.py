@@ -1,4 +1,4 @@
-"""`rightsizer evaluate --drift`: whether the latest jobs still are what the models learned from."""
+"""`rightsizer evaluate --drift`: whether the latest jobs still resemble those that the models learned from."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def print_drift(config: Config, past: PastColumns, output_format: str) -> int:
 
 
 def tell_by_age(dimension: str, found: Sequence[FeatureDrift]) -> None:
-    """Say which features have drifted and yet do not count."""
+    """Say which features have drifted but do not count, as they drift only because families grow older."""
     if found:
         note(
             f"{dimension}: the features {', '.join(one.feature for one in found)} count the past of "
@@ -57,7 +57,7 @@ def tell_by_age(dimension: str, found: Sequence[FeatureDrift]) -> None:
 
 
 def feature_row(dimension: str, one: FeatureDrift) -> dict[str, object]:
-    """Return the row of one feature: its index, and what chance gives."""
+    """Return the row of one feature: its index, and what chance alone gives."""
     return {
         "resource": dimension,
         "what": f"feature {one.feature}",
@@ -69,7 +69,7 @@ def feature_row(dimension: str, one: FeatureDrift) -> dict[str, object]:
 
 
 def week_row(dimension: str, week: WeekCalibration) -> dict[str, object]:
-    """Return the row of one week: the share that exceeded the model, and the share that may."""
+    """Return the row of one week: the share of jobs that exceeded the model, and the share that may."""
     return {
         "resource": dimension,
         "what": f"week from {time.strftime('%Y-%m-%d', time.gmtime(week.from_s))}",

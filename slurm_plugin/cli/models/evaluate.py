@@ -1,4 +1,4 @@
-"""`rightsizer evaluate`: what sizing would have saved, and whom it would have failed."""
+"""`rightsizer evaluate`: what sizing would have saved, and which jobs it would have made fail."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def evaluate_online(
     warm_ids: Path | None,
     input_bytes: str | None = None,
 ) -> dict[str, object]:
-    """Size the jobs of a file one by one, write what each was granted, and return the row of the whole."""
+    """Size the jobs of a file one by one, write what each was granted, and return one row for all of them."""
     from models.judging.online import Learner, size_online
     from models.judging.online_table import check_writable, read_ids, read_jobs, tally, write_grants
     from slurm_plugin.service.decide import chain_settings_of

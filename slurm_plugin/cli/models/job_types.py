@@ -1,4 +1,4 @@
-"""What `rightsizer evaluate` says of types of jobs: how well their run times are told, and sizing by Algorithm 1."""
+"""Job types in `rightsizer evaluate`: how well their run times are predicted, and sizing by Algorithm 1."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from models.run_time.regression import NotLearned
 
 ADAPTIVE = "adaptive-scaling"
-# Of the types that nothing was learned of: a site has hundreds.
+# How many of the job types that were not learned are named: a site has hundreds.
 _SHOWN = 3
 
 
 def print_run_times(config: Config, attempts: Iterable[Attempt], output_format: str) -> None:
-    """Print how well run times are told, a row for each type of job."""
+    """Print how well run times are predicted, one row for each job type."""
     from models.run_time.judged import score_types
     from models.run_time.regression import MIN_JOBS
 
@@ -38,7 +38,7 @@ def print_run_times(config: Config, attempts: Iterable[Attempt], output_format: 
     if not scores:
         raise ModelError("no attempt in the store is completed and has a type; run `rightsizer ingest` first")
     most_error = config.models.scaling.most_error
-    # Of a site's types most are of a few jobs: rows of a table that say nothing else.
+    # Most of a site's job types have only a few jobs, and in a table their rows would say only that.
     shown = [score for score in scores if output_format != "table" or score.jobs >= MIN_JOBS]
     rows = [run_time_row(score, most_error) for score in shown]
     print_rows(rows, output_format, "Run time by the resources used")
@@ -51,7 +51,7 @@ def print_run_times(config: Config, attempts: Iterable[Attempt], output_format: 
 
 
 def run_time_row(score: TypeScore, most_error: float) -> dict[str, object]:
-    """Return the row of one type; its figures are None where nothing was learned."""
+    """Return the row of one job type; its figures are None if nothing was learned."""
     from models.run_time.judged import describe_importances
     from models.run_time.regression import FOREST, XGBOOST, Judged
 
@@ -72,7 +72,7 @@ def run_time_row(score: TypeScore, most_error: float) -> dict[str, object]:
 
 
 def note_of(score: TypeScore, most_error: float) -> str:
-    """Return why a type has no figures, or why no request is scaled by them; '' where all is well."""
+    """Return why a job type has no figures, or why requests are not scaled by them; '' if they are."""
     from models.run_time.regression import NotLearned
     from models.run_time.strategy import doubt_of
 
@@ -83,14 +83,14 @@ def note_of(score: TypeScore, most_error: float) -> str:
 
 
 def type_rules(config: Config) -> tuple[TypeRule, ...]:
-    """Return the site's rules for types of jobs."""
+    """Return the site's rules for job types."""
     from models.run_time.job_types import TypeRule
 
     return tuple(TypeRule(**msgspec.structs.asdict(rule)) for rule in config.job_types)
 
 
 def attempt_type(rules: Sequence[TypeRule], attempt: Attempt) -> str | None:
-    """Return the type of a past job; None where nothing tells it."""
+    """Return the type of a past job; None if it has none."""
     from models.run_time.job_types import job_type
 
     row = attempt.row
@@ -98,7 +98,7 @@ def attempt_type(rules: Sequence[TypeRule], attempt: Attempt) -> str | None:
 
 
 def adaptive_strategy(config: Config) -> Strategy:
-    """Return what learns types of jobs from the stored attempts and then sizes requests by Algorithm 1."""
+    """Return a strategy that learns job types from the stored attempts, then sizes requests by Algorithm 1."""
     from models.run_time.adaptive_scaling import Scaling
     from models.run_time.job_types import job_type
     from models.run_time.regression import NotLearned
@@ -129,7 +129,7 @@ def adaptive_strategy(config: Config) -> Strategy:
 
 
 def why_unlearned(types: Mapping[str, NotLearned]) -> str:
-    """Return why types of jobs were not learned, of the first few each; '' where none is left."""
+    """Return why job types were not learned, one reason for each of the first few; '' if there are none."""
     said = [f"{name}: {one.reason}" for name, one in list(types.items())[:_SHOWN]]
     more = len(types) - len(said)
     return "; ".join([*said, f"and {more} more (--run-time judges each)"] if more else said)

@@ -75,7 +75,10 @@ def predict(
 
 
 def predicted_rows(decision: Decision, predictor: Predictor) -> list[dict[str, object]]:
-    """Return what a job asks, is predicted to need and would get, and why; also what no grant rests on."""
+    """Return what a job asks for, is predicted to need and would get, and why.
+
+    The rows include predictions that no grant depends on: wall time, and the memory of a GPU.
+    """
     rows: list[dict[str, object]] = [
         {
             "resource": {"memory": "memory (MiB)", "cores": "CPUs", "gpus": "GPUs"}[reason.dimension],
@@ -115,7 +118,7 @@ def predicted_rows(decision: Decision, predictor: Predictor) -> list[dict[str, o
 
 
 def read_command(words: tuple[str, ...], user: str) -> Submission:
-    """Return what `sbatch WORDS` would submit; a wrong use where there is nothing to submit."""
+    """Return what `sbatch WORDS` would submit; UsageError if there is nothing to submit."""
     from slurm_plugin.sbatch.command import STDIN_NAME, WRAPPED, WRAPPED_NAME, take_apart
 
     command = take_apart(words)
@@ -130,7 +133,7 @@ def read_command(words: tuple[str, ...], user: str) -> Submission:
 
 
 def _standard_input() -> bytes:
-    """Return what comes by standard input; nothing from a terminal."""
+    """Return what standard input holds; nothing if it is a terminal."""
     try:
         return b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
     except OSError:
@@ -138,7 +141,7 @@ def _standard_input() -> bytes:
 
 
 def read_script(script: Path, user: str, options: tuple[str, ...]) -> Submission:
-    """Return the submission as the hook would send it; RightsizerError where the script cannot be read."""
+    """Return the submission as the hook would send it; RightsizerError if the script cannot be read."""
     try:
         content = script.read_bytes()
     except OSError as error:
@@ -149,7 +152,7 @@ def read_script(script: Path, user: str, options: tuple[str, ...]) -> Submission
 
 
 def read_content(content: bytes, name: str, user: str, options: tuple[str, ...]) -> Submission:
-    """Return the submission of a script's bytes as the hook would send it; the job has that name if it says none."""
+    """Return a script's submission as the hook would send it; `name` is the job's name if the script sets none."""
     from slurm_plugin.sbatch.script import read_submission
     from slurm_plugin.sbatch.wire_text import as_sent
 
@@ -158,7 +161,7 @@ def read_content(content: bytes, name: str, user: str, options: tuple[str, ...])
 
 
 def input_of(submission: Submission, config: Config) -> float | None:
-    """Return the size of the input (MiB), as far as whoever asks sees the files too; None where it is not known."""
+    """Return the size of the input (MiB), as far as this process may look at the files; None if it is not known."""
     from slurm_plugin.service.input_sizes import InputSizes
 
     if not config.inputs.roots:
@@ -178,7 +181,10 @@ def input_of(submission: Submission, config: Config) -> float | None:
 
 
 def as_slurm_would(submission: Submission, config: Config) -> tuple[Submission, SiteFacts]:
-    """Return the submission with Slurm's defaults, and the service's facts; without Slurm less of both, and a note."""
+    """Return the submission with Slurm's defaults, and the facts that the service uses.
+
+    What Slurm does not answer is left out of both, with a note.
+    """
     from slurm_plugin.brakes.pulled import pulled_file
     from slurm_plugin.policy.facts import SiteFacts
     from slurm_plugin.slurm.associations import read_associations, with_defaults

@@ -1,4 +1,4 @@
-"""Old versions of models go: what `rightsizer train` does at its end, and `rightsizer models --prune` shows."""
+"""Remove old versions of models, as `rightsizer train` does at its end; `rightsizer models --prune` shows which."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def keep_of(config: Config) -> Keep:
-    """Return how much the site keeps."""
+    """Return how many versions the site keeps, and for how long."""
     from models.versions.keeping import Keep
 
     return Keep(config.models.keep_days, config.models.keep_newest)
 
 
 def show_standing(config: Config, output_format: str) -> None:
-    """Print why each version stays, or that it goes, and say what else would go."""
+    """Print why each version stays, or that it would be removed, and say what else would be removed."""
     from models.versions.pruning import leftovers, size_mib, stays
     from slurm_plugin.service.decide import chain_settings_of
 
@@ -46,7 +46,7 @@ def show_standing(config: Config, output_format: str) -> None:
 
 
 def remove_old(config: Config) -> None:
-    """Remove the versions that are kept no longer, and say so; what is in the way is said too."""
+    """Remove the versions that are no longer kept, and report that, and what could not be removed."""
     from models.versions.pruning import prune
     from slurm_plugin.service.decide import chain_settings_of
 

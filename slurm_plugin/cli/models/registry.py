@@ -103,7 +103,7 @@ def _unusable(error: ModelError) -> str:
 
 
 def _tenure(directory: Path) -> tuple[str, str]:
-    """Return since when the current model is current, and by what."""
+    """Return since when the current model has been current, and what made it so."""
     from models.versions import registry
 
     try:

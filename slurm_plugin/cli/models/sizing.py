@@ -1,4 +1,4 @@
-"""The site's policy as what judges call to size a request: over the store, and job by job over a table."""
+"""The site's policy as functions that size a request, for evaluating it on the store or job by job on a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def policy_sizing(config: Config) -> Callable[[Predictor], Sizing]:
-    """Return what the site's policy would grant on a predictor's word."""
+    """Return a function from a predictor to a sizing by the site's policy."""
     from accounting.request import granted
     from slurm_plugin.policy.rules import limits_of
     from slurm_plugin.policy.sizing import size
@@ -35,7 +35,7 @@ def policy_sizing(config: Config) -> Callable[[Predictor], Sizing]:
 
 
 def online_grant(config: Config) -> Granted:
-    """Return what turns a predictor's word on a request into a grant by the site's policy, and the reason."""
+    """Return a function that sizes a request with a predictor and the site's policy, and gives the reasons."""
     from slurm_plugin.policy.rules import limits_of
 
     limits = limits_of(config.policy)
@@ -43,10 +43,10 @@ def online_grant(config: Config) -> Granted:
 
 
 def enforced_grant(config: Config) -> Granted:
-    """Return the same by the site's rules, too, and as if `enforce` held wherever no rule says otherwise.
+    """Return the same with the site's rules, as if the mode were `enforce` unless a rule says otherwise.
 
-    What only Slurm knows (a QOS's minimum, MaxMemPerCPU), and the script, is not asked. ConfigError where a rule names
-    a group that there is not.
+    It does not consider what only Slurm knows (a QOS's minimum, MaxMemPerCPU), nor the script. Raises ConfigError if
+    a rule names a group that does not exist.
     """
     from slurm_plugin.policy.facts import SiteFacts
     from slurm_plugin.policy.rules import terms_for

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # The modules of the extra `dask`.
 DASK = ("cryptography", "dask", "dask_jobqueue", "distributed")
-# Of a large site's families hundreds may speak against a model.
+# How many reasons against a model are shown: a large site may have hundreds of them, one for each family.
 MOST_TOLD = 10
 
 
@@ -81,7 +81,7 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
     from slurm_plugin.service.decide import chain_settings_of
 
     directory = Path(config.models.directory)
-    # What one step alone needs is gone before the next, which takes as much: the past, then the rows that were fitted.
+    # Free what only one step needs (the past, then the fitted rows) before the next step, which needs as much memory.
     made = _make(config, engine, judged=promote != "always")
     give_back_memory()
     version, verdict = made.version, made.verdict
@@ -97,13 +97,13 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
     note(f"learned from {made.attempts} attempts; " + _outcome(version, promoted, verdict))
     try:
         remove_old(config)
-    except ModelError as error:  # the new one is there all the same
+    except ModelError as error:  # the new model exists all the same
         note(f"old models were not removed: {error}")
     click.echo(version)
 
 
 class _Made(NamedTuple):
-    """A model that lies in the registry, the gate's verdict where it was asked, and how many attempts taught it."""
+    """A model in the registry, the gate's verdict (None: not asked), and on how many attempts it was trained."""
 
     version: str
     verdict: Verdict | None
@@ -111,7 +111,7 @@ class _Made(NamedTuple):
 
 
 def _make(config: Config, engine: str, *, judged: bool) -> _Made:
-    """Train on the store, ask the gate where it is to be `judged`, and write the model into the registry."""
+    """Train on the store, ask the gate if the model is to be `judged`, and write the model into the registry."""
     from models.judging.card import card_files, card_of
     from models.training import training
     from slurm_plugin.service.decide import chain_settings_of
@@ -126,11 +126,11 @@ def _make(config: Config, engine: str, *, judged: bool) -> _Made:
 
 
 def _learn(config: Config, fit: Fit, *, judged: bool) -> tuple[Trained, Verdict | None]:
-    """Return what the store's past teaches, and the gate's verdict where it is to be `judged`."""
+    """Return a model trained on the store's past, and the gate's verdict if the model is to be `judged`."""
     from models.training.training import train_columns
 
     past = stored_past(config)
-    # Before the model itself is there: its rehearsal takes as much memory.
+    # The gate comes before the model itself exists: its trial training needs as much memory.
     verdict = judged_by_gate(config, past, fit) if judged else None
     give_back_memory()
     return train_columns(past, config.models.recent_jobs, fit), verdict
@@ -138,7 +138,7 @@ def _learn(config: Config, fit: Fit, *, judged: bool) -> tuple[Trained, Verdict 
 
 @contextmanager
 def engine_of(config: Config, engine: str) -> Iterator[Fit]:
-    """Hand out what fits trees: here, or on Dask workers that are started when the first rows are there."""
+    """Yield a function that fits trees: here, or on Dask workers that start when the first rows are ready."""
     from models.training.quantile import fit_quantile
 
     if engine == "local":
@@ -171,7 +171,7 @@ def _refuse_without_dask() -> None:
 def judged_by_gate(config: Config, past: PastColumns, fit: Fit) -> Verdict:
     """Return the promotion gate's verdict on a model trained from the past.
 
-    Where this machine cannot read the current model now, that stays: another opponent would be too easy.
+    If this machine cannot read the current model now, the verdict is a refusal: any other opponent would be too easy.
     """
     from models.judging.promotion import gate, refused_unread
     from slurm_plugin.service.decide import chain_settings_of
@@ -192,9 +192,9 @@ def judged_by_gate(config: Config, past: PastColumns, fit: Fit) -> Verdict:
 
 
 def _champion(config: Config) -> Champion | None:
-    """Return the model that answers; None where there is none, or none that the service would load.
+    """Return the current model; None if there is none, or if the service would not load it.
 
-    UnreadModelError where this machine cannot read it now, which says nothing about it.
+    Raises UnreadModelError if this machine cannot read it now, which says nothing about the model.
     """
     from models.judging.promotion import Champion
     from models.versions import registry
@@ -216,7 +216,7 @@ def _champion(config: Config) -> Champion | None:
 
 
 def _current_version(directory: Path) -> str | None:
-    """Return the current version; None before the first. UnreadModelError where nobody can tell now."""
+    """Return the current version, None before the first; UnreadModelError if that cannot be determined now."""
     from models.versions import registry
     from models.versions.artefact import unread
 

@@ -1,4 +1,4 @@
-"""The picture of a simulation: a file that cannot be written is one line, not a traceback."""
+"""Draw the plot of a simulation; a file that cannot be written is a one-line error, not a traceback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def draw(ran: Mapping[str, Results], file: Path) -> None:
-    """Draw utilisation over time, one line for each name; RightsizerError where the file cannot be written."""
+    """Draw utilisation over time, one line for each name; RightsizerError if the file cannot be written."""
     from slurm_plugin.cli.simulation.picture import draw_utilisation
 
     try:

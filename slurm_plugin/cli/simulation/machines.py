@@ -1,4 +1,4 @@
-"""Nodes as options give them, and those that a past is replayed on: given, a scenario's, or the live cluster's own."""
+"""Nodes as options, and the nodes on which a past is replayed: given, a scenario's, or the live cluster's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NODES = re.compile(r"([1-9]\d{0,6})x(\d{1,6}):(\d{1,10})(?::(\d{1,4}))?")
 
 
 def nodes_option(says: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return an option whose values are nodes, as many alike as each says."""
+    """Return an option whose values are groups of equal nodes; `says` is its help."""
     return click.option(
         "--nodes", multiple=True, callback=_read_nodes, metavar="COUNTxCPUS:MEM_MIB[:GPUS]", help=says
     )
@@ -30,7 +30,7 @@ def nodes_option(says: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 def _read_nodes(
     _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
 ) -> tuple[Node, ...]:
-    """Return the nodes of each `COUNTxCPUS:MEM_MIB[:GPUS]`; a wrong use where one is none."""
+    """Return the nodes of each `COUNTxCPUS:MEM_MIB[:GPUS]`; BadParameter if a text has another form."""
     from models.simulation.nodes import Node
 
     found = []
@@ -48,7 +48,7 @@ def _read_nodes(
 def machines(given: Sequence[Node], scenario: Path | None, partition: str | None) -> Cluster:
     """Return the nodes given, else the scenario's, else those of the live cluster (of the partition, if one is named).
 
-    RightsizerError where none can be had.
+    Raises RightsizerError if there are none.
     """
     from models.simulation.nodes import cluster_of
     from models.simulation.scenario import cluster, read_scenario
@@ -58,7 +58,7 @@ def machines(given: Sequence[Node], scenario: Path | None, partition: str | None
     if given:
         return cluster_of(list(given))
     if scenario is not None:
-        # Its reservations are of its own load.
+        # The scenario's reservations belong to its own load.
         return cluster(msgspec.structs.replace(read_scenario(scenario), reservations=[]))
     return cluster_of(_live(partition))
 

@@ -1,4 +1,4 @@
-"""What was in use over the time of a simulation, drawn. Needs matplotlib (the extra `plots`); it writes one file."""
+"""Plot what was in use over the time of a simulation. Needs matplotlib (the extra `plots`); writes one file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAITING = "waiting jobs"
 
 
 def draw_utilisation(ran: Mapping[str, Results], file: Path) -> None:
-    """Draw what was allocated of each resource there is, in per cent, and how many jobs waited; one line a name."""
+    """Draw how much of each resource was allocated, in per cent, and how many jobs waited, a line for each name."""
     there = [any(amounts) for amounts in zip(*(results.total for results in ran.values()), strict=True)]
     rows = [*(name for name, is_there in zip(RESOURCES, there, strict=True) if is_there), WAITING]
     figure, grid = pyplot.subplots(

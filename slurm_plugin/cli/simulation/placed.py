@@ -1,4 +1,4 @@
-"""Why a simulated job went on one node and not on another, as rows and in words."""
+"""Explain why a simulated job was placed on one node and not on another, as rows and in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODES_SHOWN = 5
 
 
 def explain_rows(number: int, cluster: Cluster, ran: Mapping[str, Results]) -> list[dict[str, object]]:
-    """Return the nodes that were weighed for a job under each policy, the one that was taken first."""
+    """Return the nodes that were considered for a job under each policy; the chosen node comes first."""
     from models.gpus.explanation import weighed
     from models.gpus.fragmentation import usual_of
     from models.gpus.placing import Gradient

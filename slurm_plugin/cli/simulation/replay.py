@@ -1,4 +1,4 @@
-"""`rightsizer replay`: the site's own accounting, simulated again as asked and with the service enforcing."""
+"""`rightsizer replay`: simulate the site's past jobs again, as asked and with the service enforcing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RECORDED, AS_ASKED, ENFORCED = "recorded", "as asked", "rightsizer"
 
 
 class Row(NamedTuple):
-    """What is compared: a policy ('' for what was recorded), how jobs were sized under it, and what came of it."""
+    """One run to compare: a policy ('' for what was recorded), how jobs were sized under it, and the results."""
 
     policy: str
     sizing: str
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What a table and a picture call it."""
+        """The run's name in a table or plot."""
         return f"{self.policy}, {self.sizing}" if self.policy else self.sizing
 
 
@@ -118,7 +118,7 @@ def replay(
     check_store(config)
     from models.simulation.replayed import compare, recorded
 
-    # They are asked for first: the past of a large site takes minutes to read.
+    # The nodes come first, because reading a large site's past takes minutes.
     where = machines(nodes, scenario, partition)
     past = read_past(config, Window(since, until, history_s, cluster, partition))
     past = fitted(past, where, leave_out=leave_out)
@@ -127,7 +127,7 @@ def replay(
     drawn: dict[str, Results] = {}
     for policy, sizing, results in chain([("", RECORDED, real)], ran(past, where, config, chosen)):
         rows.append(Row(policy, sizing, compare(past, results, site)))
-        # Moment by moment they are large: they are kept for a picture alone.
+        # The results hold every moment and are large, so they are kept only if there is a plot.
         if plot is not None:
             drawn[rows[-1].name] = results
     if plot is not None:
@@ -138,7 +138,10 @@ def replay(
 
 
 def fitted(past: Past, cluster: Cluster, *, leave_out: bool) -> Past:
-    """Return the past without what the nodes cannot hold; RightsizerError where that is not wanted, or is all."""
+    """Return the past without jobs that do not fit the nodes.
+
+    Raises RightsizerError if there are such jobs and `leave_out` is false, or if no job fits.
+    """
     from models.simulation.fitting import unfit, why_unfit, without
 
     cannot = unfit(past, cluster)
@@ -156,7 +159,7 @@ def fitted(past: Past, cluster: Cluster, *, leave_out: bool) -> Past:
 def ran(
     past: Past, cluster: Cluster, config: Config, chosen: Mapping[str, Policy]
 ) -> Iterator[tuple[str, str, Results]]:
-    """Yield policy, sizing and results: for each policy of the jobs as asked and with the service."""
+    """Yield policy, sizing and results: for each policy, of the jobs as asked and as sized by the service."""
     from models.simulation.hooks import AsAsked, Told
     from models.simulation.replayed import replay
 
@@ -173,7 +176,7 @@ def ran(
 
 
 def learned(past: Past, config: Config) -> Sizing:
-    """Return the service's sizing, which has lived through the jobs of before."""
+    """Return the service's sizing, which has learned from the jobs before the window."""
     from models.judging.online import Learner, follow
     from models.simulation.learned import LearnedSizing
     from slurm_plugin.service.decide import chain_settings_of

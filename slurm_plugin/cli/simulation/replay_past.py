@@ -1,4 +1,4 @@
-"""The window of the store that `rightsizer replay` simulates again, and what came before it."""
+"""Read the window of the store that `rightsizer replay` simulates, and the history before it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIRECT = "were not batch jobs"
 
 
 class Window(NamedTuple):
-    """Which jobs are meant (local times; None: the last that the store has), and how much is learned from before."""
+    """Which jobs to replay (local times; None: the latest in the store), and how much history to learn from."""
 
     since: datetime | None
     until: datetime | None
@@ -32,7 +32,7 @@ class Window(NamedTuple):
 
 
 def read_past(config: Config, window: Window) -> Past:
-    """Return the window of the configured store as a load; RightsizerError where it holds none."""
+    """Return the window of the configured store as a load; RightsizerError if there is nothing to replay."""
     from accounting.store.records import read_direct_jobs, submissions, submitted_between
     from models.simulation.past import past_of
 
@@ -47,7 +47,10 @@ def read_past(config: Config, window: Window) -> Past:
 
 
 def one_cluster(submitted: Collection[str], wanted: str | None) -> str:
-    """Return the cluster that is meant, of those in the store: by its name, or by what slurmdbd makes of that."""
+    """Return the wanted one of the clusters in the store, by its exact name or in lower case, as slurmdbd has it.
+
+    Raises RightsizerError if the store lacks it, or if several clusters are stored and none is wanted.
+    """
     if not submitted:
         raise RightsizerError("the store has no attempts; run `rightsizer ingest` first")
     if wanted is None and len(submitted) > 1:
@@ -56,7 +59,7 @@ def one_cluster(submitted: Collection[str], wanted: str | None) -> str:
         )
     if not wanted:
         return next(iter(submitted))
-    # slurmdbd knows clusters in lower case alone; one of a dump is called as its file is.
+    # slurmdbd has clusters' names in lower case only; a cluster from a dump may have the name of the dump's file.
     found = next((name for name in (wanted, wanted.lower()) if name in submitted), None)
     if found is None:
         raise RightsizerError(f"the store has no cluster {wanted}; it has {', '.join(submitted)}")
@@ -64,7 +67,10 @@ def one_cluster(submitted: Collection[str], wanted: str | None) -> str:
 
 
 def bounds(window: Window, first_s: int, last_s: int) -> tuple[int, int]:
-    """Return the first second of a window and the one after it, given the first and last submission in the store."""
+    """Return the first second of a window and the first after it.
+
+    `first_s` and `last_s` are the times of the first and last submission in the store.
+    """
     until_s = last_s + 1 if window.until is None else unix_s(window.until, "--until")
     last_days_s = max(min(first_s, until_s - 1), until_s - LAST_DAYS * DAY_S)
     since_s = last_days_s if window.since is None else unix_s(window.since, "--since")
@@ -77,7 +83,7 @@ def bounds(window: Window, first_s: int, last_s: int) -> tuple[int, int]:
 
 
 def left_alone(direct: set[tuple[int, int]]) -> Callable[[Attempt], str]:
-    """Return what says why the service would not have touched an attempt, '' where it would."""
+    """Return a function that says why the service would not have changed an attempt ('' if it would have)."""
     from slurm_plugin.policy.submission import opts_out
 
     def reason(attempt: Attempt) -> str:

@@ -1,4 +1,4 @@
-"""What `rightsizer replay` prints: a row for each run of the past, side by side for people, and what it rests on."""
+"""The output of `rightsizer replay`: a row for each run (for people, a column), and what the figures rest on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = ("policy", "sizing")
 
 
 def row_of(policy: str, sizing: str, found: Comparison) -> dict[str, object]:
-    """Return the row of one run of the past."""
+    """Return the row of one run."""
     shares = {
         f"{resource} {kind} %": round(100 * share, 1)
         for kind, of in (("allocated", found.allocated), ("busy", found.busy))
@@ -54,7 +54,7 @@ def transposed(names: Sequence[str], rows: Sequence[dict[str, object]]) -> list[
 
 
 def window_in_words(past: Past) -> str:
-    """Return from when to when, in local time."""
+    """Return the beginning and end of the window, in local time."""
     since = datetime.fromtimestamp(past.since_s).astimezone()
     until = datetime.fromtimestamp(past.since_s + past.window_s).astimezone()
     return f"submitted from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M}"
@@ -87,7 +87,7 @@ def grounds(past: Past) -> Iterator[str]:
 
 
 def doubts(real: Results) -> Iterator[str]:
-    """Yield why these nodes cannot be those that the jobs ran on, where that shows."""
+    """Yield reasons why these nodes cannot be those on which the jobs ran."""
     from models.simulation.fitting import held_beyond
 
     beyond = held_beyond(real)

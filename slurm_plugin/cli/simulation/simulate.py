@@ -1,4 +1,4 @@
-"""`rightsizer simulate`: what policies would make of a load, on a cluster that a file or options describe."""
+"""`rightsizer simulate`: run a load under several policies, on a cluster that a file or options describe."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def simulate(
     """
     from models.simulation.policies import FGD, policies, way_to_place
 
-    # What is wrong with the command itself is said before anything is read, and before what takes long is imported.
+    # Check the command line before anything is read, and before slow modules are imported.
     policies(names)
     if plot is not None:
         check_plots(plot)
@@ -142,7 +142,7 @@ def simulate(
 
 
 def described_by(scenario: Path | None, nodes: tuple[Node, ...], trace: Path | None) -> Scenario:
-    """Return a scenario with nodes and load as given; reservations are of the scenario's own nodes and load."""
+    """Return a scenario with the given nodes and load; its reservations stay only with its own nodes and load."""
     from models.simulation.scenario import Load, Scenario, read_scenario
 
     if scenario is None and not (nodes and trace):
@@ -157,7 +157,7 @@ def described_by(scenario: Path | None, nodes: tuple[Node, ...], trace: Path | N
 
 
 def narrowed(rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Return rows without what is only of deadlines or lent nodes, where there are none."""
+    """Return rows without the columns on deadlines or lent nodes if there are none of these."""
     told = [name for name in rows[0] if any(row[name] is not None for row in rows)]
     return [{name: row[name] for name in told} for row in rows]
 
