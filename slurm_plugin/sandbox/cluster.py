@@ -1,4 +1,4 @@
-"""A sandbox as a whole: start it, load it, change its mode, stop it."""
+"""A whole sandbox: start it, load it, change its mode, stop it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Progress = Callable[[str], None]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What `rightsizer sandbox up` is asked for; `mode` None keeps the folder's own (`observe` in a new one).
+    """The options of `rightsizer sandbox up`; `mode` None keeps the folder's own mode (`observe` in a new folder).
 
-    `shape`, `slurm_user` and `clients` are for tests; the command line has plain nodes only, and one user for all. With
-    `slurm_user` root's slurmctld and slurmdbd become that user, as on a real cluster; with `clients` there are a
-    cli_filter and the service that answers it.
+    `shape`, `slurm_user` and `clients` are only for tests; the command line offers plain nodes, and one user for all.
+    With `slurm_user`, slurmctld and slurmdbd, started by root, become that user, as on a real cluster. With `clients`,
+    there are a cli_filter and the service that answers it.
     """
 
     directory: Path
@@ -61,12 +61,12 @@ class Sandbox:
 
     @property
     def directory(self) -> Path:
-        """The folder that holds all of it."""
+        """The sandbox's folder."""
         return self.cluster.layout.root
 
     @property
     def layout(self) -> Layout:
-        """Where its files are."""
+        """The paths of its files."""
         return self.cluster.layout
 
     @property
@@ -75,18 +75,18 @@ class Sandbox:
         return self.cluster.manifest
 
     def environment(self) -> dict[str, str]:
-        """Return the variables with which plain sbatch, sacct and rightsizer work on it; PATH is complete."""
+        """Return the variables that make plain sbatch, sacct and rightsizer use this sandbox; PATH is complete."""
         return user_environment(self.layout, self.cluster.path_first)
 
     def command(self, *argv: str, patience_s: float = daemons.COMMAND_PATIENCE_S) -> str:
-        """Run a Slurm command on it and return its stdout; SlurmError where it fails."""
+        """Run a Slurm command on the sandbox and return its stdout; SlurmError if it fails."""
         return self.cluster.command(*argv, patience_s=patience_s)
 
 
 def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
-    """Make a sandbox and start everything in it; what was started is ended again where anything fails.
+    """Make a sandbox and start everything in it; if anything fails, end what was started.
 
-    `progress` is told one short line per daemon. Raises SandboxError or SlurmError.
+    `progress` receives one short line for each daemon. Raises SandboxError or SlurmError.
     """
     layout = Layout(options.directory.resolve())
     files.check_folder(layout)
@@ -118,7 +118,7 @@ def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
 
 
 def load(directory: Path) -> Sandbox:
-    """Return the sandbox in `directory`, running or not; SandboxError where there is none."""
+    """Return the sandbox in `directory`, running or not; SandboxError if there is none."""
     layout = Layout(directory.resolve())
     manifest = read_manifest(layout)
     prefix = Path(manifest.slurm_prefix) if manifest.slurm_prefix else None
@@ -126,15 +126,15 @@ def load(directory: Path) -> Sandbox:
 
 
 def stop(directory: Path, *, remove: bool = False, progress: Progress = lambda _: None) -> None:
-    """End every process of the sandbox and its cgroups, whatever state it is in; `remove` its folder too.
+    """End every process of the sandbox and remove its cgroups, whatever its state; with `remove`, its folder too.
 
-    Raises SandboxError where there is no sandbox, where it is somebody else's, or where a process will not end.
+    Raises SandboxError if there is no sandbox, if it belongs to another user, or if a process does not end.
     """
     layout = Layout(directory.resolve())
     try:
         manifest = read_manifest(layout)
     except SandboxError:
-        # Somebody removed the folder of a sandbox that ran: only its processes know of it.
+        # Somebody removed the folder of a running sandbox: only its processes can still be found.
         if not processes.find_processes(marks(layout, ())):
             raise
         teardown.end_leftovers(layout, layout.node_names(NODES_MAX))
@@ -150,7 +150,7 @@ def stop(directory: Path, *, remove: bool = False, progress: Progress = lambda _
 
 
 def remove_folder(root: Path) -> None:
-    """Remove the folder of a sandbox that has ended; SandboxError where something in it resists."""
+    """Remove the folder of a sandbox that has ended; SandboxError if something in it cannot be removed."""
     try:
         shutil.rmtree(root)
     except OSError as error:
@@ -160,7 +160,7 @@ def remove_folder(root: Path) -> None:
 
 
 def set_mode(directory: Path, mode: Mode) -> None:
-    """Write the mode into the sandbox's rightsizer.toml and restart the service if it runs; only its owner may."""
+    """Write the mode into the sandbox's rightsizer.toml and restart the service if it runs; only the owner may."""
     sandbox = load(directory)
     files.refuse_foreign(sandbox.layout)
     files.rewrite_mode(sandbox.layout, mode)
@@ -170,7 +170,7 @@ def set_mode(directory: Path, mode: Mode) -> None:
 
 
 def start_service(directory: Path) -> None:
-    """Start `rightsizer serve` on the sandbox and wait until it answers; nothing happens where it runs already."""
+    """Start `rightsizer serve` on the sandbox, unless it runs already, and wait until it answers."""
     cluster = load(directory).cluster
     ended = [
         service
@@ -181,14 +181,14 @@ def start_service(directory: Path) -> None:
 
 
 def stop_service(directory: Path) -> None:
-    """End `rightsizer serve` of the sandbox; nothing happens where it does not run."""
+    """End `rightsizer serve` of the sandbox, if it runs."""
     cluster = load(directory).cluster
     for service in daemons.services(cluster):
         teardown.end_daemon(cluster.layout, service.name)
 
 
 def boot(cluster: Cluster, progress: Progress) -> None:
-    """Start all the daemons, each as soon as what it needs is ready."""
+    """Start all daemons, each as soon as the daemons that it needs are ready."""
     daemons.install_database(cluster)
     bring_up([daemons.munged(cluster), daemons.mariadbd(cluster)], cluster, progress)
     bring_up([daemons.slurmdbd(cluster)], cluster, progress)
@@ -208,7 +208,7 @@ def bring_up(several: list[Daemon], cluster: Cluster, progress: Progress) -> Non
 
 
 def register(cluster: Cluster) -> None:
-    """Tell slurmdbd the cluster's name before slurmctld asks, and make the one account; both only once."""
+    """Add the cluster's name to slurmdbd before slurmctld asks for it, and the one account; both only once."""
     known = cluster.command(
         "sacctmgr", "--noheader", "--parsable2", "list", "cluster", "format=cluster"
     ).split()
@@ -223,7 +223,7 @@ def register(cluster: Cluster) -> None:
 
 
 def new_manifest(options: Options, layout: Layout, release: str, ports: Ports) -> Manifest:
-    """Say what this sandbox is going to be."""
+    """Return the manifest of a sandbox that is about to be made."""
     return Manifest(
         nodes=layout.node_names(options.nodes),
         ports=ports,
@@ -239,7 +239,7 @@ def new_manifest(options: Options, layout: Layout, release: str, ports: Ports) -
 
 
 def with_scopes(cluster: Cluster) -> Cluster:
-    """Make what cgroup v2 needs beforehand; a sandbox without memory limits where that turns out to be impossible."""
+    """Make the scopes that cgroup v2 needs; if that fails, return a sandbox without memory limits."""
     manifest = cluster.manifest
     if manifest.enforcement.plugin != "cgroup/v2":
         return cluster
@@ -256,7 +256,7 @@ def with_scopes(cluster: Cluster) -> Cluster:
 
 
 def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:
-    """Write all the configuration of a sandbox."""
+    """Write all configuration files of a sandbox."""
     manifest = cluster.manifest
     starter = user_name(manifest.user_id)
     files.write_rightsizer_files(
@@ -288,7 +288,7 @@ def write_files(cluster: Cluster, mode: Mode | None, shape: Shape) -> None:
 
 
 def user_name(user_id: int) -> str:
-    """Return the name of a user; SandboxError where this host knows none, such as in a container."""
+    """Return the name of a user; SandboxError if this host has none for the number, as may be in a container."""
     try:
         return pwd.getpwuid(user_id).pw_name
     except KeyError:
@@ -299,7 +299,7 @@ def user_name(user_id: int) -> str:
 
 
 def refuse_running(layout: Layout) -> None:
-    """Raise SandboxError where any daemon of this folder still runs, recorded or only marked."""
+    """Raise SandboxError if any daemon of this folder still runs, known by its record or only by its marker."""
     recorded = any(processes.is_running(record.identity) for record in processes.read_records(layout.run))
     if recorded or processes.find_processes(marks(layout, ())):
         raise SandboxError(
@@ -309,7 +309,7 @@ def refuse_running(layout: Layout) -> None:
 
 @contextlib.contextmanager
 def locked(layout: Layout) -> Iterator[None]:
-    """Let one `up` or `down` at a time work on a folder; SandboxError where another one does."""
+    """Let only one `up` or `down` at a time work on a folder; SandboxError if another one does."""
     layout.run.mkdir(exist_ok=True)
     with (layout.run / "lock").open("w") as file:
         try:
@@ -322,7 +322,7 @@ def locked(layout: Layout) -> Iterator[None]:
 
 
 def _programs_at_hand(manifest: Manifest) -> Programs:
-    """Return the programs for `down`, which must work even where Slurm was removed meanwhile."""
+    """Return the programs for `down`, which must work even if Slurm has been removed meanwhile."""
     try:
         return find_programs(Path(manifest.slurm_prefix) if manifest.slurm_prefix else None)
     except SandboxError:

@@ -1,4 +1,4 @@
-"""Each daemon of a sandbox: how it is started, and how one knows that it is ready."""
+"""The daemons of a sandbox: how each is started, and how to tell that it is ready."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ SLURMD_PREFIX = "slurmd-"
 
 
 def slurmd_names(nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """Name the daemons of the nodes."""
+    """Return the names of the nodes' daemons."""
     return tuple(SLURMD_PREFIX + node for node in nodes)
 
 
 def start_order(nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """List all the daemons in the order in which they are started."""
+    """List all daemons in the order in which they are started."""
     return (MUNGED, MARIADBD, SLURMDBD, SLURMCTLD, *slurmd_names(nodes), SERVE, SERVE_CLIENTS)
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A sandbox whose programs are known: what daemons and commands are started with."""
+    """A sandbox whose programs are known, so that its daemons and commands can be started."""
 
     layout: Layout
     manifest: Manifest
@@ -50,7 +50,7 @@ class Cluster:
 
     @property
     def path_first(self) -> tuple[Path, ...]:
-        """The folders that PATH must begin with for this sandbox's Slurm; none where it is the system's."""
+        """The folders with which PATH must begin for this sandbox's Slurm; none if it is the system's."""
         return (self.layout.wrappers,) if self.programs.tree else self.programs.prefix_folders
 
     def program(self, name: str) -> str:
@@ -58,7 +58,7 @@ class Cluster:
         return str(self.layout.wrappers / name) if self.programs.tree else self.programs.path(name)
 
     def command(self, *argv: str, patience_s: float = COMMAND_PATIENCE_S) -> str:
-        """Run a Slurm command on this sandbox and return its stdout; SlurmError where it fails."""
+        """Run a Slurm command on this sandbox and return its stdout; SlurmError if it fails."""
         environment = command_environment(self.layout, self.path_first)
         full = [self.program(argv[0]), *argv[1:]]
         try:
@@ -81,7 +81,7 @@ class Cluster:
         return answer.stdout
 
     def complaint(self, *argv: str) -> str | None:
-        """Say why a Slurm command does not succeed within a few seconds; None where it does."""
+        """Return why a Slurm command does not succeed within a few seconds; None if it does."""
         try:
             self.command(*argv, patience_s=5.0)
         except SlurmError as error:
@@ -89,14 +89,14 @@ class Cluster:
         return None
 
     def node_states(self) -> dict[str, str]:
-        """Ask slurmctld for the state of each node, as sinfo's long form names it."""
+        """Ask slurmctld for the state of each node, in the long form of sinfo."""
         lines = self.command("sinfo", "--noheader", "--Node", "--format=%N %T", patience_s=5.0).splitlines()
         return dict(line.split(maxsplit=1) for line in lines if line.strip())
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """How one daemon is started, and what says why it is not ready yet (None: it is)."""
+    """How a daemon is started, and a function that says why it is not ready yet (None: it is ready)."""
 
     name: str
     argv: tuple[str, ...]
@@ -104,7 +104,7 @@ class Daemon:
 
 
 def munged(cluster: Cluster) -> Daemon:
-    """Munge's daemon with this sandbox's own key; root may run it only with --force."""
+    """Munge's daemon with this sandbox's own key; root can run it only with --force."""
     layout = cluster.layout
     argv = (
         cluster.programs.path("munged"),
@@ -119,7 +119,7 @@ def munged(cluster: Cluster) -> Daemon:
 
 
 def mariadbd(cluster: Cluster) -> Daemon:
-    """MariaDB, tuned for a start in a second: what a power cut would lose is only a sandbox."""
+    """MariaDB, tuned to start within a second: a power failure would lose only a sandbox."""
     layout, port = cluster.layout, cluster.manifest.ports.mariadb
     argv = (
         cluster.programs.path("mariadbd"),
@@ -134,16 +134,16 @@ def mariadbd(cluster: Cluster) -> Daemon:
         "--performance-schema=OFF",
         "--max-connections=40",
         "--innodb-lock-wait-timeout=900",
-        # On by default from 11.6.2 on, and not supported by Slurm: a conflict of two writes ends slurmdbd.
+        # On by default since 11.6.2, and not supported by Slurm: slurmdbd exits if two writes conflict.
         "--loose-innodb-snapshot-isolation=OFF",
     )
     return Daemon(MARIADBD, argv, lambda: tcp_complaint(port))
 
 
 def database_options(layout: Layout) -> tuple[str, ...]:
-    """List the options that installing and running the database share; --no-defaults must come first.
+    """List the options for both installing and running the database; --no-defaults must come first.
 
-    A MariaDB that starts deletes the temporary tables of every other one in the same folder: each needs its own.
+    Each MariaDB needs its own folder for temporary tables: at its start it deletes those of any other MariaDB there.
     """
     return (
         "--no-defaults",
@@ -158,12 +158,12 @@ def database_options(layout: Layout) -> tuple[str, ...]:
 
 
 def install_database(cluster: Cluster) -> None:
-    """Make MariaDB's own tables, once per sandbox; SandboxError with its last words where that fails."""
+    """Create MariaDB's own tables, once for each sandbox; SandboxError with the end of its log if that fails."""
     layout = cluster.layout
     done = layout.database / "installed"
     if done.exists():
         return
-    shutil.rmtree(layout.database)  # what an install that failed left is no database
+    shutil.rmtree(layout.database)  # a failed install leaves no usable database
     layout.database.mkdir(mode=0o700)
     log = layout.log / "mariadb-install-db.log"
     argv = [
@@ -172,7 +172,7 @@ def install_database(cluster: Cluster) -> None:
         "--auth-root-authentication-method=normal",
         "--skip-test-db",
         "--skip-name-resolve",
-        "--force",  # without it a machine that cannot look up its own name is refused
+        "--force",  # otherwise it refuses a machine that cannot resolve its own name
     ]
     environment = daemon_environment(layout, cluster.path_first)
     with log.open("wb") as output:
@@ -204,14 +204,14 @@ def slurmctld(cluster: Cluster) -> Daemon:
 
 
 def slurmd(cluster: Cluster, node: str) -> Daemon:
-    """One node's daemon; it is ready when slurmctld would give that node a job."""
+    """One node's daemon; it is ready when slurmctld would give the node a job."""
     step_daemon = ("-d", cluster.program("slurmstepd")) if cluster.programs.tree else ()
     argv = (cluster.program("slurmd"), "-D", "-N", node, "-f", str(cluster.layout.slurm_conf), *step_daemon)
     return Daemon(SLURMD_PREFIX + node, argv, lambda: node_complaint(cluster, node))
 
 
 def serve(cluster: Cluster) -> Daemon:
-    """Our own service, run by this very interpreter."""
+    """Our own service, run by this Python interpreter."""
     argv = (sys.executable, "-m", "slurm_plugin.cli", "serve")
     return Daemon(SERVE, argv, lambda: unix_complaint(cluster.layout.service_socket))
 
@@ -228,7 +228,7 @@ def services(cluster: Cluster) -> list[Daemon]:
 
 
 def safe_node_states(cluster: Cluster) -> Mapping[str, str]:
-    """Return the nodes' states; nothing where slurmctld does not answer."""
+    """Return the nodes' states; none if slurmctld does not answer."""
     try:
         return cluster.node_states()
     except SlurmError:
@@ -236,7 +236,7 @@ def safe_node_states(cluster: Cluster) -> Mapping[str, str]:
 
 
 def is_usable(state: str) -> bool:
-    """Tell whether a node in this state (sinfo's %T) takes jobs; a `*` marks one that does not answer."""
+    """Whether a node in this state (sinfo's %T) accepts jobs; a `*` marks a node that does not answer."""
     return state in {"idle", "mixed", "allocated", "completing"}
 
 
@@ -250,7 +250,7 @@ def launch(cluster: Cluster, daemon: Daemon) -> processes.Record:
 def wait_ready(daemon: Daemon, record: processes.Record) -> None:
     """Wait until a started daemon is ready.
 
-    Raises SandboxError with the last lines of its log where it ends before, or is not ready in READY_PATIENCE_S.
+    Raises SandboxError, with the last lines of its log, if it ends first or is not ready within READY_PATIENCE_S.
     """
     deadline = time.monotonic() + READY_PATIENCE_S
     while (complaint := daemon.complaint()) is not None:
@@ -268,13 +268,13 @@ def _failure(record: processes.Record, what: str) -> str:
 
 
 def node_complaint(cluster: Cluster, node: str) -> str | None:
-    """Say why a node would not get a job; None where it would."""
+    """Return why a node would not get a job; None if it would."""
     state = safe_node_states(cluster).get(node, "unknown")
     return None if is_usable(state) else f"node {node} is {state}"
 
 
 def unix_complaint(path: Path) -> str | None:
-    """Say why nothing answers on this Unix socket; None where something does."""
+    """Return why nothing answers on this Unix socket; None if something does."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1.0)
         try:
@@ -285,7 +285,7 @@ def unix_complaint(path: Path) -> str | None:
 
 
 def tcp_complaint(port: int) -> str | None:
-    """Say why nothing on this host answers on this port; None where something does."""
+    """Return why nothing on this host answers on this port; None if something does."""
     try:
         socket.create_connection((LOOPBACK, port), timeout=1.0).close()
     except OSError as error:

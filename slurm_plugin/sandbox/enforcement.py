@@ -1,4 +1,4 @@
-"""Whether Slurm can really limit memory on this host, and why not where it cannot."""
+"""Find out whether Slurm can really limit memory on this host and, if not, why."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from accounting.gpu_collector.attribution import top_of
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
-# There where systemd is the first process (sd_booted(3)).
+# Exists only if systemd is the init process (sd_booted(3)).
 SYSTEMD = Path("/run/systemd/system")
-# proctrack/cgroup freezes, task/cgroup limits memory, jobacct_gather/cgroup counts CPU time.
+# proctrack/cgroup uses the freezer, task/cgroup limits memory, jobacct_gather/cgroup counts CPU time.
 V1_CONTROLLERS = ("memory", "freezer", "cpuacct")
-# Freezing needs none in v2. Slurm counts CPU time only where there is cpu; and 22.05 does not recognise the last of
-# those that a cgroup has, by the kernel's order: behind memory there must be another.
+# In v2, freezing needs no controller. Slurm counts CPU time only with the controller cpu. 22.05 does not recognise the
+# last of a cgroup's controllers, in the kernel's order, so memory must be followed by another one.
 V2_CONTROLLERS = ("cpu", "memory", "pids")
 
 
 class Enforcement(msgspec.Struct, frozen=True):
-    """Memory limits on or off, whether Slurm limits swap, the reason in words, and by which of its plugins."""
+    """Whether memory is limited, whether Slurm limits swap, the reason in words, and which cgroup plugin is used."""
 
     memory: bool
     swap: bool
@@ -35,8 +35,8 @@ def memory_enforcement(
 ) -> Enforcement:
     """Decide whether one of Slurm's cgroup plugins will work for `user_id`.
 
-    Makes and removes an empty directory, in v1 one per controller: the mount options alone do not tell whether a
-    container may write there. Where systemd makes the cgroups it is not tried.
+    Makes and removes an empty directory, in v1 one for each controller: the mount options alone do not show whether a
+    container may write there. In v2, if systemd makes the cgroups, this is not tried.
     """
     if user_id != 0:
         return off("only root may make cgroups")
@@ -44,7 +44,7 @@ def memory_enforcement(
     missing = _missing_in_v2(cgroup_root, proc) if unified else _missing_in_v1(cgroup_root)
     if missing:
         return off(missing)
-    # One process may start several sandboxes at once.
+    # A random name, because one process may start several sandboxes at once.
     probe = f"rightsizer-probe-{secrets.token_hex(4)}"
     tops = [cgroup_root / name for name in V1_CONTROLLERS]
     if unified:
@@ -54,7 +54,7 @@ def memory_enforcement(
     except OSError as error:
         return off(f"cannot make {error.filename}: {error.strerror}")
     if unified:
-        # The scopes of its nodes may not swap at all (`scopes`): there is nothing left for Slurm to limit.
+        # The nodes' scopes may not swap at all (scopes.py), so there is nothing left for Slurm to limit.
         return Enforcement(memory=True, swap=False, reason=f"cgroup v2 in {cgroup_root}", plugin="cgroup/v2")
     if "memory.limit_in_bytes" not in present[0]:
         return off(f"{cgroup_root}/memory has no memory.limit_in_bytes")
@@ -63,12 +63,12 @@ def memory_enforcement(
 
 
 def off(reason: str) -> Enforcement:
-    """No limits at all, for this reason."""
+    """Return an enforcement without any limits, for this reason."""
     return Enforcement(memory=False, swap=False, reason=reason)
 
 
 def _missing_in_v1(cgroup_root: Path) -> str:
-    """Say what Slurm's cgroup/v1 lacks; '' where it lacks nothing."""
+    """Return what Slurm's cgroup/v1 lacks here; '' if nothing."""
     for controller in V1_CONTROLLERS:
         if not (cgroup_root / controller / "cgroup.procs").exists():
             return f"the cgroup v1 controller {controller} is not mounted in {cgroup_root}"
@@ -76,7 +76,7 @@ def _missing_in_v1(cgroup_root: Path) -> str:
 
 
 def _missing_in_v2(cgroup_root: Path, proc: Path) -> str:
-    """Say what Slurm's cgroup/v2 lacks; '' where it lacks nothing."""
+    """Return what Slurm's cgroup/v2 lacks here; '' if nothing."""
     here = (cgroup_root / "cgroup.controllers").read_text(encoding="ascii").split()
     for controller in V2_CONTROLLERS:
         if controller not in here:
@@ -93,7 +93,7 @@ def _missing_in_v2(cgroup_root: Path, proc: Path) -> str:
 
 
 def _files_of_new_group(group: Path) -> set[str]:
-    """Make a group, note the files that the kernel puts into it, remove it again."""
+    """Make a cgroup, list the files that the kernel creates in it, and remove it again."""
     group.mkdir()
     try:
         return {file.name for file in group.iterdir()}

@@ -1,4 +1,4 @@
-"""The files that `up` writes into a sandbox's folder, and who may read which."""
+"""Write the files of a sandbox's folder, with the permissions that each needs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from slurm_plugin.sandbox.layout import ROOT_BYTES_MAX, Layout
 from slurm_plugin.sandbox.slurm_conf import ClusterPlan
 
 MODE_LINE = re.compile(r"^mode\s*=.*$", re.MULTILINE)
-# What mknod gives the posing GPUs: the null device, so that opening one does nothing.
+# The simulated GPUs are null devices, so that opening one does nothing.
 NULL_DEVICE = os.makedev(1, 3)
 
 
 def write_file(path: Path, text: str, mode: int) -> None:
-    """Replace `path` by `text`, all or nothing, never readable by more than `mode` says.
+    """Replace the content of `path` by `text` atomically; nobody whom `mode` excludes can read it at any time.
 
-    Raises SandboxError where that is not allowed or the disk is full.
+    Raises SandboxError if that is not allowed or the disk is full.
     """
     partial = path.with_name(f".{path.name}.partial")
     try:
@@ -45,7 +45,7 @@ def write_file(path: Path, text: str, mode: int) -> None:
 
 
 def check_folder(layout: Layout) -> None:
-    """Raise SandboxError unless the folder is a sandbox, empty, or yet to be made, and its path fits a socket's."""
+    """Raise SandboxError unless the folder is a sandbox, empty or absent, and its path is fit for sockets and Slurm."""
     root = layout.root
     if len(os.fsencode(root)) > ROOT_BYTES_MAX:
         raise SandboxError(
@@ -66,7 +66,7 @@ def check_folder(layout: Layout) -> None:
 
 
 def refuse_characters(path: Path, option: str) -> None:
-    """Raise SandboxError where a path, given by `option`, cannot be written into slurm.conf, such as for a blank."""
+    """Raise SandboxError if a path, given by `option`, has a character that slurm.conf cannot hold, such as a space."""
     if re.search(r"[^\w./@+-]", str(path)):
         raise SandboxError(
             f"{path} has characters that Slurm's files do not allow; choose a {option} of letters, "
@@ -75,7 +75,7 @@ def refuse_characters(path: Path, option: str) -> None:
 
 
 def make_folders(layout: Layout) -> None:
-    """Make every folder with its mode, whatever the umask; SandboxError where that is not allowed, or of no use."""
+    """Make every folder with its mode, whatever the umask; SandboxError if that is not allowed, or would be no use."""
     plain = (layout.root, layout.etc, layout.bin, layout.devices, layout.log, layout.run, layout.state)
     inner = (layout.controller_state, layout.scratch, layout.rightsizer, layout.service)
     modes = dict.fromkeys((*plain, *inner), 0o755)
@@ -92,7 +92,7 @@ def make_folders(layout: Layout) -> None:
 
 
 def refuse_foreign(layout: Layout) -> None:
-    """Raise SandboxError where somebody else owns the folder: he could change what we run, and whom we end."""
+    """Raise SandboxError if another user owns the folder, who could change what we run and which processes we end."""
     owner = layout.root.stat().st_uid
     if owner != os.geteuid():
         raise SandboxError(
@@ -101,7 +101,7 @@ def refuse_foreign(layout: Layout) -> None:
 
 
 def refuse_noexec(layout: Layout) -> None:
-    """Raise SandboxError where nothing in the folder can be run: slurmd runs the scripts of jobs there."""
+    """Raise SandboxError if no program in the folder can be run: slurmd runs job scripts there."""
     if os.statvfs(layout.root).f_flag & os.ST_NOEXEC:
         raise SandboxError(
             f"{layout.root} is mounted noexec, so no job could run there; choose another --dir"
@@ -109,7 +109,7 @@ def refuse_noexec(layout: Layout) -> None:
 
 
 def closed_parent(root: Path) -> Path | None:
-    """Return the first folder above `root` that other users may not enter; None where all may."""
+    """Return the topmost parent of `root` that other users may not enter; None if they may enter all."""
     for folder in reversed(root.parents):
         if not folder.stat().st_mode & stat.S_IXOTH:
             return folder
@@ -117,7 +117,7 @@ def closed_parent(root: Path) -> Path | None:
 
 
 def write_slurm_files(plan: ClusterPlan) -> None:
-    """Write Slurm's configuration, the secrets (kept from an earlier `up`) and the posing GPUs."""
+    """Write Slurm's configuration, the secrets (kept from an earlier `up`) and the simulated GPUs."""
     layout = plan.layout
     password = _kept_secret(layout.database_password)
     if not layout.munge_key.exists():
@@ -134,9 +134,9 @@ def write_slurm_files(plan: ClusterPlan) -> None:
 def write_rightsizer_files(
     layout: Layout, mode: Mode | None, *, hook: bool, clients: bool, slurm_user: str
 ) -> None:
-    """Write our own configuration (kept from an earlier `up`, but for its mode), the hook, and the jobs' programs.
+    """Write our own configuration (kept from an earlier `up`, except its mode), the hook, and the jobs' programs.
 
-    A slurmctld of another user, `slurm_user`, can read the hook and ask the service.
+    A slurmctld that runs as another user, `slurm_user`, can read the hook and ask the service.
     """
     if not layout.rightsizer_toml.exists():
         text = rightsizer_toml(layout, mode or "observe", slurm_user)
@@ -160,9 +160,10 @@ def write_programs(folder: Path, scripts: Mapping[str, str]) -> None:
 
 
 def rightsizer_toml(layout: Layout, mode: Mode, slurm_user: str = "") -> str:
-    """Render our own configuration: the defaults, but for paths and for records that are minutes old at most.
+    """Render our own configuration: the defaults, except for paths and the times of a small, young cluster.
 
-    A `slurm_user` other than whose service it is may ask it all the same.
+    Records are minutes old at most (overlap_s), the deadline is the longest, and recovery runs every second.
+    A `slurm_user` other than the service's own user may ask the service too.
     """
     mode_of_socket, users = ("0666", f'["{slurm_user}"]') if slurm_user else ("0660", "[]")
     return f"""\
@@ -217,7 +218,7 @@ salloc = true
 
 
 def rewrite_mode(layout: Layout, mode: Mode) -> None:
-    """Replace the one line of our configuration that says the mode, keeping all else that somebody wrote there."""
+    """Replace the mode's line in our configuration, and keep everything else that somebody wrote there."""
     try:
         text = layout.rightsizer_toml.read_text(encoding="utf-8")
     except OSError as error:
@@ -230,7 +231,7 @@ def rewrite_mode(layout: Layout, mode: Mode) -> None:
 
 
 def write_hook(layout: Layout, *, copy: bool) -> None:
-    """Link the project's hook, or copy it, into the folder where slurmctld looks, and write what it reads there."""
+    """Link or copy the project's hook into the folder where slurmctld looks, and write its settings there."""
     source = lua_folder()
     config = parse_config(layout.rightsizer_toml.read_text(encoding="utf-8"), str(layout.rightsizer_toml))
     write_file(layout.etc / "rightsizer_site.lua", hook_settings(config), 0o644)
@@ -239,7 +240,7 @@ def write_hook(layout: Layout, *, copy: bool) -> None:
 
 
 def write_filter(layout: Layout) -> None:
-    """Link the project's client filter into the folder where clients look, and write what it reads there."""
+    """Link the project's client filter into the folder where clients look, and write its settings there."""
     source = lua_folder()
     config = parse_config(layout.rightsizer_toml.read_text(encoding="utf-8"), str(layout.rightsizer_toml))
     write_file(layout.etc / "rightsizer_clients.lua", client_settings(config), 0o644)
@@ -260,7 +261,7 @@ def _put(path: Path, target: Path, *, copy: bool) -> None:
 
 
 def _kept_secret(path: Path) -> str:
-    """Return the secret in `path`, made of letters and digits; a new one is written where there is none."""
+    """Return the secret in `path`, made of letters and digits; write a new one if there is none."""
     with contextlib.suppress(FileNotFoundError):
         return path.read_text(encoding="utf-8").strip()
     secret = secrets.token_hex(24)
@@ -269,7 +270,10 @@ def _kept_secret(path: Path) -> str:
 
 
 def _make_device(path: Path) -> None:
-    """Make what gres.conf calls a GPU: a device where we may, else a plain file (CUDA_VISIBLE_DEVICES stays empty)."""
+    """Make the file that gres.conf names as a GPU: a device if allowed, else a plain file.
+
+    With a plain file, CUDA_VISIBLE_DEVICES stays empty.
+    """
     if path.exists():
         return
     if os.geteuid() == 0:
@@ -281,7 +285,7 @@ def _make_device(path: Path) -> None:
 
 
 def tail(path: Path, lines: int = 5, about: str = "") -> str:
-    """Return the last lines of a log that hold `about`, joined into one line; the last of all where none does."""
+    """Return a log's last lines that contain `about`, joined into one; if none does, its last lines."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,8 +1,8 @@
-"""A stand-in for the meter that a posing GPU lacks: a shell program that jobs call to say what they would use."""
+"""A stand-in for the meter that a simulated GPU lacks: a shell program by which jobs say what they would use."""
 
 from __future__ import annotations
 
-# Each sample is one JSON line, appended by one write; its source says that nobody measured it.
+# Each sample is one JSON line, appended in one write; its source says that it was not measured.
 SIMULATE_GPU_USE = """\
 #!/bin/sh
 # simulate-gpu-use N [UTIL_PCT [MEM_MIB]]: inside a job, say that N of its GPUs on this node are busy, the others idle.

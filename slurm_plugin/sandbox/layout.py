@@ -1,4 +1,4 @@
-"""Where everything of a sandbox lies in its folder. Pure: it names paths and makes none of them."""
+"""The paths of everything in a sandbox's folder. Pure: it names paths and creates none of them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import string
 from dataclasses import dataclass
 from pathlib import Path
 
-# A Unix socket's path is at most 107 bytes. slurmd listens on one for each step; a job whose step it cannot have goes
-# back to the queue without a word. This is the last node's, for a batch script, in a sandbox that has run many jobs.
+# A Unix socket's path has at most 107 bytes. slurmd has one socket for each step; if it cannot create one, the job
+# silently goes back to the queue. This path is that of the last node, for a batch script, after many jobs.
 ROOT_BYTES_MAX = 107 - len("/state/kfwoa-64/kfwoa-64_999999.4294967291")
 TAG_LETTERS = 5
 
@@ -21,9 +21,9 @@ class Layout:
 
     @property
     def tag(self) -> str:
-        """A short word of letters that belongs to this folder's path alone.
+        """A short word of letters that is derived from the folder's path.
 
-        Slurm names its cgroup directories by node, so two sandboxes must never share a node name.
+        Slurm names its cgroup directories after nodes, so two sandboxes must never share a node name.
         """
         number = int.from_bytes(hashlib.sha256(str(self.root).encode()).digest()[:8], "big")
         letters: list[str] = []
@@ -33,12 +33,12 @@ class Layout:
         return "".join(letters)
 
     def node_names(self, count: int) -> tuple[str, ...]:
-        """Name `count` nodes, such as `kfwoa-1`."""
+        """Return the names of `count` nodes, such as `kfwoa-1`."""
         return tuple(f"{self.tag}-{number}" for number in range(1, count + 1))
 
     @property
     def manifest(self) -> Path:
-        """What this sandbox is: its presence makes a folder ours."""
+        """The manifest; its presence marks the folder as a sandbox."""
         return self.root / "sandbox.json"
 
     @property
@@ -48,7 +48,7 @@ class Layout:
 
     @property
     def slurm_conf(self) -> Path:
-        """Slurm's main file; its other files are looked for next to it."""
+        """Slurm's main file; Slurm looks for its other files next to it."""
         return self.etc / "slurm.conf"
 
     @property
@@ -63,12 +63,12 @@ class Layout:
 
     @property
     def wrappers(self) -> Path:
-        """Scripts that run the Slurm of another root file system; only there for such a prefix."""
+        """Scripts that run the Slurm of another root file system; exists only for such a prefix."""
         return self.root / "slurm"
 
     @property
     def devices(self) -> Path:
-        """The device files of the posing GPUs."""
+        """The device files of the simulated GPUs."""
         return self.root / "dev"
 
     @property
@@ -83,7 +83,7 @@ class Layout:
 
     @property
     def munge_socket(self) -> Path:
-        """Where every user's commands reach this sandbox's own munged."""
+        """The socket on which every user's commands reach this sandbox's own munged."""
         return self.run / "munge.sock"
 
     @property
@@ -93,7 +93,7 @@ class Layout:
 
     @property
     def service(self) -> Path:
-        """The folder of the service's socket, and of nothing else: who may enter it may ask."""
+        """The folder of the service's socket, and of nothing else: a user who may enter it may ask."""
         return self.root / "service"
 
     @property
@@ -108,7 +108,7 @@ class Layout:
 
     @property
     def secret(self) -> Path:
-        """A folder for the munge key and the database's password, closed to everybody else."""
+        """The folder of the munge key and the database's password, closed to other users."""
         return self.root / "secret"
 
     @property
@@ -118,12 +118,12 @@ class Layout:
 
     @property
     def database_password(self) -> Path:
-        """The password that slurmdbd gives MariaDB."""
+        """The password with which slurmdbd logs in to MariaDB."""
         return self.secret / "mariadb.password"
 
     @property
     def database_setup(self) -> Path:
-        """The SQL that MariaDB runs at each start: the user of slurmdbd, and no other way in."""
+        """The SQL that MariaDB runs at each start: it leaves slurmdbd's user as the only login."""
         return self.secret / "setup.sql"
 
     @property
@@ -138,7 +138,7 @@ class Layout:
 
     @property
     def controller_state(self) -> Path:
-        """What slurmctld keeps, and its pid and slurmdbd's: SlurmUser writes here."""
+        """State of slurmctld, and the pid files of slurmctld and slurmdbd: SlurmUser writes here."""
         return self.state / "slurmctld"
 
     @property
@@ -153,5 +153,5 @@ class Layout:
 
     @property
     def gpu_spool(self) -> Path:
-        """Where jobs write what the meter of a posing GPU would have shown."""
+        """Where jobs write what the meter of a simulated GPU would have shown."""
         return self.root / "gpu-spool"

@@ -1,4 +1,4 @@
-"""What a sandbox is, as kept in its folder; the presence of this file makes a folder ours."""
+"""The description of a sandbox, kept in its folder; the presence of this file marks a folder as a sandbox."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from slurm_plugin.sandbox.slurm_conf import Ports
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What `up` made; `slurm_prefix` is absolute, `user_id` is whose processes these are.
+    """What `up` made; `slurm_prefix` is absolute, `user_id` is the user who started the processes.
 
-    `slurm_user` is SlurmUser where that is somebody else, '' where it is not.
+    `slurm_user` is SlurmUser if that is another user, else ''.
     """
 
     format: Literal[1] = 1
@@ -39,7 +39,7 @@ def write_manifest(manifest: Manifest, layout: Layout) -> None:
 
 
 def read_manifest(layout: Layout) -> Manifest:
-    """Read the folder's manifest; SandboxError where it is missing or damaged."""
+    """Read the folder's manifest; SandboxError if it is missing or damaged."""
     try:
         return msgspec.json.decode(layout.manifest.read_bytes(), type=Manifest)
     except OSError as error:

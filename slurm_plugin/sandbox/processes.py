@@ -1,7 +1,7 @@
-"""Processes of a sandbox: start them detached, remember them, find them again, end exactly them.
+"""Processes of a sandbox: start them detached, record them, find them again, and end no others.
 
-A pid alone is never trusted, since the kernel uses it again: a process is ours if pid **and** start time are those
-that were recorded, or if its environment carries this sandbox's marker, or if it descends from one that does.
+A pid alone is never trusted, since the kernel reuses pids. A process is ours if its pid **and** start time are those
+on record, if its environment contains this sandbox's marker, or if it descends from a process of ours.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from slurm_plugin.sandbox.files import write_file
 MARKER_VARIABLE = "RIGHTSIZER_SANDBOX_ID"
 POLL_S = 0.02
 
-# Children of this very process must be reaped by it; a Popen that is forgotten while it runs also warns.
+# This process must reap its children; also, a Popen that is garbage-collected while its child runs warns.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A started process: `start_ticks` is its start in clock ticks since the host's boot (proc(5), field 22)."""
+    """A started process; `start_ticks` is its start time in clock ticks since boot (proc(5), field 22)."""
 
     name: str
     pid: int
@@ -39,7 +39,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> Identity:
-        """What makes the process unmistakable."""
+        """Pid and start time, which identify the process."""
         return Identity(self.pid, self.start_ticks)
 
 
@@ -52,7 +52,7 @@ class Identity:
 
 
 def is_running(identity: Identity) -> bool:
-    """Tell whether exactly this process runs; a zombie does not."""
+    """Whether exactly this process runs; a zombie does not count as running."""
     child = _children.get(identity.pid)
     if child is not None and child.poll() is not None:
         del _children[identity.pid]
@@ -63,8 +63,8 @@ def is_running(identity: Identity) -> bool:
 def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], log: Path, folder: Path) -> Record:
     """Start `argv` in a session of its own with its output appended to `log`, and write `folder`/NAME.json.
 
-    The record is there before this returns; whoever is interrupted in between is covered by the marker in
-    `environment`.
+    The record is written before this returns. If this is interrupted in between, the marker in `environment` still
+    identifies the process.
     """
     with log.open("ab") as output:
         try:
@@ -75,7 +75,7 @@ def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], log: P
                 stdout=output,
                 stderr=output,
                 cwd="/",
-                # Users read the sockets, logs and job scripts that daemons make, whatever the caller's umask.
+                # Whatever the caller's umask, users must be able to use the daemons' sockets, logs and job scripts.
                 umask=0o022,
                 start_new_session=True,
             )
@@ -91,12 +91,12 @@ def spawn(name: str, argv: Sequence[str], environment: Mapping[str, str], log: P
 
 
 def write_record(record: Record, folder: Path) -> None:
-    """Write the record so that a reader, whoever it is, sees all of it or nothing."""
+    """Write the record atomically: a reader sees all of it or nothing."""
     write_file(folder / f"{record.name}.json", msgspec.json.encode(record).decode(), 0o644)
 
 
 def read_records(folder: Path) -> tuple[Record, ...]:
-    """Read all records; one that is damaged is left out, since the marker finds its process too."""
+    """Read all records; leave out damaged ones, since the marker finds their processes too."""
     records = []
     for file in sorted(folder.glob("*.json")):
         with contextlib.suppress(msgspec.DecodeError, FileNotFoundError):
@@ -117,7 +117,7 @@ def snapshot() -> dict[int, Stat]:
 
 
 def environment_of(pid: int) -> frozenset[bytes]:
-    """Return the `NAME=value` entries that process `pid` was started with; empty where it may not be read."""
+    """Return the `NAME=value` entries with which process `pid` was started; empty if they may not be read."""
     try:
         return frozenset((PROC / str(pid) / "environ").read_bytes().split(b"\0"))
     except OSError:
@@ -125,9 +125,9 @@ def environment_of(pid: int) -> frozenset[bytes]:
 
 
 def find_processes(entries: Iterable[str], pids: Iterable[int] = ()) -> tuple[Identity, ...]:
-    """Find every process whose environment holds one of `entries`, those in `pids`, and all their descendants.
+    """Find every process whose environment has one of `entries`, those in `pids`, and all their descendants.
 
-    This process and its ancestors are never among them.
+    Never returns this process or its ancestors.
     """
     wanted = frozenset(os.fsencode(entry) for entry in entries)
     stats = snapshot()
@@ -140,7 +140,7 @@ def find_processes(entries: Iterable[str], pids: Iterable[int] = ()) -> tuple[Id
 
 
 def ancestors(pid: int, stats: Mapping[int, Stat]) -> set[int]:
-    """Return `pid` and all the processes above it."""
+    """Return `pid` and the pids of all its ancestors."""
     above: set[int] = set()
     while pid in stats and pid not in above:
         above.add(pid)
@@ -149,7 +149,7 @@ def ancestors(pid: int, stats: Mapping[int, Stat]) -> set[int]:
 
 
 def descendants(pids: set[int], stats: Mapping[int, Stat]) -> set[int]:
-    """Return `pids` and all the processes below them."""
+    """Return `pids` and the pids of all their descendants."""
     below = set(pids)
     grew = True
     while grew:
@@ -160,7 +160,7 @@ def descendants(pids: set[int], stats: Mapping[int, Stat]) -> set[int]:
 
 
 def end(identities: Iterable[Identity], patience_s: float) -> tuple[Identity, ...]:
-    """Ask processes to end, insist after `patience_s`, and return those that live on even then."""
+    """Ask processes to end, kill them after `patience_s`, and return those that survive even that."""
     left = _signal_all(identities, signal.SIGTERM)
     left = wait_for_end(left, patience_s)
     left = _signal_all(left, signal.SIGKILL)
@@ -168,7 +168,7 @@ def end(identities: Iterable[Identity], patience_s: float) -> tuple[Identity, ..
 
 
 def wait_for_end(identities: Iterable[Identity], patience_s: float) -> tuple[Identity, ...]:
-    """Wait until all have ended, `patience_s` at most; return those that have not."""
+    """Wait until all have ended, for at most `patience_s`; return those that have not."""
     deadline = time.monotonic() + patience_s
     left = tuple(one for one in identities if is_running(one))
     while left and time.monotonic() < deadline:
@@ -178,7 +178,7 @@ def wait_for_end(identities: Iterable[Identity], patience_s: float) -> tuple[Ide
 
 
 def _signal_all(identities: Iterable[Identity], number: signal.Signals) -> tuple[Identity, ...]:
-    """Signal those that still run and return them."""
+    """Send a signal to those that still run, and return them."""
     running = tuple(one for one in identities if is_running(one))
     for one in running:
         with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Which Slurm the sandbox runs: where its programs are, its release, and what that release wants different."""
+"""Which Slurm the sandbox runs: where its programs are, its release, and that release's quirks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurm_plugin.sandbox.root_tree import RootTree, find_root_tree
 
 Version = tuple[int, int]
 
-# Debian's package of every program that the sandbox starts or asks.
+# The Debian package of each program that the sandbox runs.
 PACKAGE_OF = {
     "munged": "munge",
     "mariadbd": "mariadb-server-core",
@@ -45,9 +45,9 @@ PLUGIN_FOLDERS = (
 
 @dataclass(frozen=True)
 class Quirks:
-    """What a release wants different in its configuration files.
+    """How a release's configuration files must differ.
 
-    What every release takes is written for all: `-f` with an absolute path, and no line at all for
+    A form that every release accepts is used for all of them: `-f` with an absolute path, and no line at all for
     TaskPlugin=task/none, MpiDefault=none and SwitchType, which 26.05 refuses.
     """
 
@@ -58,26 +58,27 @@ class Quirks:
 
 
 def quirks_of(version: Version) -> Quirks:
-    """Look up what `version` wants different."""
+    """Return the quirks of `version`."""
     return Quirks(
-        # CgroupAutomount is defunct from 23.11: daemons complain at each start.
+        # CgroupAutomount is defunct since 23.11: daemons complain about it at each start.
         cgroup_automount=version < (23, 11),
-        # slurmd loads one even where nothing uses it, by default that of the host's version, and that of v2 refuses to
-        # start without systemd. `disabled` came with 24.05; before it that of v1 does nothing until it is used.
+        # slurmd loads a cgroup plugin even if nothing uses it, by default that of the host's cgroup version, and the
+        # one of v2 refuses to start without systemd. `disabled` came with 24.05; before, the plugin of v1 does nothing
+        # until it is used.
         idle_cgroup_plugin="disabled" if version >= (24, 5) else "cgroup/v1",
         # job_extra came with 23.02; an unknown flag is fatal.
         store_flags=("job_comment", "job_script", *(("job_extra",) if version >= (23, 2) else ())),
-        # With cgroup/v2 jobacct_gather/cgroup adds transparent huge pages to the anonymous memory that holds them
-        # already: a job shows up to twice what it has.
+        # With cgroup/v2, jobacct_gather/cgroup adds transparent huge pages to the anonymous memory, which includes
+        # them already: a job shows up to twice the memory that it has.
         doubles_huge_pages=version < (23, 2),
     )
 
 
 @dataclass(frozen=True)
 class Programs:
-    """The programs of one sandbox: `folders` are searched in order; `plugins` is set for a prefix only.
+    """The programs of one sandbox: `folders` are searched in order; `plugins` is set only for a prefix.
 
-    Slurm's own come from `tree` where the prefix is a whole root file system.
+    If the prefix is a whole root file system, Slurm's own programs come from `tree`.
     """
 
     folders: tuple[Path, ...]
@@ -86,7 +87,7 @@ class Programs:
     tree: RootTree | None = None
 
     def command(self, name: str) -> tuple[str, ...]:
-        """Return the words that run program `name`; SandboxError names the package where there is none."""
+        """Return the words that run program `name`; if there is none, SandboxError names the package."""
         if self.tree is not None and name in SLURM_PROGRAMS:
             program = self.tree.program(name)
             if program is not None:
@@ -94,7 +95,7 @@ class Programs:
         return (self.path(name),)
 
     def path(self, name: str) -> str:
-        """Return the absolute path of program `name`; SandboxError names the package where there is none."""
+        """Return the absolute path of program `name`; if there is none, SandboxError names the package."""
         found = self.find(name)
         if found is None:
             raise SandboxError(missing_programs_message([name]))
@@ -106,9 +107,9 @@ class Programs:
 
 
 def find_programs(prefix: Path | None) -> Programs:
-    """Locate Slurm under `prefix` (or the system's) and all else in the system's folders.
+    """Locate Slurm under `prefix` (None: the system's Slurm), and everything else in the system's folders.
 
-    Raises SandboxError where something is missing, with the command that installs it.
+    Raises SandboxError if something is missing, with the command that installs it.
     """
     system = tuple(Path(folder) for folder in SYSTEM_FOLDERS)
     tree = find_root_tree(prefix) if prefix else None
@@ -131,7 +132,7 @@ def find_programs(prefix: Path | None) -> Programs:
 
 
 def missing_programs_message(missing: list[str]) -> str:
-    """Say which programs are missing and the one command that installs them."""
+    """Return a message that names the missing programs and the one command that installs them."""
     packages = {PACKAGE_OF[name] for name in missing}
     if "slurmdbd" in packages:
         packages.add("slurm-wlm-mysql-plugin")
@@ -150,7 +151,7 @@ def parse_version(output: str) -> Version:
 
 
 def release_of(programs: Programs) -> str:
-    """Ask slurmctld which release it is; returns its own words, such as `slurm-wlm 22.05.8`."""
+    """Return slurmctld's release in its own words, such as `slurm-wlm 22.05.8`."""
     command = [*programs.command("slurmctld"), "-V"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
@@ -165,7 +166,7 @@ def release_of(programs: Programs) -> str:
 
 
 def _plugins_under(prefix: Path) -> Path:
-    """Return the plugin folder of a prefix; SandboxError where there is none."""
+    """Return the plugin folder of a prefix; SandboxError if there is none."""
     for pattern in PLUGIN_FOLDERS:
         for folder in sorted(prefix.glob(pattern)):
             if any(folder.glob("auth_*.so")):
@@ -177,7 +178,7 @@ def _plugins_under(prefix: Path) -> Path:
 
 
 def _refuse_strays(strays: list[str], prefix: Path) -> None:
-    """Raise SandboxError where a Slurm program would come from the system instead: releases must not mix."""
+    """Raise SandboxError if a Slurm program would come from the system instead: releases must not be mixed."""
     if strays:
         raise SandboxError(
             f"{prefix} has no {', '.join(strays)}; install all of Slurm there, or leave out --slurm-prefix"

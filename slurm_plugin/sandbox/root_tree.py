@@ -1,6 +1,6 @@
-"""Run the Slurm of another Debian release out of the folder that debootstrap made, without chroot.
+"""Run the Slurm of another Debian release from the folder that debootstrap made, without chroot.
 
-Its programs are started through that tree's own dynamic loader and libraries; the jobs they start are this host's.
+Its programs are started with that tree's own dynamic loader and libraries; the jobs that they start use this host's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LINKS_MAX = 10
 
 @dataclass(frozen=True)
 class RootTree:
-    """A root file system in a folder: `loader` is its dynamic loader, `libraries` where that finds libraries."""
+    """A root file system in a folder; `loader` is its dynamic loader, `libraries` are the loader's search paths."""
 
     root: Path
     loader: Path
@@ -23,7 +23,7 @@ class RootTree:
     plugins: Path
 
     def program(self, name: str) -> Path | None:
-        """Return the tree's own program of that name, its links followed inside the tree; None where it has none."""
+        """Return the tree's own program of that name, with links followed inside the tree; None if it has none."""
         for folder in PROGRAM_FOLDERS:
             found = follow(self.root, self.root / folder / name)
             if found is not None:
@@ -33,19 +33,19 @@ class RootTree:
     def command(self, name: str, program: Path) -> tuple[str, ...]:
         """Return the words that run a program of the tree under its plain name.
 
-        Slurm's libraries look at that name: `slurmctld-wlm`, as Debian calls the file, would be no slurmctld to them.
+        Slurm's libraries look at that name, and would not take `slurmctld-wlm`, Debian's file name, for a slurmctld.
         """
         path = ":".join(str(folder) for folder in self.libraries)
         return (str(self.loader), "--argv0", name, "--library-path", path, str(program))
 
     def wrappers(self) -> dict[str, str]:
-        """Return a shell script for every program of the tree's Slurm, by name: what users' shells and slurmd call."""
+        """Return a shell script for each program of the tree's Slurm, by name; users' shells and slurmd call these."""
         names = {file.name for folder in PROGRAM_FOLDERS for file in (self.root / folder).glob("s*")}
         programs = {name: self.program(name) for name in sorted(names)}
         return {name: self._wrapper(name, path) for name, path in programs.items() if path and is_slurm(path)}
 
     def _wrapper(self, name: str, program: Path) -> str:
-        # The daemons start themselves again by this name: it must be the script's, not the program's.
+        # The daemons re-execute themselves by this name, so it must be the script's, not the program's.
         words = self.command(name, program)
         before, after = shlex.quote(words[0]), shlex.join(words[3:])
         # slurmctld's Lua must find the modules of its own tree before those of this host.
@@ -59,17 +59,17 @@ class RootTree:
 
 
 def find_root_tree(prefix: Path) -> RootTree | None:
-    """Recognise a root file system with Debian's Slurm in `prefix`; None where it is a plain prefix."""
+    """Return the root file system with Debian's Slurm in `prefix`; None if that is a plain prefix."""
     loaders = sorted(prefix.glob("lib64/ld-linux*.so.*"))
     plugins = sorted(prefix.glob("usr/lib/*/slurm-wlm"))
     if not loaders or not plugins:
         return None
-    # Slurm's own library is next to its plugins; the programs' run path would find this host's instead.
+    # Slurm's own library is next to its plugins; the run path in the programs would find this host's instead.
     return RootTree(prefix, loaders[0], (plugins[0], plugins[0].parent), plugins[0])
 
 
 def follow(root: Path, path: Path) -> Path | None:
-    """Follow links as if `root` were `/`; None where they lead to no file."""
+    """Follow links as if `root` were `/`; None if they do not lead to a file."""
     for _ in range(LINKS_MAX):
         if not path.is_symlink():
             return path if path.is_file() else None
@@ -79,5 +79,5 @@ def follow(root: Path, path: Path) -> Path | None:
 
 
 def is_slurm(program: Path) -> bool:
-    """Tell whether a program is Slurm's: it names Slurm's library."""
+    """Whether a program is Slurm's, that is, contains the name of Slurm's library."""
     return b"libslurm" in program.read_bytes()

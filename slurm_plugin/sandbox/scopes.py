@@ -1,7 +1,7 @@
-"""Cgroup v2: the scope in which Slurm's plugin keeps the jobs of a node, made before slurmd looks for it.
+"""Cgroup v2: make the scope in which Slurm's plugin keeps a node's jobs, before slurmd looks for it.
 
-slurmd takes a scope that is there as it is, on every release. Left to itself it asks systemd over D-Bus, which not
-every build of it can; told to ignore systemd, it moves processes and enables controllers that are not the sandbox's.
+On every release, slurmd uses an existing scope as it is. Without one it asks systemd over D-Bus, which not every build
+of slurmd can do. If it is told to ignore systemd, it moves processes and enables controllers outside the sandbox.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from slurm_plugin.sandbox.enforcement import CGROUP_ROOT, SYSTEMD, V2_CONTROLLER
 from slurm_plugin.sandbox.environment import daemon_environment
 from slurm_plugin.sandbox.files import tail
 
-# Where every release looks for its scope.
+# The slice in which every release looks for its scope.
 SLICE = "system.slice"
-# A cgroup at the top whose name says what was not so before, until the last sandbox ends. It also takes the processes
-# of a container's top cgroup: none with processes may have controllers below it, but for the host's own.
+# The prefix of a top-level cgroup whose name lists what we changed, to be undone when the last sandbox ends. It also
+# takes the processes of a container's top cgroup: except for the host's top cgroup, a cgroup with processes may not
+# enable controllers for those below it.
 UNDO = "rightsizer-undo-"
 HOLDER_PREFIX = "scope-"
-# Forks and execs meanwhile make another round necessary.
+# Processes that fork meanwhile make another round necessary.
 ROUNDS = 20
 PATIENCE_S = 20.0
 
@@ -37,12 +38,12 @@ def scope_of(node: str, root: Path = CGROUP_ROOT) -> Path:
 
 
 def holder_names(nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """Name the processes that keep the nodes' scopes open for systemd."""
+    """Return the names of the processes that keep the nodes' scopes open for systemd."""
     return tuple(HOLDER_PREFIX + node for node in nodes)
 
 
 def make_scopes(cluster: Cluster) -> None:
-    """Make the scope of each node, with all that it needs; SandboxError or OSError where that is impossible."""
+    """Make the scope of each node, with all that it needs; SandboxError or OSError if that is impossible."""
     if SYSTEMD.is_dir():
         ask_systemd(cluster)
     else:
@@ -50,7 +51,7 @@ def make_scopes(cluster: Cluster) -> None:
 
 
 def ask_systemd(cluster: Cluster) -> None:
-    """Have systemd make each scope, delegated to Slurm, and keep a process in it: systemd ends one that is empty."""
+    """Let systemd make each scope, delegated to Slurm, and keep a process in it: systemd removes an empty scope."""
     layout = cluster.layout
     environment = daemon_environment(layout, cluster.path_first)
     started = []
@@ -73,13 +74,13 @@ def ask_systemd(cluster: Cluster) -> None:
         started.append((scope, record))
     for scope, record in started:
         _wait_held(scope, record)
-        # Not at the top of its scope, where Slurm enables controllers.
+        # The process may not stay at the top of its scope, because Slurm enables controllers there.
         (scope / "system").mkdir()
         _write(scope / "system/cgroup.procs", str(record.pid))
 
 
 def _wait_held(scope: Path, record: processes.Record) -> None:
-    """Wait until a holder is in its scope; SandboxError with its last words where it never is."""
+    """Wait until a holder is in its scope; SandboxError with the end of its log if it does not get there."""
     until_s = time.monotonic() + PATIENCE_S
     while str(record.pid) not in _words(scope / "cgroup.procs"):
         if not processes.is_running(record.identity) or time.monotonic() > until_s:
@@ -88,7 +89,7 @@ def _wait_held(scope: Path, record: processes.Record) -> None:
 
 
 def make_by_hand(nodes: tuple[str, ...], root: Path = CGROUP_ROOT) -> None:
-    """Make each scope where nobody else governs the cgroups; OSError where the kernel refuses that."""
+    """Make each scope on a host where systemd does not manage the cgroups; OSError if the kernel refuses."""
     with _locked(root):
         missing = [name for name in V2_CONTROLLERS if name not in _words(root / "cgroup.subtree_control")]
         changes = [*missing, *(() if (root / SLICE).is_dir() else (SLICE,))]
@@ -108,10 +109,10 @@ def make_by_hand(nodes: tuple[str, ...], root: Path = CGROUP_ROOT) -> None:
 
 
 def undo(root: Path = CGROUP_ROOT) -> None:
-    """Put everything back as it was before the first sandbox, unless another one still needs it."""
+    """Restore everything as it was before the first sandbox, unless another sandbox still needs it."""
     if not any(root.glob(UNDO + "*")):
         return
-    # What is refused is in use by somebody else.
+    # If the kernel refuses a step, somebody else uses that cgroup.
     with contextlib.suppress(OSError), _locked(root):
         if any((root / SLICE).glob(scope_of("*").name)):
             return
@@ -127,19 +128,19 @@ def undo(root: Path = CGROUP_ROOT) -> None:
 
 
 def _switch(sign: str, controllers: Iterable[str], group: Path) -> None:
-    """Let the cgroups below one have these controllers (`+`), or no longer (`-`)."""
+    """Enable (`+`) or disable (`-`) these controllers for the cgroups below one."""
     for name in controllers:
         _write(group / "cgroup.subtree_control", sign + name)
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move all processes from one cgroup to another; those of another PID namespace, which read as 0, stay."""
+    """Move all processes from one cgroup to another, except those of another PID namespace, which read as 0."""
     for _ in range(ROUNDS):
         pids = [pid for pid in _words(source / "cgroup.procs") if pid != "0"]
         if not pids:
             return
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            with contextlib.suppress(ProcessLookupError):  # the process has ended meanwhile
                 _write(target / "cgroup.procs", pid)
 
 
@@ -151,7 +152,7 @@ def _words(file: Path) -> list[str]:
 
 
 def _write(file: Path, text: str) -> None:
-    # Unbuffered and without O_CREAT: the kernel's answer to this very write is what counts.
+    # Unbuffered and without O_CREAT, so that the kernel's answer to this write is not lost.
     descriptor = os.open(file, os.O_WRONLY)
     try:
         os.write(descriptor, text.encode("ascii"))
@@ -163,7 +164,7 @@ def _write(file: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Let one sandbox at a time change the top cgroup."""
+    """Let only one sandbox at a time change the top cgroup."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
-"""What a sandbox's nodes pose as, and what more its slurm.conf may say. Pure.
+"""The simulated hardware of a sandbox's nodes, and extra lines of its slurm.conf. Pure.
 
-A node has `NodeShape()` unless a test asks for another: hyper-threads, types of GPUs, features.
+A node is a plain `NodeShape()` unless a test asks for another, such as one with hyper-threads or types of GPUs.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ SHARDS = 16
 class NodeShape:
     """One node: `cores` of `threads_per_core` CPUs each, memory in MiB, and GPUs.
 
-    `gpu_types` is the type of each of the GPUs, all of one type side by side; without it they have none. `gres` are
-    more resources that are only counted, such as `nic:4`.
+    `gpu_types` has an entry for each GPU, "" for one without a type; GPUs of one type must be adjacent. `gres` lists
+    further resources that are only counted, such as `nic:4`.
     """
 
     cores: int = 16
@@ -45,7 +45,7 @@ class NodeShape:
         )
 
     def gpus(self) -> list[tuple[str, int, int]]:
-        """List each type of GPU, the index of its first one, and how many there are."""
+        """List each type of GPU, the index of its first GPU, and how many there are."""
         found = []
         first = 0
         for name, several in groupby(self.gpu_types):
@@ -66,10 +66,10 @@ class NodeShape:
 
 @dataclass(frozen=True)
 class Shape:
-    """A whole cluster: its first nodes (the rest are plain), and lines that go to the end of slurm.conf.
+    """A whole cluster: its first nodes (the rest are plain), and lines for the end of slurm.conf.
 
-    In the lines, `{node[0]}` is the name of the first node. The partition `main` has the nodes that `outside_main`
-    does not count off from the end.
+    In the lines, `{node[0]}` is the name of the first node. The partition `main` has all nodes except the last
+    `outside_main`.
     """
 
     nodes: tuple[NodeShape, ...] = ()
@@ -78,17 +78,17 @@ class Shape:
 
     @property
     def devices(self) -> int:
-        """How many files the posing GPUs of a node need."""
+        """How many files the simulated GPUs of a node need."""
         return max((len(node.gpu_types) for node in self.nodes), default=GPUS)
 
     @property
     def gres_types(self) -> tuple[str, ...]:
-        """The kinds of generic resources of all the nodes."""
+        """The kinds of generic resources of all nodes."""
         more = (one.partition(":")[0] for node in self.nodes for one in node.gres)
         return tuple(dict.fromkeys(("gpu", "shard", *more)))
 
     def node(self, index: int) -> NodeShape:
-        """Return the shape of a node, the first being 0."""
+        """Return the shape of a node; the first has index 0."""
         return self.nodes[index] if index < len(self.nodes) else NodeShape()
 
 

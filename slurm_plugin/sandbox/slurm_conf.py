@@ -1,6 +1,6 @@
 """Slurm's configuration files for a sandbox, as text. Pure: it reads and writes nothing.
 
-What every node poses as says its shape, whatever this host has.
+A node's hardware is that of its shape, whatever this host has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """The TCP ports of one sandbox, all different; one per slurmd."""
+    """The TCP ports of one sandbox, all different; each slurmd has its own."""
 
     mariadb: int
     slurmdbd: int
@@ -31,13 +31,13 @@ class Ports(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_list(cls, ports: tuple[int, ...]) -> Ports:
-        """Deal out `ports`: three for the daemons that exist once, the rest for the nodes."""
+        """Assign `ports`: three for the daemons that exist once, the rest for the nodes."""
         return cls(mariadb=ports[0], slurmdbd=ports[1], slurmctld=ports[2], slurmd=ports[3:])
 
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """All that the configuration files depend on: `user` is SlurmUser, `starter` whose processes all others are."""
+    """All that the configuration files depend on; `user` is SlurmUser, `starter` runs all other processes."""
 
     layout: Layout
     ports: Ports
@@ -81,7 +81,7 @@ def slurm_conf(plan: ClusterPlan) -> str:
 
 
 def identity(plan: ClusterPlan) -> list[str]:
-    """Say which cluster this is, who runs it, and how its parts trust each other."""
+    """Name the cluster, its users, and how its parts authenticate each other."""
     lines = [
         f"ClusterName={plan.cluster}",
         f"SlurmctldHost={plan.host}({LOOPBACK})",
@@ -101,7 +101,7 @@ def identity(plan: ClusterPlan) -> list[str]:
 
 
 def daemons(plan: ClusterPlan) -> list[str]:
-    """Place ports, state, logs; wait briefly for what a demo waits for."""
+    """Set ports, state and logs, and timeouts short enough for a demo."""
     layout = plan.layout
     return [
         f"SlurmctldPort={plan.ports.slurmctld}",
@@ -123,7 +123,7 @@ def daemons(plan: ClusterPlan) -> list[str]:
 
 
 def enforcement(plan: ClusterPlan) -> list[str]:
-    """Track and limit jobs by cgroup where that works, else only watch them through /proc."""
+    """Track and limit jobs by cgroup if that works here, else only watch them through /proc."""
     limits = plan.enforcement
     doubled = limits.plugin == "cgroup/v2" and quirks_of(plan.version).doubles_huge_pages
     gather = "cgroup" if limits.memory and not doubled else "linux"
@@ -136,7 +136,7 @@ def enforcement(plan: ClusterPlan) -> list[str]:
 
 
 def scheduling() -> list[str]:
-    """Start short jobs at once: both schedulers run every two seconds, and after each submission and end."""
+    """Start short jobs at once: both schedulers run every two seconds, and after each submission and job end."""
     return [
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
@@ -149,12 +149,12 @@ def scheduling() -> list[str]:
 
 
 def accounting(plan: ClusterPlan) -> list[str]:
-    """Keep everything in slurmdbd; nobody needs an account to submit (no AccountingStorageEnforce)."""
+    """Keep everything in slurmdbd; users need no account to submit (no AccountingStorageEnforce)."""
     return [
         "AccountingStorageType=accounting_storage/slurmdbd",
         f"AccountingStorageHost={LOOPBACK}",
         f"AccountingStoragePort={plan.ports.slurmdbd}",
-        # Not a password: with munge, the socket that commands use towards slurmdbd (AuthInfo is not read there).
+        # Not a password: with munge, this is the socket for talking to slurmdbd (AuthInfo is not read there).
         f"AccountingStoragePass={plan.layout.munge_socket}",
         "AccountingStorageTRES=gres/gpu,gres/shard",
         f"AccountingStoreFlags={','.join(quirks_of(plan.version).store_flags)}",
@@ -177,7 +177,7 @@ def nodes(plan: ClusterPlan) -> list[str]:
 
 
 def gres_conf(plan: ClusterPlan) -> str:
-    """Render gres.conf: the posing GPUs are files, so nothing may be detected."""
+    """Render gres.conf: the simulated GPUs are files, so autodetection is off."""
     lines = ["AutoDetect=off"]
     for index, name in enumerate(plan.nodes):
         lines += plan.shape.node(index).gres_lines(name, plan.layout.devices)
@@ -185,7 +185,7 @@ def gres_conf(plan: ClusterPlan) -> str:
 
 
 def cgroup_conf(plan: ClusterPlan) -> str:
-    """Render cgroup.conf; without enforcement it keeps slurmd from the host's cgroups."""
+    """Render cgroup.conf; without enforcement it keeps slurmd away from the host's cgroups."""
     if not plan.enforcement.memory:
         plugin = quirks_of(plan.version).idle_cgroup_plugin
         return f"# Memory is not limited: {plan.enforcement.reason}.\nCgroupPlugin={plugin}\n"
@@ -202,7 +202,7 @@ def cgroup_conf(plan: ClusterPlan) -> str:
 
 
 def slurmdbd_conf(plan: ClusterPlan, password: str) -> str:
-    """Render slurmdbd.conf; it holds the password, so it must be written for its owner alone (mode 0600)."""
+    """Render slurmdbd.conf; it holds the password, so only its owner may read it (mode 0600)."""
     layout = plan.layout
     lines = (
         "AuthType=auth/munge",
@@ -226,10 +226,10 @@ def slurmdbd_conf(plan: ClusterPlan, password: str) -> str:
 
 
 def database_setup_sql(password: str) -> str:
-    """Render what MariaDB runs at each start, one statement a line: slurmdbd's user and database, and no other login.
+    """Render the SQL that MariaDB runs at each start, one statement a line: slurmdbd's database, and its only login.
 
-    slurmdbd would make its database itself; but after a connection that failed for want of it the library of MariaDB
-    11.8.9 (Debian 13) takes no result any more. `password` must be of letters and digits only.
+    slurmdbd would create its database itself. But once a connection has failed because the database was missing, the
+    library of MariaDB 11.8.9 (Debian 13) accepts no more results. `password` must have only letters and digits.
     """
     account = f"'{DATABASE_USER}'@'{LOOPBACK}'"
     return "\n".join(

@@ -1,4 +1,4 @@
-"""A SlurmUser who is not the one that starts the sandbox: what that user must be able to enter, write and own."""
+"""A SlurmUser other than the user who starts the sandbox: what that user must be able to enter, write and own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurm_plugin.sandbox.layout import Layout
 
 
 def check(user: str, layout: Layout, prefix: Path | None) -> None:
-    """Raise SandboxError where slurmctld cannot become `user`, or that user cannot reach the sandbox or Slurm."""
+    """Raise SandboxError if slurmctld cannot become `user`, or that user cannot reach the sandbox or Slurm."""
     if os.geteuid() != 0:
         raise SandboxError(f"only root can start a slurmctld that runs as {user}; leave out slurm_user")
     try:
@@ -27,6 +27,6 @@ def check(user: str, layout: Layout, prefix: Path | None) -> None:
 
 
 def hand_over(layout: Layout, user: str) -> None:
-    """Give the user what slurmctld and slurmdbd write, and slurmdbd's file, which must be its user's own."""
+    """Make `user` the owner of what slurmctld and slurmdbd write, and of slurmdbd.conf, as slurmdbd requires."""
     for path in (layout.controller_state, layout.log, layout.etc / "slurmdbd.conf"):
         shutil.chown(path, user)

@@ -1,4 +1,4 @@
-"""What of a sandbox runs, and whether its nodes take jobs."""
+"""Which daemons of a sandbox run, and whether its nodes accept jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slurm_plugin.sandbox.cluster import Sandbox
 
 
 class DaemonStatus(msgspec.Struct, frozen=True):
-    """One daemon; `pid` is None where it does not run."""
+    """One daemon; `pid` is None if it does not run."""
 
     name: str
     pid: int | None
@@ -17,7 +17,7 @@ class DaemonStatus(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """A sandbox at one moment; `node_states` are sinfo's words, `closed_parent` what keeps other users out."""
+    """A sandbox at one moment; `node_states` are sinfo's words, `closed_parent` is what keeps other users out."""
 
     directory: str
     release: str
@@ -29,7 +29,7 @@ class Status(msgspec.Struct, frozen=True):
 
     @property
     def healthy(self) -> bool:
-        """Whether all that should run does and every node takes jobs."""
+        """Whether everything that should run does, and every node accepts jobs."""
         nodes_fine = bool(self.node_states) and all(map(daemons.is_usable, self.node_states.values()))
         return nodes_fine and all(daemon.running for daemon in self.daemons)
 

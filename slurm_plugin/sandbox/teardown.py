@@ -1,4 +1,4 @@
-"""End everything of a sandbox, however far it came: jobs, daemons, stragglers, cgroups."""
+"""End everything of a sandbox, whatever its state: jobs, daemons, stragglers, cgroups."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ JOB_PATIENCE_S = 8.0
 STRAGGLER_PATIENCE_S = 1.0
 CGROUP_PATIENCE_S = 3.0
 ROUNDS = 5
-# What thaws a cgroup, in v1 and in v2.
+# The file, and the word to write into it, that thaw a cgroup, in v1 and in v2.
 THAWED = {"freezer.state": "THAWED", "cgroup.freeze": "0"}
 
 
 def end_everything(cluster: Cluster, progress: Callable[[str], None] = lambda _: None) -> None:
-    """End jobs, then daemons from the top down, then whatever is left, and remove the cgroups.
+    """End jobs, then daemons (those that need others first), then whatever is left, and remove the cgroups.
 
-    Raises SandboxError naming the processes that will not end.
+    Raises SandboxError, which names what does not end.
     """
     layout, nodes = cluster.layout, cluster.manifest.nodes
     if running_record(layout, daemons.SLURMCTLD) is not None:
@@ -43,7 +43,7 @@ def end_everything(cluster: Cluster, progress: Callable[[str], None] = lambda _:
 
 
 def end_leftovers(layout: Layout, nodes: tuple[str, ...]) -> None:
-    """End whatever still runs, and remove the cgroups; SandboxError names what resists."""
+    """End whatever still runs, and remove the cgroups; SandboxError names what does not end."""
     left = end_stragglers(layout, nodes)
     if left:
         pids = ", ".join(str(one.pid) for one in left)
@@ -57,7 +57,7 @@ def end_leftovers(layout: Layout, nodes: tuple[str, ...]) -> None:
 
 
 def end_order(nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """List the daemons in the order in which they may end: nobody before those who need them."""
+    """List the daemons in the order in which they may end: none before those that need it."""
     slurmds = daemons.slurmd_names(nodes)
     return (
         daemons.SERVE_CLIENTS,
@@ -72,7 +72,7 @@ def end_order(nodes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def cancel_jobs(cluster: Cluster) -> None:
-    """Cancel every job and wait a while for their ends, so that slurmdbd hears of them; never fails."""
+    """Cancel every job and wait a while for them to end, so that slurmdbd learns of it; never fails."""
     with contextlib.suppress(SlurmError, SandboxError):
         jobs = cluster.command("squeue", "--noheader", "--format=%A", patience_s=JOB_PATIENCE_S).split()
         if jobs:
@@ -93,7 +93,7 @@ def running_record(layout: Layout, name: str) -> Record | None:
 
 
 def end_daemon(layout: Layout, name: str) -> bool:
-    """End the daemon of that name; return whether it ran. A process that resists is left to `end_stragglers`."""
+    """End the daemon of that name; return whether it ran. One that does not end is left to `end_stragglers`."""
     record = running_record(layout, name)
     if record is not None:
         processes.end([record.identity], DAEMON_PATIENCE_S)
@@ -114,7 +114,7 @@ def end_stragglers(layout: Layout, nodes: tuple[str, ...]) -> tuple[Identity, ..
 
 
 def cgroup_folders(nodes: tuple[str, ...]) -> tuple[Path, ...]:
-    """List the top cgroups of the nodes: in v1 slurm_NODE in each controller, in v2 their scopes."""
+    """List the top cgroups of the nodes: slurm_NODE in each controller of v1, their scopes in v2."""
     v1 = (folder for node in nodes for folder in sorted(CGROUP_ROOT.glob(f"*/slurm_{node}")))
     return (*v1, *(scope for scope in map(scopes.scope_of, nodes) if scope.is_dir()))
 
@@ -129,7 +129,7 @@ def thaw(nodes: tuple[str, ...]) -> None:
 
 
 def cgroup_processes(nodes: tuple[str, ...]) -> tuple[int, ...]:
-    """List the pids in the nodes' cgroups: a job cannot leave them, whatever it does to its environment."""
+    """List the pids in the nodes' cgroups, which a job cannot leave, whatever it does to its environment."""
     pids: set[int] = set()
     for top in cgroup_folders(nodes):
         for members in top.rglob("cgroup.procs"):
@@ -139,7 +139,7 @@ def cgroup_processes(nodes: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def remove_cgroups(nodes: tuple[str, ...]) -> tuple[Path, ...]:
-    """Remove the nodes' cgroups from the leaves up; return those that stay busy for seconds."""
+    """Remove the nodes' cgroups from the leaves up; return those that stay busy for several seconds."""
     deadline = time.monotonic() + CGROUP_PATIENCE_S
     left = cgroup_folders(nodes)
     while left:
