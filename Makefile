@@ -1,8 +1,8 @@
-# The two commands of a newcomer are `make demo` and `make test`; each installs what it needs (see tools/setup).
+# Newcomers need two commands, `make demo` and `make test`; each installs what it needs (see tools/setup).
 
 BIN := .venv/bin
 
-# How many damaged inputs `make fuzz` tries in all.
+# How many damaged inputs `make fuzz` tries, shared among all parsers.
 INPUTS ?= 1000000
 
 .PHONY: help setup releases demo test check lint matrix bench faults soak fuzz audit clean
@@ -16,7 +16,7 @@ help:
 	@echo 'make faults  break a private Slurm in every way we know, and show what became of the jobs (FORMAT=markdown: as in docs/faults.md)'
 	@echo 'make soak    half an hour of submissions as fast as slurmctld takes them, with a fault every five seconds'
 	@echo 'make audit   compare the pinned dependencies with the public advisories (exit code 4: they cannot be reached)'
-	@echo 'make fuzz    a million damaged inputs for every parser, guided by coverage (INPUTS=20000 for fewer)'
+	@echo 'make fuzz    a million damaged inputs, shared among all parsers, guided by coverage (INPUTS=20000 for fewer)'
 	@echo 'make clean   remove the virtual environment and caches'
 
 setup:
@@ -26,7 +26,7 @@ setup:
 demo: setup
 	@$(BIN)/rightsizer demo
 
-# Other releases of Slurm for the tests; what cannot be made is skipped.
+# Other releases of Slurm for the tests; a release that cannot be bootstrapped is skipped.
 releases:
 	@tools/setup releases
 
@@ -69,7 +69,7 @@ soak: setup
 audit: setup
 	@tools/audit
 
-# Where there is no wheel of atheris, seeds are damaged at random instead.
+# If there is no wheel of atheris, seeds are damaged at random, without coverage.
 fuzz: setup
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]' || true
 	@$(BIN)/python -m tests.fuzz --inputs $(INPUTS)
