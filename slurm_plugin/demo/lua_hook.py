@@ -1,7 +1,7 @@
 """The real Lua hook, run by a Lua interpreter inside this process instead of slurmctld's.
 
-The three C libraries that slurmctld would load (LuaSocket's clock and Unix sockets, cjson) are lent from Python;
-every line of lua/ is the project's own, as a cluster runs it.
+Python replaces the three C libraries that slurmctld would load (LuaSocket's clock and Unix sockets, cjson). The code
+of lua/ itself runs unchanged, as on a cluster.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ end
 
 
 class Stream:
-    """A Unix socket with the answers that LuaSocket gives: a value, or nil with a word."""
+    """A Unix socket with LuaSocket's return values: a value, or nil and a word that names the error."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -62,7 +62,7 @@ class Stream:
         return True
 
     def send(self, line: str) -> Any:  # noqa: ANN401 - what Lua takes: a number, or nil, a word and a number
-        """Send a whole line and return how much that was."""
+        """Send a whole line and return how many bytes that was."""
         try:
             self._socket.sendall(line.encode("latin-1"))
         except OSError:
@@ -70,7 +70,7 @@ class Stream:
         return len(line)
 
     def receive(self, count: int) -> Any:  # noqa: ANN401 - what Lua takes: text, or nil, a word and what there is
-        """Return `count` bytes, or what came until the time was up."""
+        """Return `count` bytes, or what arrived before the timeout."""
         try:
             received = self._socket.recv(int(count))
         except OSError:
@@ -87,14 +87,14 @@ class LuaHook:
     """The hook of lua/, loaded once; `submit` is slurm_job_submit on one job description."""
 
     def __init__(self, site_folder: Path) -> None:
-        """Load it with the rightsizer_site.lua of `site_folder`; RightsizerError without a Lua interpreter."""
+        """Load the hook with the rightsizer_site.lua of `site_folder`; RightsizerError if there is no Lua."""
         try:
             from lupa import lua51
         except ImportError:
             raise RightsizerError(
                 f"there is no Lua interpreter for the recorded demo; {install_with('demo')}"
             ) from None
-        # Latin-1 carries every byte both ways, as C strings do.
+        # Latin-1 preserves every byte in both directions, as C strings do.
         self._lua = lua51.LuaRuntime(unpack_returned_tuples=True, encoding="latin-1")
         self._messages: list[str] = []
         self._streams: list[Stream] = []
@@ -113,7 +113,7 @@ class LuaHook:
         self._lua.globals().dofile(str(lua_folder() / HOOK_SCRIPT))
 
     def close(self) -> None:
-        """Close the connection that the hook keeps."""
+        """Close the connection that the hook keeps open."""
         for stream in self._streams:
             stream.close()
 
@@ -122,7 +122,7 @@ class LuaHook:
         return self._streams[-1]
 
     def submit(self, fields: Mapping[str, object]) -> tuple[JobFields, str]:
-        """Return the job description as the hook leaves it, and the line that its user is told."""
+        """Return the job description as the hook leaves it, and the message to its user."""
         self._messages.clear()
         description = self._lua.table_from(fields)
         self._lua.globals().slurm_job_submit(description, self._lua.table(), 0)

@@ -1,7 +1,7 @@
-"""The work of a demo job: holds some memory, computes a little, waits the rest.
+"""The work of a demo job: hold some memory, compute a little, and wait for the rest of the time.
 
-It mostly waits, so that dozens of jobs run side by side on a laptop's two cores as they would on a cluster's.
-Jobs of one family differ a little, by job id.
+It mostly waits, so that dozens of jobs run side by side on a laptop's two cores as they would on a cluster.
+Jobs of one family differ a little, depending on the job id.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BUSY_SHARE = 0.05
 
 
 def main() -> None:
-    """Read what to use and use it."""
+    """Read from the command line what to use, and use it."""
     parser = argparse.ArgumentParser(description="Hold memory and compute a little, as a demo job.")
     parser.add_argument("--mem-mib", type=int, required=True, help="peak memory, give or take a tenth")
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("PRETEND_SECONDS", "4")))

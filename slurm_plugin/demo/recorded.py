@@ -1,4 +1,4 @@
-"""The demo without a Slurm: accounting recorded on a private Slurm, then the real training, service and Lua hook."""
+"""The demo without Slurm: accounting recorded on a private Slurm, then real training, service and Lua hook."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from slurm_plugin.sandbox.daemons import unix_complaint
 from slurm_plugin.sbatch.script import read_submission
 
 RECORDED = Path(__file__).parent / "recorded_accounting"
-# What sacct printed: figures of jobs and steps, and texts of jobs.
+# What sacct printed: the figures of jobs and steps, and the texts of jobs.
 FIGURES_FILE, TEXTS_FILE = RECORDED / "sacct-figures.txt", RECORDED / "sacct-texts.txt"
-# As every sandbox samples: its jobs take a few seconds.
+# Every sandbox samples once a second, because its jobs take only a few seconds.
 SAMPLED_EVERY_S = 1
-# On a machine with much else to do Python takes tens of seconds to import; a service that ends is not waited for.
+# On a busy machine Python's imports take tens of seconds. If the service ends, the wait ends too.
 START_PATIENCE_S = 120.0
-# The recording is of root's jobs.
+# The recorded jobs are root's.
 USER = "root"
 
 Say = Callable[[str], None]
 
 
 def tell_recorded(say: Say) -> list[dict[str, object]]:
-    """Ingest and train from the recording, then submit each family to the real hook; one row a family."""
+    """Ingest and train from the recording, then submit each family to the real hook; return one row per family."""
     with tempfile.TemporaryDirectory(prefix="rightsizer-demo-") as name:
         folder = Path(name)
         config = _configure(folder)
@@ -61,7 +61,7 @@ def tell_recorded(say: Say) -> list[dict[str, object]]:
 
 
 def _configure(folder: Path) -> Config:
-    """Write a configuration and the hook's settings into a folder of the demo's own."""
+    """Write a configuration and the hook's settings into the demo's own folder."""
     config = msgspec.structs.replace(
         Config(),
         mode="enforce",
@@ -81,8 +81,8 @@ def _configure(folder: Path) -> Config:
 
 
 def ingest_recording(config: Config, folder: Path) -> list[Attempt]:
-    """Ingest the recording into the configured store and return its attempts; `folder` is for a copy of it."""
-    # Copied, because ingest keeps track of the journals and spools that it has read.
+    """Ingest the recording into the configured store and return its attempts; `folder` receives a copy of it."""
+    # A copy, because ingest keeps track of the journals and spools that it has read.
     shutil.copytree(RECORDED, folder, dirs_exist_ok=True)
     answer = Answer(figures=FIGURES_FILE.read_bytes(), texts=TEXTS_FILE.read_bytes(), one_text=_nothing)
     settings = IngestSettings(
@@ -107,7 +107,7 @@ def ingest_recording(config: Config, folder: Path) -> list[Attempt]:
 
 
 def _nothing(display_id: str, column: str) -> bytes:
-    """No text of the recording is doubtful."""
+    """Raise SlurmError: no text of the recording is ambiguous, so none needs to be asked for by itself."""
     raise SlurmError(f"the recording does not contain the {column} of job {display_id}")
 
 
@@ -124,7 +124,7 @@ def train_current(config: Config, attempts: list[Attempt]) -> str:
 
 @contextlib.contextmanager
 def _service(folder: Path, config: Config) -> Iterator[None]:
-    """Run `rightsizer serve` for as long as the block lasts."""
+    """Run `rightsizer serve` during the block."""
     command = [sys.executable, "-m", "slurm_plugin.cli", "serve"]
     environment = {**os.environ, CONFIG_VARIABLE: str(folder / "rightsizer.toml")}
     with (folder / "serve.log").open("wb") as log:
@@ -150,7 +150,7 @@ def _wait_for(process: subprocess.Popen[bytes], path: Path, log: Path) -> None:
 
 
 def _submit(family: str, hook: LuaHook, attempts: list[Attempt]) -> dict[str, object]:
-    """Submit a family's script through the hook; what was asked, what was granted, what such jobs had used."""
+    """Submit a family's script through the hook; return what was asked and granted, and what such jobs had used."""
     script = (JOBS / f"{family}.sbatch").read_text(encoding="utf-8")
     submission = read_submission(script, f"{family}.sbatch", USER)
     before = job_fields(submission)
@@ -177,7 +177,7 @@ def _number(fields: JobFields, name: str) -> float | None:
 
 
 def job_fields(submission: Submission) -> JobFields:
-    """Return the job description that slurmctld would show Lua for a submission; unset fields are left out."""
+    """Return the job description that slurmctld would pass to Lua for a submission, without unset fields."""
     tasks, cpus = submission.num_tasks or 1, submission.cpus_per_task
     fields: JobFields = {
         "user_name": submission.user,

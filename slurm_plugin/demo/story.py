@@ -1,4 +1,4 @@
-"""The demo on a real Slurm: history, training, the same jobs again with the hook enforcing, and what came of it."""
+"""The demo on a real Slurm: a history of jobs, training, the same jobs with the hook enforcing, and the results."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ PATIENCE_S = 240.0
 
 
 class Voice(msgspec.Struct, frozen=True):
-    """How the demo speaks: `say` a line that stays, `tick` a passing one that the next replaces."""
+    """How the demo reports: `say` prints a line that stays, `tick` one that the next replaces."""
 
     say: Callable[[str], None]
     tick: Callable[[str], None]
 
     def left(self, jobs: int) -> None:
-        """Tell how many jobs have not ended yet."""
+        """Show how many jobs have not ended yet."""
         self.tick(f"{jobs} jobs left")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What the demo shows: the same queue before and after, and the line that one user read."""
+    """The results: the same queue before and after, and the line that a user was shown."""
 
     before: Queue
     after: Queue
@@ -44,19 +44,19 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def begin(directory: Path, voice: Voice) -> cluster.Sandbox:
-    """Start the private Slurm in `directory`; SandboxError or SlurmError, and nothing left, where that fails."""
+    """Start the private Slurm in `directory`; SandboxError or SlurmError, with nothing left running, if that fails."""
     voice.say(
         "starting a private Slurm: munge, MariaDB, slurmdbd, slurmctld, four nodes, and the rightsizer "
         "service"
     )
-    # An earlier demo in the same folder ended enforcing.
+    # An earlier demo in the same folder left the mode at `enforce`.
     return cluster.start(cluster.Options(directory=directory, mode="observe"), voice.tick)
 
 
 def tell(sandbox: cluster.Sandbox, voice: Voice) -> Outcome:
-    """Run the whole story in a private Slurm, which is left running for the caller to end.
+    """Run the whole demo in a private Slurm, which the caller has to stop.
 
-    Raises SandboxError, SlurmError or RightsizerError where a step fails.
+    Raises SandboxError, SlurmError or RightsizerError if a step fails.
     """
     say = voice.say
     for name in foreign_variables():
@@ -83,7 +83,7 @@ def tell(sandbox: cluster.Sandbox, voice: Voice) -> Outcome:
 
 
 def run_history(voice: Voice) -> None:
-    """Submit the families round by round, so that later jobs find earlier ones ended, and wait for all."""
+    """Submit the families round by round, so that earlier jobs have ended when later ones come, and wait for all."""
     os.environ["PRETEND_SECONDS"] = str(HISTORY_JOB_S)
     job_ids: list[int] = []
     for number in range(HISTORY_ROUNDS):
@@ -95,7 +95,7 @@ def run_history(voice: Voice) -> None:
 
 
 def run_queue(voice: Voice) -> tuple[Queue, str]:
-    """Submit the whole queue at once and wait for its end; the queue, and the first line that a user was told."""
+    """Submit the whole queue at once and wait for its end; return it, and the first message that a user was shown."""
     os.environ["PRETEND_SECONDS"] = str(QUEUE_JOB_S)
     since_s = int(time.time())
     submitted = [submit(family) for _ in range(QUEUE_ROUNDS) for family in FAMILIES]
@@ -107,7 +107,7 @@ def run_queue(voice: Voice) -> tuple[Queue, str]:
 
 
 def run_command(*words: str) -> str:
-    """Run a `rightsizer` command as its user would; its output, RightsizerError where it fails."""
+    """Run a `rightsizer` command as a user would, and return its output; RightsizerError if it fails."""
     finished = subprocess.run(
         [sys.executable, "-m", "slurm_plugin.cli", *words], capture_output=True, text=True, check=False
     )

@@ -11,7 +11,7 @@ NOTHING = "-"
 
 
 def family_rows(attempts: Sequence[Attempt]) -> list[dict[str, object]]:
-    """Return a row for each job name: asked → granted, used in brackets; the largest of its jobs each time."""
+    """Return a row for each job name: what was asked, granted and used, each time the largest of its jobs."""
     names = dict.fromkeys(attempt.row.job_name for attempt in attempts)
     return [_row(name, [attempt for attempt in attempts if attempt.row.job_name == name]) for name in names]
 
@@ -50,15 +50,15 @@ def _row(name: str, attempts: Sequence[Attempt]) -> dict[str, object]:
 
 
 def count(value: float | None) -> str:
-    """Return a count for a table."""
+    """Format a count for a table."""
     return NOTHING if value is None else f"{value:.0f}"
 
 
 def cores(value: float | None) -> str:
-    """Return a mean number of busy cores for a table."""
+    """Format a mean number of busy cores for a table."""
     return NOTHING if value is None else f"{value:.2f}"
 
 
 def size(mib: float | None) -> str:
-    """Return an amount of memory for a table."""
+    """Format an amount of memory for a table."""
     return NOTHING if mib is None else format_mib(mib)

@@ -1,4 +1,4 @@
-"""The demo's jobs: five families, four of which ask for far more than they use. The scripts lie in jobs/."""
+"""The demo's jobs: five families, of which four ask for far more than they use. The scripts are in jobs/."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from accounting.slurm.sacct_records import Metering, read_answer
 JOBS = Path(__file__).parent / "jobs"
 FAMILIES = ("align", "assemble", "ensemble", "train-net", "modest")
 POLL_S = 0.5
-# A busy slurmdbd shows the end of a job before its admin comment, which says what was asked for.
+# A busy slurmdbd shows a job's end before its admin comment, which says what was asked for.
 TOKEN_PATIENCE_S = 10.0
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stretch of jobs did: `span_s` from the first submission to the last end, `side_by_side` at most."""
+    """A group of jobs that ended: `span_s` from first submission to last end, `side_by_side` at most at one time."""
 
     attempts: tuple[Attempt, ...]
     span_s: int
@@ -34,7 +34,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def submit(family: str) -> tuple[int, str]:
-    """Submit one job of a family with plain sbatch; its id, and what sbatch told its user."""
+    """Submit one job of a family with plain sbatch; return its id, and what sbatch printed for its user."""
     command = ["sbatch", "--parsable", "--output=/dev/null", str(JOBS / f"{family}.sbatch")]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     if finished.returncode != 0:
@@ -43,9 +43,9 @@ def submit(family: str) -> tuple[int, str]:
 
 
 def wait_until_ended(job_ids: Sequence[int], progress: Callable[[int], None], patience_s: float) -> None:
-    """Wait until none of the jobs is queued or running, telling `progress` how many are left.
+    """Wait until none of the jobs is queued or running; `progress` is called with the number of jobs left.
 
-    Raises SlurmError after `patience_s`, or where squeue fails.
+    Raises SlurmError after `patience_s`, or if squeue fails.
     """
     wanted, deadline_s = set(job_ids), time.monotonic() + patience_s
     while True:
@@ -64,9 +64,9 @@ def wait_until_ended(job_ids: Sequence[int], progress: Callable[[int], None], pa
 
 
 def read_queue(job_ids: Sequence[int], since_s: int, patience_s: float = 30) -> Queue:
-    """Return what sacct says of jobs that have ended; waits for slurmdbd to hear of the last one.
+    """Return what sacct says of jobs that have ended; wait until slurmdbd has the last one.
 
-    Raises SlurmError where it has not after `patience_s`.
+    Raises SlurmError if it does not have it after `patience_s`.
     """
     wanted, deadline_s = set(job_ids), time.monotonic() + patience_s
     tokens_until_s = time.monotonic() + TOKEN_PATIENCE_S
@@ -84,7 +84,7 @@ def read_queue(job_ids: Sequence[int], since_s: int, patience_s: float = 30) -> 
 
 
 def summarise(attempts: Sequence[Attempt]) -> Queue:
-    """Return the span and the most jobs that ran at one time."""
+    """Return the attempts with their span, and the largest number that ran at one time."""
     starts = [attempt.row.start_s for attempt in attempts]
     most = max(sum(a.row.start_s <= start_s < a.row.end_s for a in attempts) for start_s in starts)
     first_s = min(attempt.row.submit_s for attempt in attempts)
@@ -93,7 +93,7 @@ def summarise(attempts: Sequence[Attempt]) -> Queue:
 
 
 def install_work(folder: Path) -> None:
-    """Put `pretend-work` into a folder on the jobs' PATH."""
+    """Install `pretend-work` in a folder that is on the jobs' PATH."""
     program = folder / "pretend-work"
     work = Path(__file__).parent / "pretend_work.py"
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(work))} "$@"\n')
