@@ -1,10 +1,10 @@
-"""Record the accounting that `rightsizer demo --recorded` starts from.
+"""Record the accounting from which `rightsizer demo --recorded` starts.
 
     rightsizer demo --keep --dir /tmp/sandbox
     eval "$(rightsizer sandbox env --dir /tmp/sandbox)"
     python tools/record_demo.py
 
-Takes the first jobs of the private Slurm, as many as the demo's history has.
+Records the first jobs of the private Slurm, as many as the demo's history has.
 """
 
 import json
@@ -20,7 +20,7 @@ from slurm_plugin.demo.workload import FAMILIES
 
 
 def main() -> None:
-    """Write what sacct says, the decision journal and the GPU spool of the history's jobs."""
+    """Write sacct's output, the decision journal and the GPU spool of the history's jobs."""
     sandbox = Path(os.environ["RIGHTSIZER_SANDBOX"])
     last = HISTORY_ROUNDS * len(FAMILIES)
     answer = query_sacct("sacct", int(time.time()) - 86400, int(time.time()))
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def first_jobs(printed: bytes, last: int) -> bytes:
-    """Return the heading and the rows of the jobs up to `last`; every row begins with its job's id."""
+    """Return the header and the rows of the jobs up to `last`; each row begins with its job's id."""
     heading, *rows = printed.splitlines(keepends=True)
     kept = [row for row in rows if int(row.split(DELIMITER.encode())[0].split(b".")[0]) <= last]
     return b"".join([heading, *kept])

@@ -1,10 +1,10 @@
-"""Record what sacct of a release prints about jobs of every kind: the corpus of tests/contract/sacct.
+"""Record what a release's sacct prints about jobs of every kind: the corpus of tests/contract/sacct.
 
     PYTHONPATH=. python tools/record_sacct.py                    # this system's Slurm
     PYTHONPATH=. python tools/record_sacct.py ~/releases/26.05   # another one's
 
-Starts a private Slurm, runs the jobs of tests/cluster/job_mix.py, and asks sacct in the ways that dumps are made.
-Nothing in it tells of the machine: names of users, nodes and the cluster are the sandbox's own.
+Starts a private Slurm, runs the jobs of tests/cluster/job_mix.py, and calls sacct in the ways in which dumps are made.
+The corpus reveals nothing about the machine: the names of users, nodes and the cluster are the sandbox's own.
 """
 
 import os
@@ -29,7 +29,7 @@ COLUMNS = (
     "TRESUsageOutTot,ConsumedEnergyRaw,CPUTimeRAW"
 )
 FREE_TEXT = "JobName,Comment,AdminComment"
-# As people make dumps: free text in the middle, suffixes, local times, sacct's own delimiter.
+# The columns of a typical dump by hand: free text in the middle, suffixes, local times, sacct's own delimiter.
 PLAIN_COLUMNS = (
     "JobID,JobIDRaw,JobName,User,Partition,State,Submit,Start,End,Elapsed,Timelimit,NNodes,NTasks,NCPUS,ReqMem,ReqTRES,"
     "AllocTRES,MaxRSS,TotalCPU,TRESUsageInTot"
@@ -37,7 +37,7 @@ PLAIN_COLUMNS = (
 
 
 def main() -> None:
-    """Record the release of the prefix that was given."""
+    """Record the release of the given prefix, or of this system's Slurm."""
     prefix = Path(sys.argv[1]).expanduser() if len(sys.argv) > 1 else None
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         folder = Path(name)
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def record(sandbox: Sandbox) -> None:
-    """Run the jobs and write what sacct says of them."""
+    """Run the jobs and write what sacct prints about them."""
     year, month = parse_version(sandbox.manifest.release)
     folder = CORPUS / f"{year}.{month:02}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def record(sandbox: Sandbox) -> None:
 
 
 def printed(sandbox: Sandbox, arguments: list[str], more: dict[str, str]) -> bytes:
-    """Return what sacct prints."""
+    """Return what sacct prints with these arguments and environment variables."""
     told = {**environment(sandbox), "TZ": "UTC", "LC_ALL": "C.UTF-8", **more}
     return subprocess.run(["sacct", *arguments], env=told, capture_output=True, check=True, cwd="/").stdout
 
