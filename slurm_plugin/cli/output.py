@@ -113,7 +113,7 @@ def cell(value: object) -> str:
 
 
 class Progress(Protocol):
-    """A function that is told the share done (0..1) and, if rows are counted, how many have been read."""
+    """A function that takes the share done (0..1) and, if rows are counted, how many have been read."""
 
     def __call__(self, done: float, rows: int | None = None) -> None:
         """Show the progress."""

@@ -1,1 +1,1 @@
-"""The demo: the whole story on a private Slurm, or from recorded accounting where Slurm cannot be installed."""
+"""The demo: the whole story on a private Slurm, or from recorded accounting if Slurm cannot be installed."""

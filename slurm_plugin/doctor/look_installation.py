@@ -171,7 +171,7 @@ def _whose(
 
 
 def look_at_questions(config: Config, log: str) -> AskedSeen:
-    """Return the last decision's time, how many jobs slurmctld counted since when, and what its log says of us."""
+    """Return when the service decided last, how many jobs slurmctld counted since when, and what its log says."""
     try:
         told = run("sdiag")
     except SlurmError:

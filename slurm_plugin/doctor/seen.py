@@ -100,7 +100,7 @@ class TrainingSeen(msgspec.Struct, frozen=True, kw_only=True):
 class StoreSeen(msgspec.Struct, frozen=True, kw_only=True):
     """The store: until when accounting was read, when its newest job ended, how far journal files were read, in bytes.
 
-    Both times are None before the first ingest. The oldest job should have ended at most `keep_days` ago; 0 keeps
+    Either time is None if there is none yet. The oldest job should have ended at most `keep_days` ago; 0 keeps
     all for ever. Attempts that ended before `outdated_until_s` may have labels of an earlier release. `latest_ran`
     counts the attempts that ended in the week up to the newest end and ran long enough to be measured;
     `latest_without_memory` of them have no memory figure. `cluster` is the cluster looked at, '' for all. `closed`

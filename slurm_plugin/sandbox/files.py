@@ -26,7 +26,7 @@ NULL_DEVICE = os.makedev(1, 3)
 
 
 def write_file(path: Path, text: str, mode: int) -> None:
-    """Replace the content of `path` by `text` atomically; nobody whom `mode` excludes can read it at any time.
+    """Replace `path` by `text` atomically; at no time can more users read it than `mode` allows.
 
     Raises SandboxError if that is not allowed or the disk is full.
     """
