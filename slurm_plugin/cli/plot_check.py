@@ -19,9 +19,9 @@ def check_plots(file: Path) -> None:
     if file.suffix.lower() not in SUFFIXES:
         raise click.UsageError(f"--plot {file}: give a file whose name ends in {', '.join(SUFFIXES)}")
     folder = file.absolute().parent
-    if not os.access(f"{folder}/.", os.X_OK, effective_ids=True):
+    if not os.access(f"{folder}/.", os.W_OK | os.X_OK, effective_ids=True):
         raise click.UsageError(
-            f"--plot {file}: the folder {folder} does not exist, or you may not enter it; choose another"
+            f"--plot {file}: the folder {folder} does not exist, or you may not write there; choose another"
         )
     if importlib.util.find_spec("matplotlib") is None:
         raise RightsizerError(f"--plot needs matplotlib, which is not installed: {install_with('plots')}")
