@@ -137,7 +137,7 @@ def test_lines_that_are_cut_off_at_the_end_are_known_to_the_store_alone(audited:
     assert audited.found("--journal") == []
     assert audited.found() == [("problem", audited.file.name, "removed")]
     shown = audited.run("audit", "--last", "2h", "--format=csv").out
-    assert f"lines {JOBS - 1} to {JOBS} differ from what the store has read" in shown
+    assert f"lines {JOBS - 1} to {JOBS} are unlike what the store has read" in shown
 
 
 def test_a_journal_that_was_written_anew_without_a_key_does_not_fit_the_store(audited: Audited) -> None:

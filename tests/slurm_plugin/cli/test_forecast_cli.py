@@ -153,7 +153,7 @@ def test_a_csv_is_forecast_and_drawn(run: Run, swing: Path, tmp_path: Path) -> N
     assert "give a file whose name ends in .png, .svg, .pdf" in failed.err
     nowhere = run("forecast", "--from-csv", str(swing), *SHORT, "--plot", str(tmp_path / "no" / "d.png"))
     assert nowhere.code == 2
-    assert "does not exist, or you may not enter it" in nowhere.err
+    assert "does not exist, or you may not write there" in nowhere.err
 
 
 @pytest.mark.usefixtures("site")

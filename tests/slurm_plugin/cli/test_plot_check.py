@@ -29,5 +29,5 @@ def unprivileged() -> Iterator[None]:
 def test_a_folder_that_is_closed_to_the_user_is_a_wrong_use(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
-    with unprivileged(), pytest.raises(click.UsageError, match="or you may not enter it"):
+    with unprivileged(), pytest.raises(click.UsageError, match="or you may not write there"):
         check_plots(closed / "pictures" / "use.png")
