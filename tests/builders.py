@@ -199,13 +199,13 @@ def without_memory(attempt: Attempt, memory_quality: Quality = "absent") -> Atte
 
 
 def cancelled_while_it_waited(**changes: Any) -> Attempt:
-    """Return an attempt that never ran, as sacct shows it: started and ended when it was cancelled, without steps."""
+    """Return an attempt cancelled before it ran, as sacct shows it: started and ended at that moment, without steps."""
     row = job_row(state="CANCELLED by 1000", elapsed_s=0, alloc_cpus=0, alloc_mem_mib=0, **changes)
     return label_attempt(msgspec.structs.replace(row, end_s=row.start_s), [])
 
 
 def past(jobs: int = 90, *, families: Sequence[str] = ("fit", "sim", "plot"), seed: int = 1) -> list[Attempt]:
-    """Return a mixed past: a job every 1000 s, by the families in turn, each around its own memory and cores."""
+    """Return a mixed past: a job every 1000 s, families in turn, each with its own typical memory and cores."""
     draw = random.Random(seed)
     made = []
     for number in range(jobs):
@@ -232,7 +232,7 @@ def past(jobs: int = 90, *, families: Sequence[str] = ("fit", "sim", "plot"), se
 def replay(attempts: Sequence[Attempt], history: History) -> Iterator[tuple[Attempt, JobRequest]]:
     """Yield each attempt when it is submitted; `history` then holds exactly the attempts that ended before.
 
-    A job that ends in the same second as a submission is not known to it.
+    A submission does not know of a job that ends in the same second.
     """
     submits = [(attempt.row.submit_s, 0, index) for index, attempt in enumerate(attempts)]
     ends = [(attempt.row.end_s, 1, index) for index, attempt in enumerate(attempts) if attempt.ran]
@@ -305,12 +305,12 @@ def sacct_row(plain: SacctRow, changes: SacctRow) -> SacctRow:
     return {**dict.fromkeys(COLUMNS, ""), **plain, **changes}
 
 
-# As if drawn for one call: no text contains it.
+# Stands for a delimiter drawn for one call: no text contains it.
 DRAWN = "|0123456789abcdef|"
 
 
 def answer_of(rows: Iterable[SacctRow]) -> Answer:
-    """Return sacct's answer if these are all the rows in a window."""
+    """Return sacct's answer for a window with exactly these rows."""
     rows = list(rows)
     jobs = [row for row in rows if "." not in row["JobIDRaw"]]
 

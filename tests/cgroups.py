@@ -27,5 +27,5 @@ def controlled_group() -> Iterator[Path]:
     finally:
         group.rmdir()
         for name in added:
-            with suppress(OSError):  # somebody else uses it meanwhile
+            with suppress(OSError):  # another process uses the group meanwhile
                 switch.write_text(f"-{name}")

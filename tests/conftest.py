@@ -25,13 +25,13 @@ from slurm_plugin.config.file import parse_config, render_config
 from slurm_plugin.config.settings import Config
 from tests.builders import past
 
-# A slow machine is not a failure, and the same commit tests the same examples.
+# A slow machine is not a failure, and the same commit always tests the same examples.
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("repeatable")
 
 RECENT_JOBS = 50
 PATIENCE_S = 180.0
-# A promoted model must be in use within a second: RIGHTSIZER_IN_USE_S=1 requires that on an otherwise idle machine.
+# A promoted model must be in use within a second; RIGHTSIZER_IN_USE_S=1 requires that on an otherwise idle machine.
 IN_USE_S = float(os.environ.get("RIGHTSIZER_IN_USE_S", PATIENCE_S))
 
 
@@ -39,7 +39,7 @@ IN_USE_S = float(os.environ.get("RIGHTSIZER_IN_USE_S", PATIENCE_S))
 def _pymysql_closes_what_finds_no_server() -> Iterator[None]:
     """Close PyMySQL's socket after a failed connect.
 
-    PyMySQL from 1.1.2 on leaves it open, in a cycle that is collected, with a warning, during any later test.
+    From 1.1.2 on, PyMySQL leaves the socket open in a reference cycle, whose collection warns during any later test.
     """
     from pymysql import connections
 
@@ -151,7 +151,7 @@ class Site:
 
 
 def skip_unless_read_by(user_id: int) -> None:
-    """Skip if another user cannot read this checkout; not checked by setpriv, which looks with root's rights."""
+    """Skip if another user cannot read this checkout; setpriv cannot check this, as it looks with root's rights."""
     if subprocess.run(["test", "-r", __file__], user=user_id, check=False).returncode:
         pytest.skip("another user cannot read this checkout")
 
@@ -164,7 +164,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         site = Site(Path(name))
         site.config_file.write_text(render_config(Config()), encoding="utf-8")
         site.configure(
-            # Only a sandbox gives a test's service a Slurm to ask.
+            # Only with a sandbox does a test's service have a Slurm to ask.
             service={"socket": f"{name}/socket", "journal": f"{name}/journal", "limits_needed": False},
             hook={"kill_switch": f"{name}/disabled"},
             store={"url": f"sqlite:///{name}/store.db"},

@@ -74,7 +74,7 @@ class Server:
             engine.dispose()
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
-        """Stop the server in the middle of whatever it does; its files are whole when it starts again."""
+        """Stop the server in the middle of its work; its files are consistent when it starts again."""
         if self.process is None:
             return
         if self.kind == MARIADB and number == signal.SIGINT:

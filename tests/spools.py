@@ -1,4 +1,4 @@
-"""Reads a spool of GPU samples while trusting only one's own files."""
+"""Reads a spool of GPU samples, trusting only files of the current user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_on(folder: Path, offsets: Mapping[str, int], now_s: int, cluster: str =
 
 
 def read_spool(folder: Path) -> tuple[list[GpuUse], list[Quarantined]]:
-    """Return the GPU use in all files of the spool, from their beginning; empty for a spool that does not exist."""
+    """Return the GPU use in all files of the spool, from their beginning; empty if there is no spool."""
     parts = list(read_on(folder, {}, int(time.time())))
     uses = merge_uses(use for part in parts for use in part.uses)
     return uses, [line for part in parts for line in part.quarantined]

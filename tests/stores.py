@@ -1,4 +1,4 @@
-"""Contents of stores, for comparison; and a process that writes windows into one, to be killed or starved."""
+"""Compares the contents of stores; and starts a process that writes windows into one, to be killed or starved."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def write_windows(
     rounds: int = 1,
     written: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write windows from the last marked one on, marking each in its own transaction; then from the first one again.
+    """Write windows from the last marked one on, marking each in its own transaction; then from the first again.
 
     This is what ingest does, without Slurm. `written` is called after each window.
     """

@@ -1,4 +1,4 @@
-"""No shell and no code made from text, neither in what slurmctld loads, nor anywhere in the program."""
+"""Neither what slurmctld loads nor the program uses a shell or runs text as code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def starts_a_shell(name: str, call: ast.Call) -> bool:
     )
 
 
-def test_nothing_is_handed_to_a_shell_or_run_as_code() -> None:
+def test_no_text_is_handed_to_a_shell_or_run_as_code() -> None:
     found = [
         f"{file.relative_to(ROOT)}:{call.lineno}: {name}"
         for file in sources(".py", *PACKAGES)
@@ -57,8 +57,8 @@ def test_nothing_is_handed_to_a_shell_or_run_as_code() -> None:
     assert found == []
 
 
-def test_a_command_is_a_list_of_words_and_never_one_text() -> None:
-    """A single string would be taken for a program's name; with a shell it would be a command line."""
+def test_every_command_is_a_list_of_words() -> None:
+    """A single string would be taken for a program's name, and with a shell for a command line."""
     texts = [
         f"{file.relative_to(ROOT)}:{call.lineno}"
         for file in sources(".py", *PACKAGES)
@@ -69,7 +69,7 @@ def test_a_command_is_a_list_of_words_and_never_one_text() -> None:
     assert texts == []
 
 
-def test_what_slurmctld_and_its_clients_load_starts_nothing() -> None:
+def test_lua_that_slurmctld_and_clients_load_starts_no_process() -> None:
     found = [
         f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
         for file in sources(".lua", "lua")
@@ -81,7 +81,7 @@ def test_what_slurmctld_and_its_clients_load_starts_nothing() -> None:
     assert loading == ["settings.lua"]
 
 
-def test_the_test_sees_a_shell() -> None:
+def test_this_check_recognises_a_shell() -> None:
     seen = {
         'subprocess.run("ls " + name, shell=True)': True,
         "subprocess.run(words, shell=wanted)": True,

@@ -1,4 +1,4 @@
-"""What readers of the pages see: tables that are whole, and lines that do what the text says."""
+"""What readers see of the documentation: complete tables, working links, and examples that do what the text says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DELIMITER = re.compile(r"\|( *:?-+:? *\|)+")
 
 
 def tables(page: Path) -> Iterator[list[str]]:
-    """Yield the lines of each table; without a heading it would not be a table, and would show as plain text."""
+    """Yield the lines of each table; without a heading row it would be shown as plain text."""
     lines = page.read_text(encoding="utf-8").splitlines()
     for is_table, found in groupby(lines, key=lambda line: line.startswith("|")):
         if is_table:
@@ -35,7 +35,7 @@ def cells(row: str) -> int:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_table_has_its_heading_and_rows_of_as_many_cells(page: Path) -> None:
+def test_every_table_has_a_heading_and_rows_with_as_many_cells(page: Path) -> None:
     for table in tables(page):
         assert DELIMITER.fullmatch(table[1] if table[1:] else ""), table[0]
         assert [row for row in table if cells(row) != cells(table[0])] == []
@@ -48,14 +48,14 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_between_the_pages_leads_to_what_is_there(page: Path) -> None:
+def test_every_link_between_pages_has_a_target(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8"))
     targets = [((page.parent / file).resolve() if file else page, anchor) for file, anchor in links]
     assert [file for file, _ in targets if not file.exists()] == []
     assert [anchor for file, anchor in targets if anchor and anchor not in anchors(file)] == []
 
 
-def test_what_the_architecture_names_stands_where_it_says() -> None:
+def test_everything_that_architecture_md_names_exists_there() -> None:
     missing = []
     for table in tables(ROOT / "ARCHITECTURE.md"):
         for row in table[2:]:
@@ -70,7 +70,7 @@ def test_what_the_architecture_names_stands_where_it_says() -> None:
 
 
 def standing(place: str) -> list[Path]:
-    """Return the files that a path means: a whole path, a folder, or the end of a path."""
+    """Return the files that a path means: a full path, a folder, or the end of a path."""
     if place.endswith("/"):
         return [*(ROOT / place).rglob("*.py")]
     rooms = ("accounting", "models", "slurm_plugin", "lua")
@@ -78,8 +78,8 @@ def standing(place: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("page", ["recovery.md", "gpus-and-energy.md"])
-def test_what_a_script_of_slurms_leaves_behind_outlives_it(page: str, tmp_path: Path) -> None:
-    """When a Prolog or an Epilog ends, Slurm kills its process group, which a child may not have left yet."""
+def test_processes_started_by_slurm_scripts_outlive_the_script(page: str, tmp_path: Path) -> None:
+    """When a Prolog or an Epilog ends, Slurm kills its process group, and a child may not have left that yet."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     (line,) = (line for line in text.splitlines() if line.startswith("    ") and "setsid" in line)
     calls, runs = tmp_path / "calls", 40

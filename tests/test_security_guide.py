@@ -1,4 +1,4 @@
-"""Whatever docs/security.md names as a defence against a threat, or as its test, exists."""
+"""Everything that docs/security.md names as a defence against a threat, or as its test, exists."""
 
 from __future__ import annotations
 

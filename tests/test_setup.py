@@ -1,4 +1,4 @@
-"""tools/setup, tools/releases and tools/test: what `make` does on machines that are not quite as expected."""
+"""tools/setup, tools/releases and tools/test: what `make` does on machines that are not as expected."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-# Stands in for Python: records how it is asked for an environment, and makes one whose pip installs a program.
+# Stands in for Python: records the requests for environments, and makes one whose pip installs a program.
 FAKE_PYTHON = """\
 #!/bin/sh
 [ "$1" = -m ] || exit 0
@@ -32,37 +32,37 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def environments_made(checkout: Path) -> list[str]:
-    """Run `tools/setup venv` and return how Python was asked for environments, in all runs so far."""
+    """Run `tools/setup venv` and return the requests for environments that Python has received in all runs so far."""
     notes = checkout.parent / "notes"
     environment = {**os.environ, "PYTHON": str(checkout.parent / "python3"), "NOTES": str(notes)}
     subprocess.run([checkout / "tools/setup", "venv"], env=environment, check=True, capture_output=True)
     return notes.read_text().splitlines()
 
 
-def test_an_environment_is_made_once(checkout: Path) -> None:
+def test_an_environment_is_made_only_once(checkout: Path) -> None:
     assert environments_made(checkout) == environments_made(checkout) == ["-m venv --clear .venv"]
 
 
-def test_other_pins_are_installed_into_the_same_environment(checkout: Path) -> None:
+def test_changed_pins_are_installed_into_the_same_environment(checkout: Path) -> None:
     environments_made(checkout)
     (checkout / "constraints.txt").write_text("click==8.1.7\n")
     assert environments_made(checkout)[1:] == ["-m venv .venv"]
 
 
-def test_a_checkout_that_moved_gets_an_environment_of_its_own(checkout: Path) -> None:
+def test_a_checkout_that_was_moved_gets_its_own_environment(checkout: Path) -> None:
     environments_made(checkout)
     moved = checkout.rename(checkout.parent / "moved")
     assert environments_made(moved)[1:] == ["-m venv --clear .venv"]
     assert len(environments_made(moved)) == 2
 
 
-def test_an_environment_whose_python_is_gone_is_made_anew(checkout: Path) -> None:
+def test_an_environment_whose_python_is_missing_is_rebuilt(checkout: Path) -> None:
     environments_made(checkout)
     (checkout / ".venv/bin/python").unlink()
     assert environments_made(checkout)[1:] == ["-m venv --clear .venv"]
 
 
-def test_an_environment_of_others_that_a_link_names_is_left_alone(checkout: Path) -> None:
+def test_an_environment_of_another_checkout_behind_a_link_is_left_alone(checkout: Path) -> None:
     environments_made(checkout)
     theirs = (checkout / ".venv").rename(checkout.parent / "theirs")
     (checkout / ".venv").symlink_to(theirs)
@@ -79,7 +79,7 @@ FAKE_DEBIAN = {
 }
 
 
-def test_services_that_came_with_packages_start_by_no_boot(checkout: Path) -> None:
+def test_services_that_came_with_packages_do_not_start_at_boot(checkout: Path) -> None:
     root, units, notes = (checkout.parent / name for name in ("host", "host/usr/lib/systemd/system", "notes"))
     for folder in ("bin", "usr/sbin", "usr/lib/systemd/system", "etc/systemd/system"):
         (root / folder).mkdir(parents=True)
@@ -99,7 +99,7 @@ def test_services_that_came_with_packages_start_by_no_boot(checkout: Path) -> No
     assert notes.read_text() == "--quiet disable munge\n"
 
 
-def test_other_releases_of_slurm_are_looked_for_without_a_home(tmp_path: Path) -> None:
+def test_other_slurm_releases_are_found_without_home_in_the_environment(tmp_path: Path) -> None:
     for release in ("24.11", "26.05"):
         (tmp_path / ".cache/slurm-rightsizer/releases" / release).mkdir(parents=True)
     (tmp_path / "getent").write_text(f"#!/bin/sh\necho 'me:x:1000:1000:Me:{tmp_path}:/bin/sh'\n")
@@ -121,8 +121,8 @@ def tools_test(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([folder / "tools/test"], capture_output=True, text=True, check=False, timeout=300)
 
 
-# Stands in for pytest: tests on Slurm are interrupted once the three other parts run, which record that they can
-# clean up.
+# Stands in for pytest: tests on Slurm are interrupted once the three other parts run. Those record whether they
+# can clean up.
 FAKE_PYTEST = f"""\
 #!{sys.executable}
 import os, pathlib, sys, time
@@ -138,13 +138,13 @@ except KeyboardInterrupt:
 """
 
 
-def test_interrupted_tests_end_what_they_have_started(tmp_path: Path) -> None:
+def test_an_interrupted_run_ends_everything_that_it_started(tmp_path: Path) -> None:
     done = tools_test(tmp_path, FAKE_PYTEST)
     assert done.returncode == 2
     assert len(list(tmp_path.glob("cleaned-*"))) == 3
 
 
-# Stands in for pytest: prints what it is to run, and fails if it is told to.
+# Stands in for pytest: prints what it should run, and fails if told to.
 TOLD_PYTEST = f"""\
 #!{sys.executable}
 import pathlib, sys
@@ -157,7 +157,7 @@ sys.exit(pathlib.Path("fails").read_text() in sys.argv)
     "fails",
     ["tests/cluster", "tests/cluster/accounting", "tests/models", "--ignore=tests/cluster", "none"],
 )
-def test_every_test_is_in_one_part_and_a_failure_in_any_is_one(fails: str, tmp_path: Path) -> None:
+def test_every_test_is_in_one_part_and_a_failure_in_any_part_counts(fails: str, tmp_path: Path) -> None:
     (tmp_path / "fails").write_text(fails)
     done = tools_test(tmp_path, TOLD_PYTEST)
     assert done.returncode == (fails != "none")

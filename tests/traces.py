@@ -11,7 +11,7 @@ TRACES = Path(os.environ.get("RIGHTSIZER_TRACES", Path(__file__).resolve().paren
 
 
 def needs_traces(*files: str | Path) -> pytest.MarkDecorator:
-    """Return a mark that skips a test if one of these files, or patterns of files, is missing."""
+    """Return a mark that skips a test if one of these files (or patterns of files) is missing."""
     missing = [str(file) for file in files if not any(TRACES.glob(str(file)))]
     return pytest.mark.skipif(
         bool(missing), reason=f"no {', '.join(missing)} in {TRACES} (set RIGHTSIZER_TRACES)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-# A deadline costs nothing if it is not reached: a machine may be slow, and stand still for a while.
+# A long deadline costs nothing if it is not reached: a machine may be slow, or stand still for a while.
 PATIENCE_S = 300.0
 
 

@@ -1,4 +1,4 @@
-"""A saturated cluster whose queue an advisor would reorder, and what is looked at from outside."""
+"""A saturated cluster whose queue an advisor would reorder, and what can be seen of it from outside."""
 
 import os
 import subprocess
@@ -15,12 +15,12 @@ from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.waiting import wait_until
 
-# All but one held job of the queue; an array is one record.
+# All jobs of the queue except one that is held; an array is one record.
 SHOWN = 13
 
 
 class Site(NamedTuple):
-    """A saturated cluster, and the configurations of an advisor, by name."""
+    """A saturated cluster, and configurations of an advisor by name."""
 
     sandbox: Sandbox
     shell: Shell
@@ -32,13 +32,13 @@ class Site(NamedTuple):
         return {job: int(factor) for job, factor in map(str.split, lines)}
 
     def advise(self, name: str, *options: str, code: int = 0) -> tuple[str, str]:
-        """Run an advisor of that configuration, and return what it says."""
+        """Run an advisor with that configuration, and return its output."""
         return self.shell.run_both(
             "rightsizer", "advise", "--config", str(self.files[name]), *options, code=code
         )
 
     def start(self, name: str, log: Path) -> "subprocess.Popen[bytes]":
-        """Start an advisor of that configuration, which goes on until it is stopped."""
+        """Start an advisor with that configuration, which runs until it is stopped."""
         command = ["rightsizer", "advise", "--config", str(self.files[name]), "--watch", "--apply"]
         with log.open("ab") as errors:
             return subprocess.Popen(command, env={**os.environ, **self.sandbox.environment()}, stderr=errors)
@@ -48,16 +48,16 @@ class Site(NamedTuple):
         return set(self.shell.run("squeue", "--noheader", "--format=%i %T").splitlines())
 
 
-# As long as any test takes.
+# Longer than any test takes.
 FILLS = "sleep 1200"
 
 
 def start_site(
     folder: Path, settings: Mapping[str, Mapping[str, int]], scripts: tuple[str, str], waiting_s: int = 20
 ) -> Site:
-    """Start one whose two nodes are full while these run, with a configuration for each of `settings` of the advisor.
+    """Start a site whose two nodes are full while these scripts run, with a configuration for each of `settings`.
 
-    What waits runs for `waiting_s`.
+    The jobs that wait run for `waiting_s`.
     """
     options = Options(
         directory=folder / "site", nodes=2, slurm_prefix=chosen_prefix(), hook=False, serve=False
@@ -78,9 +78,9 @@ def start_site(
 
 
 def is_numbered(shell: Shell, job: int) -> bool:
-    """Whether slurmctld has slurmdbd's number of a job.
+    """Whether slurmctld has the number that slurmdbd gives a job.
 
-    Before 24.11, one that ends while it asks for that never changes the job again.
+    Before 24.11, a job that ends while slurmctld asks for that number never changes again.
     """
     if not shell.accounted(job, "JobID"):
         return False
@@ -92,14 +92,14 @@ def is_numbered(shell: Shell, job: int) -> bool:
 
 
 def until(file: Path) -> str:
-    """Return the script of a job that runs until somebody makes this file: however slow a machine is, not before."""
+    """Return the script of a job that runs until this file exists: not for less time, however slow the machine is."""
     return f"until test -e {file}; do sleep 0.2; done"
 
 
 def fill(shell: Shell, scripts: Sequence[str], waiting_s: int = 20) -> set[int]:
-    """Fill a whole node by each of these, and let more jobs wait than run, most of which run for `waiting_s`.
+    """Fill a whole node with each of these scripts, and queue more jobs than run; most of those run for `waiting_s`.
 
-    Returns all their numbers.
+    Return the ids of all of them.
     """
 
     def submit(*options: str, script: str) -> int:

@@ -1,4 +1,4 @@
-"""How each fault is made: context managers that break a site for as long as a block lasts, and single acts."""
+"""How each fault is made: context managers that break a site while their block runs, and single acts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.lua.conftest import Answer, Service, reply_with
 
 # The service uses a new model within a second.
 MODEL_NOTICED_S = 1.5
-# A state of sockets in /proc/net/unix.
+# The state in /proc/net/unix of a connection that nobody has accepted.
 NOT_ACCEPTED = "02"
 BROKEN_LUA = "function slurm_job_submit(\n"
 
@@ -41,7 +41,7 @@ def service_answers(answer: Answer) -> Break:
 
 
 def grants(grant: str) -> Break:
-    """Put an impostor on the socket that answers well but for what it grants."""
+    """Put an impostor on the socket whose answers are good except for the grant."""
     return service_answers(reply_with('{"v":1,"id":"{id}","grant":' + grant + "}"))
 
 
@@ -59,18 +59,18 @@ def path_is(make: Callable[[Path], None]) -> Break:
 
 
 def nothing(_path: Path) -> None:
-    """Leave the place empty."""
+    """Leave nothing there."""
 
 
 def bind_only(path: Path) -> None:
-    """Leave the socket file of a process that has gone."""
+    """Leave behind the socket file of a process that has ended."""
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(path))
     path.chmod(0o666)
 
 
 def socket_mode(mode: int) -> Break:
-    """Change the permissions of the running service's socket, which is not slurmctld's user's own under root."""
+    """Change the permissions of the running service's socket; if root runs this, slurmctld's user does not own it."""
 
     @contextlib.contextmanager
     def broken(site: FaultSite) -> Iterator[None]:
@@ -84,7 +84,7 @@ def socket_mode(mode: int) -> Break:
 
 @contextlib.contextmanager
 def closed_folder(site: FaultSite) -> Iterator[None]:
-    """Close the folder of the socket to everybody else, and where slurmctld is the owner's, to the owner too."""
+    """Close the socket's folder to all other users, and to its owner too if slurmctld runs as the owner."""
     site.start_service()
     open_mode = site.socket.parent.stat().st_mode
     site.socket.parent.chmod(0o700 if os.geteuid() == 0 else 0)
@@ -131,7 +131,7 @@ def stopped(site: FaultSite) -> AbstractContextManager[None]:
 def stopped_for_long(site: FaultSite) -> Iterator[None]:
     """Stop the service, and let calls wait for it for a second each."""
     site.mend(deadline_ms=1000)
-    # Whoever is connected to the new one calls it.
+    # No connection to the new service is kept, so each call has to connect first and `callers` counts it.
     site.stop_service()
     with site.stopped_service():
         yield
@@ -140,7 +140,7 @@ def stopped_for_long(site: FaultSite) -> Iterator[None]:
 
 
 def kill_service(site: FaultSite) -> None:
-    """Kill the service while a call waits for its answer, and go on submitting without it."""
+    """Kill the service while a call waits for its answer, and keep submitting without it."""
     site.wait_for(lambda: callers(site.socket) > 0, "nobody calls the service")
     time.sleep(0.1)
     site.signal_service(signal.SIGKILL)
@@ -148,9 +148,9 @@ def kill_service(site: FaultSite) -> None:
 
 
 def callers(path: Path) -> int:
-    """How many have called that nobody has accepted, by the kernel's list, on sockets that were made beside this path.
+    """Return how many have connected that nobody has accepted, by the kernel's list, on sockets made next to this path.
 
-    The service gives its socket that name once it listens.
+    The service gives its socket this name once it listens.
     """
     lines = Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()
     return sum(f" {path.parent}/" in line and line.split()[5] == NOT_ACCEPTED for line in lines)
@@ -158,14 +158,14 @@ def callers(path: Path) -> int:
 
 @contextlib.contextmanager
 def healthy(site: FaultSite) -> Iterator[None]:
-    """Break nothing beforehand."""
+    """Break nothing before the submissions."""
     site.start_service()
     yield
 
 
 @contextlib.contextmanager
 def healthy_and_impatient(site: FaultSite) -> Iterator[None]:
-    """Let the breaker pause for one second, so that jobs are cut again while the fault is still being made."""
+    """Let the breaker pause for only one second, so that jobs are cut again while the fault is still being made."""
     site.start_service()
     site.write_settings(first='require("rightsizer.breaker").OPEN_S = 1')
     yield
@@ -173,7 +173,7 @@ def healthy_and_impatient(site: FaultSite) -> Iterator[None]:
 
 
 def restart_service(site: FaultSite) -> None:
-    """Restart the service twice, once politely and once by SIGKILL."""
+    """Restart the service twice, once with SIGTERM and once with SIGKILL."""
     site.stop_service()
     site.start_service()
     site.signal_service(signal.SIGKILL)
@@ -202,7 +202,7 @@ def model_missing(site: FaultSite) -> Iterator[None]:
 
 
 def promote_copy(site: FaultSite, name: str, history: Callable[[bytes], bytes] = bytes) -> None:
-    """Make a copy of the current model current, under another name and with another history."""
+    """Make a copy of the current model current, under another name and with its history changed by `history`."""
     version = registry.current_version(site.models)
     assert version is not None
     copy = site.models / name
@@ -212,18 +212,18 @@ def promote_copy(site: FaultSite, name: str, history: Callable[[bytes], bytes] =
 
 
 def damage_current(site: FaultSite) -> None:
-    """Make a version current whose history differs from its digest in one byte."""
+    """Make a version current whose history differs in one byte from what its digest covers."""
     promote_copy(site, "damaged", lambda history: flipped(history, len(history) // 2))
 
 
 def flipped(content: bytes, at: int) -> bytes:
-    """Return bytes with one bit changed."""
+    """Return the bytes with one bit changed."""
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
 @contextlib.contextmanager
 def model_damaged_while_running(site: FaultSite) -> Iterator[None]:
-    """Promote a damaged model under a running service: the last good one stays in use."""
+    """Promote a damaged model under a running service, which keeps the last good one."""
     site.start_service()
     damage_current(site)
     time.sleep(MODEL_NOTICED_S)
@@ -233,7 +233,7 @@ def model_damaged_while_running(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def model_damaged_at_start(site: FaultSite) -> Iterator[None]:
-    """Start the service on a damaged model."""
+    """Start the service with a damaged model."""
     site.stop_service()
     damage_current(site)
     site.start_service()
@@ -244,7 +244,7 @@ def model_damaged_at_start(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def model_cut_short(site: FaultSite) -> Iterator[None]:
-    """Promote a model whose history ends in its middle: the last good one stays in use."""
+    """Promote a model whose history ends in the middle; the service keeps the last good one."""
     site.start_service()
     promote_copy(site, "cut-short", lambda history: history[: len(history) // 2])
     time.sleep(MODEL_NOTICED_S)
@@ -254,7 +254,7 @@ def model_cut_short(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def model_stale(site: FaultSite) -> Iterator[None]:
-    """Promote a model by the name of an old one, beside a feed that cannot be read: what is known of both counts."""
+    """Promote a model with an old name, next to a feed that cannot be read: what is known from both is used."""
     site.start_service()
     feed = site.models / FOLDER
     feed.mkdir(exist_ok=True)
@@ -278,7 +278,7 @@ def models_removed(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def script_broken(site: FaultSite) -> Iterator[None]:
-    """Replace the script by one that does not compile: slurmctld keeps the one it has."""
+    """Replace the script by one that does not compile; slurmctld keeps the one that it has loaded."""
     site.start_service()
     site.reload()
     site.submit()
@@ -289,7 +289,7 @@ def script_broken(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def script_removed(site: FaultSite) -> Iterator[None]:
-    """Remove the script: slurmctld keeps the one it has."""
+    """Remove the script; slurmctld keeps the one that it has loaded."""
     site.start_service()
     site.reload()
     site.submit()
@@ -315,7 +315,7 @@ def settings_begin(line: str) -> Break:
 
 @contextlib.contextmanager
 def no_hook_folder(site: FaultSite) -> Iterator[None]:
-    """Move the hook's modules away; the script has to be loaded again to notice."""
+    """Move the hook's modules away; only loading the script again shows that they are missing."""
     site.start_service()
     (site.hook / "rightsizer").rename(site.hook / "rightsizer-away")
     site.reload()

@@ -2,9 +2,9 @@
 
     python -m tests.cluster.campaign [--only WORD] [--format table|json|csv|markdown] [--page docs/faults.md]
 
-One row a fault. Every sbatch must be accepted within a bounded time, and its job be unchanged or correctly cut; what
-works beside submissions must be whole afterwards. Exit 1 where a row is wrong. `--page` puts the rows into the table
-of this release of Slurm in a page.
+One row for each fault. Every sbatch must be accepted within a bounded time, and its job must be unchanged or correctly
+cut; everything apart from submissions must be intact afterwards. Exit 1 if a row is wrong. `--page` puts the rows into
+the table of this release of Slurm in a page.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from tests.cluster.pause import MARGIN_S, PauseSeen, watch_pause
 # As many as the breaker lets pass before it opens: each of them meets the fault itself.
 SUBMISSIONS = 3
 LOADERS = 2
-# sbatch takes 20 ms; slurmctld may wait 25 ms for us. A busy machine is given the rest.
+# sbatch takes 20 ms, and slurmctld may wait 25 ms for us. The rest is for a busy machine.
 PATIENCE_S = 5.0
 MOST_NOISE_MS = 500.0
-# What slurmctld's log says of any call that a busy machine was too slow for.
+# What slurmctld logs of any call for which a busy machine was too slow.
 LATENESS, TRIES = "deadline", 5
-# What sbatch says where slurmctld ended the connection without an answer.
+# What sbatch prints if slurmctld closed the connection without an answer.
 HUNG_UP = "Zero Bytes were transmitted or received"
-# The breaker's pause in the row that watches it: long enough for its submissions, shorter than the real 30 s.
+# The breaker's pause in the row that watches it: long enough for that row's submissions, shorter than the real 30 s.
 OPEN_S = 10
 COUNTED = 20
-# A busy machine makes fewer of them in the pause, but so many.
+# A busy machine makes fewer submissions in the pause, but at least this many.
 LEAST_COUNTED = 3
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a row's submissions; `complaint` is empty where all is as it must be.
+    """What became of a row's submissions; `complaint` is empty if all is as it must be.
 
-    `longest_ms` is slurmctld's own time for the slowest of them, where they came one after the other.
+    `longest_ms` is slurmctld's own time for the slowest submission, if they came one after the other.
     """
 
     fault: Fault
@@ -63,22 +63,22 @@ class Outcome:
 
     @property
     def unchanged(self) -> int:
-        """How many jobs have what they asked for."""
+        """Return how many jobs have what they asked for."""
         return sum(one.tres == ASKED for one in self.submitted)
 
     @property
     def slowest_s(self) -> float:
-        """The longest that an sbatch took."""
+        """Return the longest time that an sbatch took."""
         return max((one.took_s for one in self.submitted), default=0.0)
 
     @property
     def is_slow(self) -> bool:
-        """Whether an sbatch, or slurmctld, took longer than a machine that is not busy does."""
+        """Whether an sbatch, or slurmctld, took longer than on a machine that is not busy."""
         return self.slowest_s > PATIENCE_S or (self.longest_ms or 0.0) > DEADLINE_MS + MOST_NOISE_MS
 
     @property
     def may_be_late(self) -> bool:
-        """Whether a machine that was busy then may be what is complained of: that it is each time, a fault alone is."""
+        """Whether a busy machine may explain the complaint; only a fault causes the same complaint every time."""
         missed = bool(self.fault.must_log) and self.fault.must_log not in self.reasons
         return self.is_slow or missed or LATENESS in self.reasons - self.fault.reasons
 
@@ -99,7 +99,7 @@ class Outcome:
 
 
 def run(fault: Fault, site: FaultSite) -> Outcome:
-    """Break, submit, mend; once more where a busy machine was late, so that another fault was met than was meant."""
+    """Break, submit and mend; once more if a busy machine was late, so that jobs met another fault than intended."""
     for _ in range(TRIES - 1):
         outcome = run_once(fault, site)
         if not outcome.complaint or not outcome.may_be_late:
@@ -108,7 +108,7 @@ def run(fault: Fault, site: FaultSite) -> Outcome:
 
 
 def run_once(fault: Fault, site: FaultSite) -> Outcome:
-    """Run a row; the breaker is closed before. What is not whole afterwards is the row's complaint."""
+    """Run a row, starting with a closed breaker. Whatever is not intact afterwards is the row's complaint."""
     site.mend()
     submitted: list[Submitted] = []
     longest_ms, found, broken = None, frozenset[str](), ""
@@ -130,7 +130,7 @@ def run_once(fault: Fault, site: FaultSite) -> Outcome:
 
 
 def submit_in_turn(site: FaultSite) -> tuple[list[Submitted], float]:
-    """Submit one after the other; return slurmctld's own time for the slowest too, in ms."""
+    """Submit one job after the other; return also slurmctld's own time for the slowest, in ms."""
     submitted: list[Submitted] = []
     longest_us = 0
     for _ in range(SUBMISSIONS):
@@ -170,7 +170,7 @@ def complaint(
     found: frozenset[str],
     longest_ms: float | None,
 ) -> str:
-    """Say what is wrong with a row; empty where nothing is."""
+    """Say what is wrong with a row; empty if nothing is."""
     allowed = {"unchanged": {ASKED}, "cut": {site.cut}, "either": {ASKED, site.cut}}[fault.expected]
     hung_up = sum(one.job is None and HUNG_UP in one.said for one in submitted)
     if hung_up > fault.most_hung_up:
@@ -206,7 +206,7 @@ class BreakerSeen:
     late: bool
 
     def complaint(self) -> str:
-        """Say what is wrong; empty where nothing is."""
+        """Say what is wrong; empty if nothing is."""
         if not self.accepted_unchanged:
             return "a job was not accepted unchanged"
         if self.calls_that_waited > SUBMISSIONS:
@@ -218,7 +218,7 @@ class BreakerSeen:
         return f"sbatch took {self.slowest_s:.1f} s" if self.slowest_s > PATIENCE_S else ""
 
     def row(self) -> dict[str, object]:
-        """Return what was seen as the table shows it."""
+        """Return what was seen, as the table shows it."""
         return {
             "breaker": "service hung, then well again",
             "submissions that waited": self.calls_that_waited,
@@ -231,7 +231,7 @@ class BreakerSeen:
 
 
 def watch_breaker(site: FaultSite) -> BreakerSeen:
-    """Watch the breaker; once more where a busy machine was late, so that its pause was over too soon."""
+    """Watch the breaker; once more if a busy machine was late, so that the pause ended too soon."""
     for _ in range(TRIES):
         seen = watch_breaker_once(site)
         if not seen.late and seen.slowest_s <= PATIENCE_S:
@@ -250,7 +250,7 @@ def watch_breaker_once(site: FaultSite) -> BreakerSeen:
     site.new_reasons()
     with site.stopped_service():
         opening = [site.submit() for _ in range(SUBMISSIONS - 1)]
-        # Not before that does it open.
+        # The next failure opens the breaker, so its pause does not begin before this time.
         until_s = time.monotonic() + OPEN_S
         opening.append(site.submit())
         open_us, passed = cost_us(site, until_s - MARGIN_S)
@@ -280,9 +280,9 @@ def watch_breaker_once(site: FaultSite) -> BreakerSeen:
 
 
 def cost_us(site: FaultSite, until_s: float = math.inf) -> tuple[float, list[Submitted]]:
-    """Submit some jobs, fewer where they take longer, and return slurmctld's own median time for one, and the jobs.
+    """Submit some jobs, fewer if they take longer; return slurmctld's own median time for one job, and the jobs.
 
-    Not the mean: a busy machine makes some of them late.
+    Not the mean, because a busy machine makes some of them late.
     """
     submitted: list[Submitted] = []
     each_us: list[int] = []
@@ -323,7 +323,7 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Campaign:
-    """What came of all rows on a release of Slurm, and what was seen of the breaker and of its pause."""
+    """The results of all rows on a release of Slurm, and what was seen of the breaker and of its pause."""
 
     release: str
     outcomes: tuple[Outcome, ...]
@@ -331,7 +331,7 @@ class Campaign:
 
 
 def run_all(directory: Path, faults: Sequence[Fault]) -> Campaign:
-    """Run rows, and watch the breaker, on one sandbox, which is ended afterwards."""
+    """Run the rows, and watch the breaker, in one sandbox, which is ended afterwards."""
     note("starting a private Slurm")
     try:
         site = FaultSite.start(directory)

@@ -1,4 +1,4 @@
-"""A private Slurm for tests that need a real one; they skip, saying why, where Slurm is not installed."""
+"""A private Slurm for tests that need a real one; without an installed Slurm they skip and say why."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ from tests.waiting import wait_until
 
 UNPRIVILEGED = "nobody"
 CPUS_STAY = "this release of Slurm cannot change the CPUs of a job that waits"
-# A deadline costs nothing where it is not reached: a machine may be slow, and stand still for a while.
+# A deadline costs nothing if it is not reached: a machine may be slow, and stand still for a while.
 PATIENCE_S = 300.0
 ALLOCATE_300_MIB = "python3 -c \"held = b'1' * 300 * 1024 * 1024\""
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
@@ -65,12 +65,12 @@ class Shell:
         return answer.stdout, answer.stderr
 
     def submit(self, *options: str, script: str = "true") -> int:
-        """Submit a batch job of these sbatch options and this shell command; return its id."""
+        """Submit a batch job with these sbatch options and this shell command; return its id."""
         answer = self.run("sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap={script}")
         return int(answer.partition(";")[0])
 
     def submit_and_wait(self, *options: str, script: str = "true") -> int:
-        """Submit a job and wait for its end, whichever it is; return its id."""
+        """Submit a job and wait for its end, however it ends; return its id."""
         job = self.submit(*options, script=script)
         self.wait_ended(job)
         return job
@@ -78,8 +78,8 @@ class Shell:
     def wait_ended(self, job: int, patience_s: float = PATIENCE_S) -> str:
         """Wait until slurmdbd has the job's end; return its state.
 
-        The end of a short job can reach slurmdbd before its start does (22.05): for about two seconds its row then
-        is COMPLETED with no partition, and says that root submitted it.
+        In 22.05 the end of a short job can reach slurmdbd before its start. For about two seconds its row is then
+        COMPLETED without a partition, and names root as the user who submitted it.
         """
         deadline = time.monotonic() + patience_s
         while True:
@@ -98,7 +98,7 @@ class Shell:
             time.sleep(0.1)
 
     def empty(self, whose: str = "--partition=main") -> None:
-        """End all jobs of the partition, or those that another option of scancel names, and wait until none is left."""
+        """End all jobs of the partition, or those selected by another option of scancel; wait until none is left."""
         self.run("scancel", whose)
         wait_until(lambda: not self.run("squeue", "--noheader"))
 
@@ -108,7 +108,7 @@ class Shell:
         return self.run(*argv, f"--format={field}").strip()
 
     def wait_step(self, job: int, step: str, fields: str, row: str) -> None:
-        """Wait until sacct's row of a job's step is this; slurmdbd may hear of it later than of the job's end."""
+        """Wait until sacct's row of a job's step is `row`; slurmdbd may receive it later than the job's end."""
         argv = ("sacct", "--noheader", "--parsable2", f"--jobs={job}.{step}", f"--format={fields}")
         deadline = time.monotonic() + PATIENCE_S
         while (found := self.run(*argv).strip()) != row:
@@ -116,7 +116,7 @@ class Shell:
             time.sleep(0.2)
 
     def allocated(self, job: int) -> dict[str, str]:
-        """Return the job's AllocTRES as sacct has it."""
+        """Return the job's AllocTRES from sacct."""
         pairs = self.accounted(job, "AllocTRES").split(",")
         return dict(pair.split("=", 1) for pair in pairs if pair)
 
@@ -127,7 +127,7 @@ class Shell:
 
 
 def usable(shell: Shell) -> Shell:
-    """Return a user's shell; the test skips where he cannot run this Slurm's programs, as in a folder of root's."""
+    """Return a user's shell; skip the test if that user cannot run this Slurm's programs, as in a folder of root's."""
     try:
         shell.run("squeue", "--version")
     except AssertionError:
@@ -137,7 +137,7 @@ def usable(shell: Shell) -> Shell:
 
 @contextmanager
 def ingesting(sandbox: Sandbox, folder: Path) -> Iterator[None]:
-    """Let jobs that end count within seconds, as on a site: by nothing but `rightsizer ingest --watch`."""
+    """Make jobs that end count within seconds, as on a site: only through `rightsizer ingest --watch`."""
     with (folder / "ingest.log").open("ab") as log:
         watching = subprocess.Popen(
             ["rightsizer", "ingest", "--watch", "1"],
@@ -153,14 +153,14 @@ def ingesting(sandbox: Sandbox, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def commands_on(sandbox: Sandbox) -> Iterator[None]:
-    """Let Slurm's commands of this process work on a sandbox."""
+    """Make the Slurm commands of this process work on a sandbox."""
     with patch.dict(os.environ, sandbox.environment()):
         yield
 
 
 @contextmanager
 def unhooked_site(folder: Path, shape: Shape = PLAIN, nodes: int = 1) -> Iterator[Sandbox]:
-    """Start a sandbox without our hook and service; this process's commands work on it in the block."""
+    """Start a sandbox without our hook and service; in the block, the commands of this process work on it."""
     options = Options(
         directory=folder, nodes=nodes, slurm_prefix=chosen_prefix(), hook=False, serve=False, shape=shape
     )
@@ -171,7 +171,7 @@ def unhooked_site(folder: Path, shape: Shape = PLAIN, nodes: int = 1) -> Iterato
 
 @pytest.fixture(scope="session", autouse=True)
 def _slurm_installed() -> None:
-    """Skip all of this folder where a program is missing."""
+    """Skip all tests of this folder if a program is missing."""
     try:
         find_programs(chosen_prefix())
     except SandboxError as error:
@@ -180,20 +180,20 @@ def _slurm_installed() -> None:
 
 @pytest.fixture(scope="session")
 def cpus_stay() -> bool:
-    """Whether this release of Slurm cannot change the CPUs of a job that waits (23.11 to 24.11.0)."""
+    """Whether this release of Slurm cannot change the CPUs of a pending job (23.11 to 24.11.0)."""
     return cpus_must_stay(parse_release(release_of(find_programs(chosen_prefix()))))
 
 
 @pytest.fixture(scope="session")
 def cpus_follow(cpus_stay: bool) -> None:
-    """Skip where that is so."""
+    """Skip the test on such a release."""
     if cpus_stay:
         pytest.skip(CPUS_STAY)
 
 
 @pytest.fixture(scope="session")
 def make_folder() -> Iterator[Callable[[], Path]]:
-    """Make folders that every user may enter (pytest's own may not be); sandboxes left in them are ended."""
+    """Make folders that every user may enter (pytest's own may be closed); end the sandboxes left in them."""
     made: list[Path] = []
 
     def make() -> Path:
@@ -210,7 +210,7 @@ def make_folder() -> Iterator[Callable[[], Path]]:
 
 @pytest.fixture(scope="session")
 def sandbox(make_folder: Callable[[], Path]) -> Sandbox:
-    """A running sandbox for the whole session, with hook and service where this checkout has them; it observes."""
+    """Return a sandbox for the whole session, in observe mode, with hook and service if this checkout has them."""
     served = "serve" in rightsizer.list_commands(click.Context(rightsizer))
     options = Options(
         directory=make_folder() / "sandbox",
@@ -225,20 +225,20 @@ def sandbox(make_folder: Callable[[], Path]) -> Sandbox:
 
 @pytest.fixture(scope="session")
 def shell(sandbox: Sandbox) -> Shell:
-    """The shell of the user who runs the tests."""
+    """Return the shell of the user who runs the tests."""
     return Shell(sandbox)
 
 
 @pytest.fixture(scope="session")
 def other_shell(sandbox: Sandbox) -> Shell:
-    """The shell of an unprivileged user; only root can take it."""
+    """Return the shell of an unprivileged user; only root can switch to it."""
     if os.geteuid() != 0:
         pytest.skip("only root can submit as another user")
     return Shell(sandbox, user=UNPRIVILEGED)
 
 
 def has_hook() -> bool:
-    """Tell whether this checkout has a hook."""
+    """Whether this checkout has a hook."""
     try:
         lua_folder()
     except ConfigError:

@@ -1,4 +1,4 @@
-"""What a fault is: what breaks, how it is broken, and what may then become of a job."""
+"""Defines a fault: what breaks, how it is broken, and what may then become of a job."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def always() -> None:
 class Fault:
     """One row: its name, what is done in words, and how.
 
-    `broken` breaks the site for as long as its block lasts; what must be whole afterwards it asserts itself. `reasons`
-    are the words in slurmctld's log that prove that the fault was met, and not something else; `must_log` is the one of
-    several without which it was not. `during` runs while submissions go on; without it some are made one after the
-    other. `fresh_state` reloads the script once all is broken; without it the script in use is what is tested. `needs`
-    says why the fault cannot be made here, or nothing. One that `is_long` takes many seconds. On `most_hung_up`
-    submissions slurmctld may hang up: one for each time that it reads its configuration anew, which it does with an
-    empty hook as well (bench.soak --empty-hook: 6 of 147,627, in 18 such times).
+    `broken` breaks the site while its block runs, and asserts by itself what must be intact afterwards. `reasons` are
+    the words in slurmctld's log which prove that this fault was met and not another; `must_log` is the one of several
+    that must be there. `during` runs while submissions go on; without it some jobs are submitted one after the other.
+    `fresh_state` reloads the script after the break; without it the script that is in use is tested. `needs` says why
+    the fault cannot be made here, or nothing. A fault that `is_long` takes many seconds. slurmctld may hang up on
+    `most_hung_up` submissions: one for each time that it reads its configuration anew, which happens with an empty hook
+    too (bench.soak --empty-hook: 6 of 147,627, in 18 such times).
     """
 
     name: str

@@ -31,9 +31,9 @@ def _cell(value: object) -> str:
 
 
 def with_rows(page: str, release: str, rows: Sequence[Row], names: Sequence[str]) -> str:
-    """Return a page with these rows in the section of a release, beside those that it has of other names.
+    """Return a page with these rows in the section of a release; rows with other names that it has stay.
 
-    `names` are all there can be, in their order; a row's name is what its first column holds.
+    `names` are all possible names, in order; a row's name is in its first column.
     """
     found = re.search(rf"^{re.escape(heading(release))}$.*?(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
     old = found[0].splitlines() if found else []

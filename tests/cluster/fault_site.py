@@ -1,8 +1,8 @@
-"""The private Slurm that the fault campaign breaks: submissions with a clock, and every part within reach.
+"""The private Slurm that the fault campaign breaks: submissions are timed, and every part is within reach.
 
-The hook lies there as copies, so that it can be broken without touching the checkout. The service decides by a model
-trained on the demo's recording, so that one and the same job is cut while all is well: «unchanged» then means more
-than that nothing was known about it.
+The hook is installed as copies, so that it can be broken without touching the checkout. The service uses a model
+trained on the demo's recording, so that the same job is cut while all is well: «unchanged» then means more than that
+nothing was known about it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.waiting import wait_until
 JOB = JOBS / "align.sbatch"
 ASKED = "cpu=8,mem=16000M"
 DEADLINE_MS = 25
-# A deadline costs nothing where it is not reached: a machine may be slow, and stand still for a while.
+# A deadline costs nothing if it is not reached: a machine may be slow, and stand still for a while.
 SUBMIT_PATIENCE_S = 120.0
 PATIENCE_S = 120.0
 LEFT_ALONE = re.compile(
@@ -47,7 +47,7 @@ LEFT_ALONE = re.compile(
 
 @dataclass(frozen=True)
 class Submitted:
-    """One sbatch: `job` is None where it was not accepted, `tres` the CPUs and memory that slurmctld has for it."""
+    """One sbatch: `job` is None if it was not accepted, `tres` the CPUs and memory that slurmctld has for it."""
 
     job: int | None
     tres: str
@@ -55,14 +55,14 @@ class Submitted:
     said: str
 
 
-# Debian's packages make the first; a Slurm from a prefix may have no user of its own.
+# Debian's packages create the first; a Slurm from a prefix may have no user of its own.
 UNPRIVILEGED = ("slurm", "daemon", "nobody")
 
 
 def ordinary_user() -> str:
-    """Return a user for slurmctld whom permissions hold, where root runs this; '' where another user does.
+    """Return a user for slurmctld to whom permissions apply, if root runs this; '' if another user does.
 
-    Also where such a user could not reach the Slurm that is to be run.
+    Also '' if such a user could not reach the Slurm that is to be run.
     """
     prefix = chosen_prefix()
     if os.geteuid() != 0 or (prefix is not None and closed_parent(prefix.absolute())):
@@ -74,7 +74,7 @@ def ordinary_user() -> str:
 class FaultSite:
     """A sandbox of one node in enforce mode with a trained model; `cut` is what the job gets while all is well.
 
-    Its slurmctld is an ordinary user's, also where root starts it.
+    Its slurmctld runs as an ordinary user, even if root starts it.
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
@@ -93,7 +93,7 @@ class FaultSite:
 
     @classmethod
     def start(cls, directory: Path) -> FaultSite:
-        """Start the sandbox, train, and learn what a healthy service gives the job."""
+        """Start the sandbox, train, and find out what a healthy service gives the job."""
         options = Options(
             directory=directory,
             nodes=1,
@@ -107,7 +107,7 @@ class FaultSite:
         shutil.copytree(site.models, site.spare_models, symlinks=True)
         site.mend()
         site.start_service()
-        # A first answer may come late on a busy machine: it has to load what later ones find in memory.
+        # The first answer may be late on a busy machine: it has to load what later answers find in memory.
         cuts: set[str] = set()
 
         def is_cut() -> bool:
@@ -123,7 +123,7 @@ class FaultSite:
 
     @property
     def spare_models(self) -> Path:
-        """An untouched copy of the models."""
+        """Return the folder with an untouched copy of the models."""
         return self.models.with_name("models-spare")
 
     def mend(self, deadline_ms: int = DEADLINE_MS) -> None:
@@ -146,7 +146,7 @@ class FaultSite:
 
     @contextlib.contextmanager
     def service_settings(self, **changes: object) -> Iterator[None]:
-        """Let a service that is started within the block have other settings of its own."""
+        """Give a service that is started within the block other settings."""
         file = self.sandbox.layout.rightsizer_toml
         service = msgspec.structs.replace(self.config.service, **changes)
         before = file.read_text(encoding="utf-8")
@@ -210,7 +210,7 @@ class FaultSite:
         self.sandbox.command("scancel", "--partition=main")
 
     def new_reasons(self) -> list[str]:
-        """Return why jobs were left alone, by slurmctld's log, since the last call."""
+        """Return why jobs were left alone since the last call, by slurmctld's log."""
         with self._log.open("rb") as log:
             log.seek(self._log_read)
             fresh = log.read()
@@ -218,7 +218,7 @@ class FaultSite:
         return [one or other for one, other in LEFT_ALONE.findall(fresh.decode("utf-8", errors="replace"))]
 
     def lock_time_us(self) -> tuple[int, int]:
-        """Return slurmctld's count of submissions and the time it spent in them, in µs, since `reset_counters`."""
+        """Return slurmctld's count of submissions and the time it spent on them, in µs, since `reset_counters`."""
         shown = self.sandbox.command("sdiag")
         found = re.search(
             r"REQUEST_SUBMIT_BATCH_JOB\s*\(\s*\d+\)\s*count:(\d+)\s+ave_time:\d+\s+total_time:(\d+)", shown
@@ -226,25 +226,25 @@ class FaultSite:
         return (int(found[1]), int(found[2])) if found else (0, 0)
 
     def reset_counters(self) -> None:
-        """Set slurmctld's counters to nought."""
+        """Reset slurmctld's counters."""
         self.sandbox.command("sdiag", "--reset")
 
     def start_service(self) -> None:
-        """Start the service where it does not run; SandboxError where it will not."""
+        """Start the service if it does not run; SandboxError if it does not start."""
         self.remove_socket_path()
         cluster.start_service(self.sandbox.directory)
 
     def stop_service(self) -> None:
-        """End the service where it runs, and leave no socket behind."""
+        """End the service if it runs, and leave no socket behind."""
         cluster.stop_service(self.sandbox.directory)
         self.remove_socket_path()
 
     def let_slurmctld_in(self) -> None:
-        """Let every user connect to what somebody else than the service made at the place of the socket."""
+        """Let every user connect to what another process than the service put at the place of the socket."""
         self.socket.chmod(0o666)
 
     def remove_socket_path(self) -> None:
-        """Remove whatever lies where the socket belongs, unless a running service owns it."""
+        """Remove whatever is at the place of the socket, unless a running service owns it."""
         if self.service_pid() is not None:
             return
         if self.socket.is_dir() and not self.socket.is_symlink():
@@ -259,13 +259,13 @@ class FaultSite:
         """Submit once more and find that decision whole at the end of the journal, whatever was cut off before."""
         before = self.journal_file().stat().st_size
         self.submit()
-        # The service journals a moment after its answer.
+        # The service journals a moment after it answers.
         self.wait_for(lambda: self.journal_file().stat().st_size > before, "nothing is journalled any more")
         *_, last = self.journal_file().read_bytes().splitlines()
         assert decode_decision(last) is not None, f"a damaged decision: {last[:80]!r}"
 
     def assert_cut_again(self) -> None:
-        """See that a job is cut within a moment, by a hook that has forgotten what it met."""
+        """Check that a job is cut within a moment, by a hook that has forgotten what it met."""
 
         def is_cut() -> bool:
             self.reload()
@@ -274,11 +274,11 @@ class FaultSite:
         self.wait_for(is_cut, "jobs are not cut again")
 
     def wait_for(self, what: Callable[[], bool], why: str, patience_s: float = PATIENCE_S) -> None:
-        """Wait until something holds; AssertionError of `why` where it does not in time."""
+        """Wait until `holds` is true; AssertionError with `why` if that takes too long."""
         wait_until(what, f"{why} ({patience_s:g} s)", patience_s=patience_s)
 
     def daemon_pid(self, name: str) -> int | None:
-        """Return the pid of a daemon of the sandbox; None where it does not run."""
+        """Return the pid of a daemon of the sandbox; None if it does not run."""
         record = teardown.running_record(self.sandbox.layout, name)
         return record.pid if record else None
 
@@ -289,12 +289,12 @@ class FaultSite:
         os.kill(pid, number)
 
     def bring_up(self, daemon: Callable[[Cluster], Daemon]) -> None:
-        """Start a daemon again that has ended."""
+        """Start again a daemon that has ended."""
         cluster.bring_up([daemon(self.sandbox.cluster)], self.sandbox.cluster, lambda _: None)
 
     @contextlib.contextmanager
     def program(self, *arguments: str, config: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
-        """Run `rightsizer` with these arguments, and see that it has ended when the block does."""
+        """Run `rightsizer` with these arguments while the block runs, and check that it has ended afterwards."""
         named = {} if config is None else {CONFIG_VARIABLE: str(config)}
         with self.program_log.open("ab") as log:
             process = subprocess.Popen(
@@ -314,11 +314,11 @@ class FaultSite:
 
     @property
     def program_log(self) -> Path:
-        """What programs of ours that a fault started have said."""
+        """Return the output of our programs that a fault started."""
         return self.sandbox.layout.log / "programs.out"
 
     def service_pid(self) -> int | None:
-        """Return the pid of the service; None where it does not run."""
+        """Return the pid of the service; None if it does not run."""
         return self.daemon_pid(daemons.SERVE)
 
     def signal_service(self, number: signal.Signals) -> None:
@@ -327,7 +327,7 @@ class FaultSite:
 
     @contextlib.contextmanager
     def stopped_service(self) -> Iterator[None]:
-        """Stop the service's process (it keeps its socket) for as long as the block lasts."""
+        """Stop the service's process (it keeps its socket) while the block runs."""
         self.start_service()
         self.signal_service(signal.SIGSTOP)
         try:

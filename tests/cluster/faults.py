@@ -1,4 +1,4 @@
-"""All the faults, one row each. Nothing is mocked but the impostors that answer in the service's place."""
+"""All the faults, one row each. Nothing is mocked except the service, which impostors replace on its socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue that the gate changes: what Slurm shows of it, and what is asked of it."""
+"""A queue that the gateway changes: what Slurm shows of it, and what its jobs ask for."""
 
 from pathlib import Path
 
@@ -21,18 +21,18 @@ def shown(shell: Shell) -> dict[int, int]:
 
 
 def in_force(folder: Path) -> dict[int, int]:
-    """Return the SiteFactors that are noted as ours and not taken back."""
+    """Return the SiteFactors that are noted as ours and have not been taken back."""
     return factor_state.in_force(FactorLog(folder, "").read())
 
 
 def array_records(shell: Shell, array: int) -> list[str]:
-    """Return the tasks of each of the array's records that wait."""
+    """Return the pending tasks in each of the array's records."""
     lines = shell.run("scontrol", "--oneliner", "show", "job", str(array)).splitlines()
     return [line.split("ArrayTaskId=")[1].split()[0] for line in lines if "JobState=PENDING" in line]
 
 
 def wait_known(shell: Shell, *jobs: int) -> None:
-    """Wait until sprio shows jobs that wait, and they may be changed: before 24.11 with slurmdbd's numbers alone."""
+    """Wait until sprio shows these jobs and they may be changed: before 24.11 only with a number from slurmdbd."""
     wait_until(lambda: set(jobs) <= shown(shell).keys() and all(is_numbered(shell, job) for job in jobs))
 
 
@@ -46,7 +46,7 @@ def change(job: QueuedJob, after: int) -> FactorChange:
 
 
 def asked(job: QueuedJob) -> tuple[object, ...]:
-    """Return what a resize may change, and that the record is still one."""
+    """Return what a resize may change, and whether the record is still one."""
     sizes = (
         job.cpus,
         job.cpus_per_task,
@@ -59,6 +59,6 @@ def asked(job: QueuedJob) -> tuple[object, ...]:
 
 
 def waiting(snapshot: Snapshot, *ids: int) -> list[QueuedJob]:
-    """Return the jobs of these ids, or of these arrays and het jobs, in their order."""
+    """Return the pending jobs with these ids, or of the arrays and het jobs with them, in their order."""
     found = [job for job in snapshot.jobs if {job.job_id, job.array_job_id, job.het_job_id} & set(ids)]
     return sorted((job for job in found if job.waits), key=lambda job: job.job_id)

@@ -1,4 +1,4 @@
-"""Jobs of every kind that accounting must tell apart, run on a private Slurm, and what was made of each."""
+"""Runs jobs of every kind that accounting must tell apart on a private Slurm, and says what each was made to do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 
 COMMAND_PATIENCE_S = 60.0
 MIX_PATIENCE_S = 240.0
-# A requeued job is not at its end: its next attempt is.
+# A requeued job has not ended: its next attempt will.
 UNENDED = ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "REQUEUED", "")
 HOSTILE_NAMES = (
     "|||COMPLETED|0:0",
@@ -28,7 +28,7 @@ HOSTILE_NAMES = (
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job was made to do. `states` are those of its attempts, `steps` the fewest steps of the last one."""
+    """What a job was made to do: `states` are those of its attempts, `steps` the fewest steps of the last attempt."""
 
     kind: str
     jobs: int = 1
@@ -39,7 +39,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    """A job of the mix with its number in Slurm: that of the array, or of the leader."""
+    """A job of the mix with its id in Slurm: that of the array, or of the leader."""
 
     made: Made
     job_id: int
@@ -62,7 +62,7 @@ MIX: tuple[tuple[Made, tuple[str, ...], str], ...] = (
         for at, name in enumerate(HOSTILE_NAMES)
     ),
 )  # fmt: skip
-# It waits for the nodes that others hold; sacct shows none that was held, because it never could have run.
+# It waits for nodes that others hold. It is not held: sacct does not show a held job, as that could never have run.
 WAITING = (
     Made(kind="cancelled-waiting", states=("CANCELLED",), cpus=0, steps=0),
     ("--nodes=2", "--exclusive"),
@@ -77,7 +77,7 @@ OUT_OF_MEMORY = (
 
 
 def run_mix(sandbox: Sandbox, *, enforced: bool) -> list[Submitted]:
-    """Run all of them and wait until slurmdbd has their ends; `enforced`: memory is, so that one runs out of it."""
+    """Run all and wait until slurmdbd has their ends. With `enforced`, memory is limited: one job runs out of it."""
     mix = (*MIX, OUT_OF_MEMORY) if enforced else MIX
     submitted = [_submit(sandbox, *one) for one in mix]
     submitted.append(_submit_het(sandbox))

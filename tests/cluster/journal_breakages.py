@@ -1,4 +1,4 @@
-"""How the journal's place is made to fail: full, limited, removed; before the service starts, and while it runs."""
+"""How the journal's place is made to fail: full, limited or removed, before the service starts and while it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HALF_A_DECISION_BYTES = 300
 
 @contextlib.contextmanager
 def journal_full(site: FaultSite) -> Iterator[None]:
-    """Let today's journal (and tomorrow's) be /dev/full: every write fails for want of space."""
+    """Make today's journal (and tomorrow's) /dev/full: every write fails for lack of space."""
     site.stop_service()
     away = site.journal.with_name("journal-away")
     site.journal.rename(away)
@@ -37,7 +37,7 @@ def journal_full(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def journal_unwritable_at_start(site: FaultSite) -> Iterator[None]:
-    """Let a file stand where the journal's folder should be: the service refuses to start."""
+    """Put a file where the journal's folder should be: the service refuses to start."""
     site.stop_service()
     away = site.journal.with_name("journal-away")
     site.journal.rename(away)
@@ -64,7 +64,7 @@ def journal_removed(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def journal_limited(site: FaultSite) -> Iterator[None]:
-    """Let the running service's files grow no further than half a decision: as on a disk that fills up."""
+    """Limit the running service's files to half a decision more, as on a disk that fills up."""
     site.start_service()
     pid = site.service_pid()
     assert pid is not None
@@ -96,7 +96,7 @@ def journal_disk_full(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def mounted_tmpfs(folder: Path, options: str = "size=64k") -> Iterator[None]:
-    """Mount a file system in memory on a folder, by default one of 64 KiB; SandboxError where that is not allowed."""
+    """Mount a file system in memory on a folder, by default one of 64 KiB; SandboxError if that is not allowed."""
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"mode=755,{options}", "tmpfs", str(folder)],
         capture_output=True,
@@ -111,7 +111,7 @@ def mounted_tmpfs(folder: Path, options: str = "size=64k") -> Iterator[None]:
 
 
 def why_no_mount() -> str | None:
-    """Say why no file system can be mounted here; None where one can."""
+    """Say why no file system can be mounted here; None if one can."""
     try:
         with tempfile.TemporaryDirectory() as name, mounted_tmpfs(Path(name)):
             return None

@@ -1,4 +1,4 @@
-"""Single cycles of sizing what waits, as the advisor runs them, on a sandbox."""
+"""Single cycles of sizing pending jobs again, as the advisor runs them, in a sandbox."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -17,11 +17,11 @@ from slurm_plugin.slurm.queue import Written
 def sizing(
     sandbox: Sandbox, config: Config, patch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], list[Written]]]:
-    """Yield what runs one cycle of sizing what waits."""
+    """Yield a function that runs one cycle of sizing pending jobs."""
     for name, value in sandbox.environment().items():
         patch.setenv(name, value)
     late = LateSizing(config)
-    # Not by pyslurm where it imports: a process has one cluster by it, and other tests of this one have theirs.
+    # Not pyslurm, even if it imports: with it a process has one cluster, and other tests here have their own.
     advisor = msgspec.structs.replace(config.advisor, queue="scontrol")
     gateway: Gateway
     with open_gateway(msgspec.structs.replace(config, advisor=advisor), apply=True) as gateway:

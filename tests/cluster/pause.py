@@ -1,4 +1,4 @@
-"""The breaker's real pause on a real slurmctld: how often the service is asked is counted at its own socket."""
+"""The breaker's real pause on a real slurmctld: the calls of the service are counted at its own socket."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.lua.conftest import Service, reply_with
 from tests.lua.test_failing_service import fall_silent
 
 PAUSE_S = 30.0
-# Submissions go on until so long before the pause ends, and begin again so long after its end.
+# Submissions stop this long before the pause ends, and begin again this long after its end.
 MARGIN_S = 2.0
-# A submission that took longer on a busy machine may have come after the end of the pause: then all begins again.
+# A submission that took longer on a busy machine may have come after the end of the pause: then all starts again.
 TRIES = 5
-# As long as may be: what is counted is who asks, not how soon a busy machine answers.
+# As long as possible: this counts how often the service is asked, not how soon a busy machine answers.
 UNHURRIED_MS = 1000
-# So long a connection is waited for until it is counted.
+# How long to wait until a connection is counted.
 COUNTED_S = 30.0
 EVERY_S = 4.0
 FAILURES = 3
@@ -26,9 +26,10 @@ GRANTED = "cpu=2,mem=512M"
 
 @dataclass(frozen=True)
 class PauseSeen:
-    """Connections to the service in each phase, and the jobs of all of them.
+    """Connections to the service in each phase, and the jobs of all phases.
 
-    Failures that open it, a pause, a probe that fails among others, a second pause, and a probe that is answered.
+    The phases: failures that open the breaker, a pause, a failing probe among other submissions, a second pause, and a
+    probe that is answered.
     """
 
     opening: int
@@ -42,7 +43,7 @@ class PauseSeen:
     late: bool
 
     def complaint(self) -> str:
-        """Say what is wrong; empty where nothing is."""
+        """Say what is wrong; empty if nothing is."""
         if self.opening != FAILURES:
             return f"{self.opening} connections before it opened, not {FAILURES}"
         if self.first_pause or self.second_pause:
@@ -56,7 +57,7 @@ class PauseSeen:
         return ""
 
     def row(self) -> dict[str, object]:
-        """Return what was seen as the table shows it."""
+        """Return what was seen, as the table shows it."""
         return {
             "connections until it opened": self.opening,
             "in the first 30 s": self.first_pause,
@@ -70,7 +71,7 @@ class PauseSeen:
 
 
 def watch_pause(site: FaultSite) -> PauseSeen:
-    """Fall silent until the breaker opens, and count who asks: in its pause, at the probe, in the next pause, after."""
+    """Fall silent until the breaker opens; count calls in its pause, at the probe, in the next pause, and after."""
     for _ in range(TRIES):
         seen = watch_once(site)
         if not seen.late:
@@ -79,14 +80,14 @@ def watch_pause(site: FaultSite) -> PauseSeen:
 
 
 def watch_once(site: FaultSite) -> PauseSeen:
-    """Watch it through once; `late` where a submission of a pause may have come after its end."""
+    """Watch it once; `late` if a submission of a pause may have come after the pause's end."""
     site.stop_service()
     site.mend(UNHURRIED_MS)
     site.reload()
     with Service(site.socket, fall_silent) as service:
         site.let_slurmctld_in()
         counted = Counter(service)
-        # Each pause begins between these two.
+        # Each pause begins between these two times.
         failing, before_s = [site.submit() for _ in range(FAILURES - 1)], time.monotonic()
         failing.append(site.submit())
         opened_s, opening = time.monotonic(), counted.fresh(FAILURES)
@@ -122,14 +123,14 @@ def watch_once(site: FaultSite) -> PauseSeen:
 
 
 class Counter:
-    """How many connections reached a service since the last look."""
+    """Counts how many connections have reached a service since the last look."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._seen = 0
 
     def fresh(self, expected: int = 0) -> int:
-        """Return the number of new ones, once there are as many as expected: a busy machine takes them late."""
+        """Return the number of new ones, once there are as many as expected: a busy machine accepts them late."""
         until_s = time.monotonic() + COUNTED_S
         while self._service.connections < self._seen + expected and time.monotonic() < until_s:
             time.sleep(0.05)

@@ -13,7 +13,7 @@ from slurm_plugin.sandbox import daemons
 from tests.cluster.fault_site import FaultSite
 
 PATIENCE_S = 120.0
-# slurmctld writes its jobs down every five seconds at most.
+# slurmctld saves its jobs every five seconds at most.
 SAVED_S = 7.0
 RELOADS = 5
 KILLS = 4
@@ -30,7 +30,7 @@ def socket_removed(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def switched_off(site: FaultSite) -> Iterator[None]:
-    """Make the kill switch, and see that jobs are cut again once it has gone."""
+    """Make the kill switch, and check that jobs are cut again once it is gone."""
     site.start_service()
     site.kill_switch.touch()
     yield
@@ -48,7 +48,7 @@ def toggle_switch(site: FaultSite) -> None:
 
 
 def reconfigure_and_touch(site: FaultSite) -> None:
-    """Let slurmctld read everything anew, again and again."""
+    """Make slurmctld read everything anew, again and again."""
     for number in range(RELOADS):
         os.utime(site.script)
         if number % 2:
@@ -60,7 +60,7 @@ def reconfigure_and_touch(site: FaultSite) -> None:
 
 @contextlib.contextmanager
 def second_service(site: FaultSite) -> Iterator[None]:
-    """Start a second service beside the first: it refuses."""
+    """Start a second service next to the first: it refuses."""
     site.start_service()
     with site.program("serve") as second:
         assert second.wait(PATIENCE_S) != 0, "a second service takes the socket of a running one"
@@ -69,7 +69,7 @@ def second_service(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def second_beside_hung(site: FaultSite) -> Iterator[None]:
-    """Start a second service beside one that hangs: it refuses, and the first answers again once it goes on."""
+    """Start a second service next to one that hangs: it refuses, and the first answers again when it continues."""
     with site.stopped_service():
         with site.program("serve") as second:
             assert second.wait(PATIENCE_S) != 0, "a second service takes the socket of one that hangs"
@@ -113,7 +113,7 @@ def kill_slurmctld(site: FaultSite) -> None:
 
 @contextlib.contextmanager
 def slurmctld_killed(site: FaultSite) -> Iterator[None]:
-    """Kill slurmctld once it has written its jobs down, and start it again: it knows them as they were."""
+    """Kill slurmctld after it has saved its jobs, and start it again: it knows them as they were."""
     site.start_service()
     kept = [site.submit() for _ in range(3)]
     time.sleep(SAVED_S)
@@ -136,7 +136,7 @@ def slurmdbd_killed(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def started_beside_hung_slurmdbd(site: FaultSite) -> Iterator[None]:
-    """Start the service while slurmdbd takes connections and says nothing."""
+    """Start the service while slurmdbd accepts connections and does not answer."""
     site.stop_service()
     site.signal_daemon(daemons.SLURMDBD, signal.SIGSTOP)
     try:

@@ -1,4 +1,4 @@
-"""What recovery is tried on: a sandbox that enforces, with real memory limits and a model that gives too little."""
+"""A site for tests of recovery: a sandbox that enforces, real memory limits, and a model that predicts too little."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.stores import store_attempts
 from tests.waiting import wait_until
 
-# `nobody` is none to Slurm any more (26.05).
+# 26.05 no longer accepts `nobody` as a user.
 USER = "games"
 ASKED_CPUS, ASKED_MIB = 8, 8000
 ASKED = (f"-c{ASKED_CPUS}", f"--mem={ASKED_MIB}")
@@ -43,7 +43,7 @@ def past_of(
     used_mib: float = USED_MIB,
     used_gpus: int | None = None,
 ) -> list[Attempt]:
-    """What the model knows: jobs like this one never used more. So it is our policy that cuts them below their need."""
+    """Return what the model knows: jobs like this one never used more. So our policy cuts them below their need."""
     amounts = {"cpus_per_task": ASKED_CPUS, "mem_per_node_mib": ASKED_MIB, **asked}
     signature = script_signature(script_of(body))
     wanted = request(user=user, job_name=name, script_signature=signature, **amounts)
@@ -64,7 +64,7 @@ def past_of(
 def pasts_of(
     families: Mapping[str, str], *, asked: Mapping[str, int] = {}, used_mib: float = USED_MIB
 ) -> dict[str, list[Attempt]]:
-    """The pasts of families, given by their scripts."""
+    """Return the pasts of families, given by their scripts."""
     return {
         name: past_of(name, body, 900_000 + 1000 * number, asked=asked, used_mib=used_mib)
         for number, (name, body) in enumerate(families.items(), 1)
@@ -76,7 +76,7 @@ def script_of(body: str) -> str:
 
 
 class Run(NamedTuple):
-    """What sacct says of one run of a job."""
+    """What sacct shows of one run of a job."""
 
     state: str
     cpus: int
@@ -119,7 +119,7 @@ class Site:
         return int(self.user.run(*argv).partition(";")[0])
 
     def runs(self, *jobs: int) -> dict[str, list[Run]]:
-        """Every run of these jobs, by the number that users know."""
+        """Return every run of these jobs, by the job id that users see."""
         wanted = ",".join(map(str, jobs))
         argv = ("sacct", "--allocations", "--duplicates", "--noheader", "--parsable2", "--noconvert")
         found: dict[str, list[Run]] = {}
@@ -134,14 +134,14 @@ class Site:
         return found
 
     def have_come_back(self, *jobs: int) -> bool:
-        """Whether all of them have ended well; 22.05 can show the end of a short job before what it was allocated."""
+        """Whether all have ended well; 22.05 can show the end of a short job before what it was allocated."""
         runs = self.runs(*jobs)
         return len(runs) >= len(jobs) and all(
             one[-1].state == "COMPLETED" and one[-1].cpus for one in runs.values()
         )
 
     def failed(self) -> list[int]:
-        """Jobs that slurmctld has as failed, and whose end is over."""
+        """Return the jobs that slurmctld has as failed and that are no longer completing."""
         states = ("OUT_OF_MEMORY", "FAILED", "TIMEOUT")
         said = self.shell.run("squeue", "--noheader", "--format=%A %T", f"--states={','.join(states)}")
         return [int(job) for job, state in map(str.split, said.splitlines()) if state in states]
@@ -158,7 +158,7 @@ class Site:
             )
 
     def token_of(self, name: str, body: str, asked: tuple[str, ...] = ASKED) -> Token:
-        """What a submission of a family gets now."""
+        """Return the token that a submission of a family gets now."""
         waits = self.submit(name, body, "--hold", asked=asked)
         shown = self.shell.run("scontrol", "show", "job", str(waits))
         self.shell.run("scancel", str(waits))
@@ -167,7 +167,7 @@ class Site:
         return token
 
     def recover(self, job: int) -> "subprocess.Popen[bytes]":
-        """Recover one job, as EpilogSlurmctld has it done."""
+        """Recover one job, as EpilogSlurmctld would."""
         return subprocess.Popen(
             ["rightsizer", "recover", "--job", str(job), "--apply"],
             env={**os.environ, **self.sandbox.environment()},
@@ -176,7 +176,7 @@ class Site:
         )
 
     def recover_by_output(self) -> None:
-        """Recover once as a site that lets outputs be read."""
+        """Run recovery once, as on a site that lets it read outputs."""
         recovery = msgspec.structs.replace(self.config.recovery, read_output=True)
         reads = self.folder / "reads.toml"
         reads.write_text(
@@ -193,10 +193,10 @@ class Site:
 
 
 def start_site(folder: Path, nodes: int, shape: Shape = PLAIN, patience_s: float = PATIENCE_S) -> Site:
-    """Start one; the test skips where jobs of others, or real memory limits, cannot be had."""
+    """Start a site; skip the test if jobs of other users, or real memory limits, are not possible here."""
     if os.geteuid() != 0:
         pytest.skip("only root can submit as another user, and limit memory")
-    # Before it is started: one that is skipped would run until the last test of all has ended.
+    # Checked before the start: a sandbox that is skipped later would run until the last test of all has ended.
     limits = memory_enforcement(os.geteuid())
     if not limits.memory:
         pytest.skip(f"memory is not limited here: {limits.reason}")

@@ -1,4 +1,4 @@
-"""How what a service lives on is taken from it: files, memory, inodes, a disk that takes writes, its clock."""
+"""How the service is deprived of what it needs: files, memory, inodes, a writable disk, its clock."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.cluster.breakages import MODEL_NOTICED_S, promote_copy
 from tests.cluster.fault_site import FaultSite
 from tests.cluster.journal_breakages import mounted_tmpfs
 
-# Nothing new can be opened: all numbers below are taken.
+# Nothing new can be opened: all descriptors below this number are taken.
 NO_MORE_FILES = 3
-# More than the service takes at a time, so that a queue is before the hook: it is drained within seconds.
+# More than the service accepts at a time, so that the hook is behind a queue; it is drained within seconds.
 SILENT_CLIENTS = 400
 FILES_WITH_CLIENTS = 128
 STARVED_BYTES = 1 << 20
@@ -49,7 +49,7 @@ def limited(site: FaultSite, which: int, most: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def out_of_files(site: FaultSite) -> Iterator[None]:
-    """Let the running service open no more files, sockets included, and give it a new model meanwhile."""
+    """Let the running service open no more files or sockets, and give it a new model meanwhile."""
     site.start_service()
     with limited(site, resource.RLIMIT_NOFILE, NO_MORE_FILES):
         promote_copy(site, "while-out-of-files")
@@ -71,7 +71,7 @@ def crowded_by_clients(site: FaultSite) -> Iterator[None]:
             with contextlib.suppress(BlockingIOError, BrokenPipeError):
                 client.connect(str(site.socket))
         yield
-        # Nobody hangs up on the service: it drops them itself.
+        # Nobody hangs up on the service: it drops the clients itself.
         site.assert_cut_again()
 
 
@@ -90,7 +90,7 @@ def out_of_address_space(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def killed_for_memory(site: FaultSite) -> Iterator[None]:
-    """Give the running service a cgroup that has no memory left, and a new model to load: the kernel kills it."""
+    """Put the running service into a cgroup without memory left, and give it a new model: the kernel kills it."""
     site.start_service()
     pid = site.service_pid()
     with memory_group() as group:
@@ -105,7 +105,7 @@ def killed_for_memory(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def memory_group() -> Iterator[Path]:
-    """Make a memory cgroup, and remove it once nobody is in it."""
+    """Make a memory cgroup, and remove it once it is empty."""
     group = MEMORY_ROOT / f"rightsizer-fault-{os.getpid()}"
     group.mkdir()
     try:
@@ -118,7 +118,7 @@ def memory_group() -> Iterator[Path]:
 
 
 def why_no_memory_group() -> str | None:
-    """Say why memory cannot be limited here; None where it can."""
+    """Say why memory cannot be limited here; None if it can."""
     try:
         with memory_group() as group:
             return None if (group / MEMORY_LIMIT).exists() else "there is no cgroup for memory"
@@ -139,7 +139,7 @@ def take_inodes(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def journal_out_of_inodes(site: FaultSite) -> Iterator[None]:
-    """Take all inodes of the journal's file system while the service runs: its file of the day goes on."""
+    """Take all inodes of the journal's file system while the service runs: today's file still grows."""
     site.stop_service()
     with mounted_tmpfs(site.journal, "size=1m,nr_inodes=20"):
         site.start_service()
@@ -162,7 +162,7 @@ def no_inode_at_start(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def read_only_journal(site: FaultSite) -> Iterator[None]:
-    """Start the service on a journal whose file system is mounted read-only: it refuses."""
+    """Start the service with a journal on a file system that is mounted read-only: it refuses."""
     site.stop_service()
     with mounted_tmpfs(site.journal):
         subprocess.run(["mount", "-o", "remount,ro", str(site.journal)], check=True)
@@ -173,7 +173,7 @@ def read_only_journal(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def read_only_models(site: FaultSite) -> Iterator[None]:
-    """Start the service on models that it may only read."""
+    """Start the service with models that it may only read."""
     site.stop_service()
     subprocess.run(["mount", "--bind", str(site.models), str(site.models)], check=True)
     try:
@@ -187,7 +187,7 @@ def read_only_models(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def jumping_clock(site: FaultSite) -> Iterator[None]:
-    """Run the service by a clock that leaps: by libfaketime, in that process alone."""
+    """Run the service with a clock that jumps: by libfaketime, in that process alone."""
     site.stop_service()
     with tempfile.NamedTemporaryFile("w", prefix="clock-", encoding="ascii") as offset:
         faked = {
@@ -197,10 +197,10 @@ def jumping_clock(site: FaultSite) -> Iterator[None]:
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
         set_clock(offset.name, 0)
-        # By such a clock no program can be waited for: what the site allows stays unknown.
+        # With such a clock no program can be waited for, so the service does not learn what the site allows.
         with patch.dict(os.environ, faked), site.service_settings(limits_needed=False):
             site.start_service()
-        # Each look at such a clock reads a file: what is asked here is what is answered, not how soon.
+        # Each look at such a clock reads a file, so this tests what is answered, not how soon.
         site.write_settings(UNHURRIED_MS)
         site.reload()
         site.submit()  # loads the script
@@ -214,18 +214,18 @@ def jumping_clock(site: FaultSite) -> Iterator[None]:
 
 
 def set_clock(file: str, offset_s: int) -> None:
-    """Let the clock be off by so many seconds from now on."""
-    # At once: of a file that is empty for a moment Debian 13's library makes an end of the process that reads it.
+    """Set the clock this many seconds off from now on."""
+    # At once: Debian 13's library ends the process if it reads the file while that is empty for a moment.
     new = Path(f"{file}.new")
     new.write_text(f"{offset_s:+d}\n", encoding="ascii")
     new.replace(file)
 
 
 def faketime_library() -> Path | None:
-    """Return Debian's libfaketime; None where it is not installed."""
+    """Return Debian's libfaketime; None if it is not installed."""
     return next(iter(FAKETIME.glob("*/faketime/libfaketimeMT.so.1")), None)
 
 
 def why_no_faketime() -> str | None:
-    """Say why no process can be given a clock of its own; None where one can."""
+    """Say why no process can be given a clock of its own; None if one can."""
     return None if faketime_library() else "libfaketime (Debian's package libfaketime) is not installed"

@@ -1,4 +1,4 @@
-"""A slurmrestd beside a sandbox, as portals and workflow engines submit by it, and requests to it."""
+"""A slurmrestd next to a sandbox, as portals and workflow engines use it to submit, and requests to it."""
 
 import http.client
 import json
@@ -18,7 +18,7 @@ import pytest
 from slurm_plugin.sandbox.cluster import Sandbox
 from tests.cluster.conftest import PATIENCE_S, Shell
 
-# Until then (Slurm 22.05) the environment was an object, and numbers were plain.
+# Up to this version (Slurm 22.05) the environment was an object, and numbers were plain.
 LAST_PLAIN = 38
 _SUBMITS = re.compile(r"/slurm/v0\.0\.(\d+)/job/submit")
 
@@ -49,7 +49,7 @@ class Rest:
         self.version = max(int(found[1]) for found in map(_SUBMITS.search, described["paths"]) if found)
 
     def submit(self, script: str, **fields: Any) -> int:
-        """Submit a job of these fields, as the release writes them, and return its id."""
+        """Submit a job with these fields, written as the release expects, and return its id."""
         whose = self.environment
         plain = self.version <= LAST_PLAIN
         job = {
@@ -64,7 +64,7 @@ class Rest:
         return int(answer["job_id"])
 
     def call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """Return what it answers to a request; nothing where it does not know the path."""
+        """Return the answer to a request; nothing if slurmrestd does not know the path."""
         connection = _Connection(self.path)
         try:
             headers = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -78,16 +78,16 @@ class Rest:
 
     @staticmethod
     def _newer(name: str, value: Any) -> Any:
-        """Numbers that may be infinite, or not set, say so from v0.0.39 on."""
+        """Write a number as v0.0.39 and later do: they mark numbers that are infinite or not set."""
         is_optional = name.startswith("memory_per") or name == "time_limit"
         return {"set": True, "number": value} if is_optional else value
 
 
 @contextmanager
 def rest_as(shell: Shell, folder: Path) -> Iterator[Rest]:
-    """Run a slurmrestd as a shell's user; the test skips where there is none."""
+    """Run a slurmrestd as a shell's user; skip the test if there is none."""
     assert shell.user, "slurmrestd does not run as root"
-    # Where this release has none, the PATH may lead to another's.
+    # If this release has none, the PATH may lead to one of another release.
     found, release = shell.run("sh", "-c", "command -v slurmrestd && slurmrestd -V || echo; echo").split(
         "\n"
     )[:2]

@@ -1,4 +1,4 @@
-"""Faults of the service: its processes, its models, its journal, and what it lives on."""
+"""Faults of the service: its processes, its models, its journal, and the resources that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of the hook's way to an answer: the socket, what comes back over it, and the hook's own files."""
+"""Faults on the hook's way to an answer: the socket, the answers, and the hook's own files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.lua.test_failing_service import (
 
 
 def row(name: str, made: str, broken: Break, *words: str, needs: Callable[[], str | None] = always) -> Fault:
-    """Return the row of a fault that leaves jobs unchanged, and that one of these words in slurmctld's log names."""
+    """Return the row of a fault that leaves jobs unchanged and that one of these words in slurmctld's log names."""
     return Fault(name, made, broken, reasons=reasons(*words), needs=needs)
 
 

@@ -1,6 +1,6 @@
-"""How what works beside submissions is broken: ingest and its store, recovery, the advisor.
+"""How the work apart from submissions is broken: ingest and its store, recovery, the advisor.
 
-Submissions must not notice. Whatever was cut off must be whole afterwards: each block says so by an assertion.
+Submissions must not notice. Whatever was cut off must be intact afterwards, as each block asserts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PATIENCE_S = 180.0
 KILLS = 4
 LOCKED_S = 3.0
 KILLED_FOR_MEMORY = 2
-# What the campaign's job calls: it takes more than it is granted, but not when it was queued again.
+# The script of the campaign's job: it takes more memory than it is granted, except when it was requeued.
 HUNGRY = """#!/bin/sh
 test -n "$SLURM_RESTART_COUNT" || exec python3 -c 'held = b"1" * (1 << 30)'
 exec sleep 60
@@ -50,7 +50,7 @@ TORN = b'{"id":"half'
 
 
 def with_store(site: FaultSite, url: str, name: str) -> Path:
-    """Return a configuration that differs from the site's in its store."""
+    """Return a configuration like the site's with another store."""
     config = msgspec.structs.replace(site.config, store=msgspec.structs.replace(site.config.store, url=url))
     file = site.hook / f"{name}.toml"
     file.write_text(render_config(config), encoding="utf-8")
@@ -74,7 +74,7 @@ def held(url: str) -> list[list[tuple[object, ...]]]:
 
 
 def assert_whole(site: FaultSite, config: Path, url: str) -> None:
-    """Ingest what is left, and see that the store holds all that one holds which nobody disturbed, each thing once."""
+    """Ingest the rest, and check that the store holds, once each, all that an undisturbed store holds."""
     fresh = f"sqlite:///{site.sandbox.layout.rightsizer}/undisturbed-{time.monotonic_ns()}.db"
     assert ingest(site, with_store(site, fresh, "undisturbed")) == 0
     assert ingest(site, config) == 0, "ingest does not go on once all is well"
@@ -90,18 +90,18 @@ def assert_whole(site: FaultSite, config: Path, url: str) -> None:
 
 
 def submit_and_run(site: FaultSite) -> None:
-    """Submit the job that all rows submit, and one that runs and ends at once."""
+    """Submit the job of all rows, and one that runs and ends at once."""
     site.submit()
     Shell(site.sandbox).submit("--comment=rightsize=off", "--time=1", "--mem=10")
 
 
 @contextlib.contextmanager
 def own_store(site: FaultSite, name: str, options: str) -> Iterator[tuple[Path, Path, str]]:
-    """Make a folder on a small file system for a store; yield it, a configuration of it, and the store's URL."""
+    """Make a folder on a small file system for a store; yield it, a configuration for it, and the store's URL."""
     site.start_service()
     submit_and_run(site)
     folder = site.sandbox.layout.rightsizer / name
-    # A row is made once more where the machine was late.
+    # A row is made once more if the machine was late.
     folder.mkdir(exist_ok=True)
     url = f"sqlite:///{folder}/store.db"
     with mounted_tmpfs(folder, options):
@@ -150,7 +150,7 @@ def read_only_store(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def store_locked(site: FaultSite) -> Iterator[None]:
-    """Hold the store's lock while ingest wants it: it waits, and then goes on."""
+    """Hold the store's lock while ingest wants it: ingest waits, and then goes on."""
     site.start_service()
     submit_and_run(site)
     file = site.sandbox.layout.rightsizer / "locked.db"
@@ -170,7 +170,7 @@ def store_locked(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def postgresql_restarted(site: FaultSite) -> Iterator[None]:
-    """Restart PostgreSQL, once politely and once not, under an ingest that watches."""
+    """Restart PostgreSQL, once orderly and once not, under a watching ingest."""
     site.start_service()
     with servers.postgresql() as server:
         url = server.new_database()
@@ -193,13 +193,13 @@ def postgresql_restarted(site: FaultSite) -> Iterator[None]:
 
 
 def why_no_postgresql() -> str | None:
-    """Say why no PostgreSQL can run here; None where one can."""
+    """Say why no PostgreSQL can run here; None if one can."""
     return servers.missing(servers.POSTGRESQL)
 
 
 @contextlib.contextmanager
 def ingest_killed(site: FaultSite) -> Iterator[None]:
-    """Kill an ingest that watches, at random moments."""
+    """Kill a watching ingest at random moments."""
     site.start_service()
     url = f"sqlite:///{site.sandbox.layout.rightsizer}/killed.db"
     config = with_store(site, url, "killed")
@@ -209,7 +209,7 @@ def ingest_killed(site: FaultSite) -> Iterator[None]:
 
 
 def kill_at_random(site: FaultSite, arguments: tuple[str, ...], config: Path | None) -> None:
-    """Run a command of ours again and again, and kill it at random moments, with a submission in each run."""
+    """Run a command of ours again and again, kill it at random moments, and submit a job in each run."""
     draw = random.Random(8)
     for _ in range(KILLS):
         with site.program(*arguments, config=config) as process:
@@ -222,7 +222,7 @@ def kill_at_random(site: FaultSite, arguments: tuple[str, ...], config: Path | N
 
 @contextlib.contextmanager
 def slurmdbd_away_from_ingest(site: FaultSite) -> Iterator[None]:
-    """Let slurmdbd be killed and come back under an ingest that watches."""
+    """Kill slurmdbd and start it again under a watching ingest."""
     site.start_service()
     url = f"sqlite:///{site.sandbox.layout.rightsizer}/away.db"
     config = with_store(site, url, "away")
@@ -249,7 +249,7 @@ def has_decisions(url: str) -> bool:
 
 @contextlib.contextmanager
 def damaged_journal(site: FaultSite) -> Iterator[None]:
-    """Let somebody write garbage and half a line into the journal while the service appends and ingest reads."""
+    """Write garbage and half a line into the journal while the service appends and ingest reads."""
     site.start_service()
     url = f"sqlite:///{site.sandbox.layout.rightsizer}/garbage.db"
     config = with_store(site, url, "garbage")
@@ -268,7 +268,7 @@ def damaged_journal(site: FaultSite) -> Iterator[None]:
 
 
 def recovering(disturb: Callable[[FaultSite], None]) -> Break:
-    """Let jobs be killed for memory by us, and disturb what brings them back: each comes back once, as asked."""
+    """Let jobs be killed for memory because we cut them, and disturb recovery: each comes back once, as asked."""
 
     @contextlib.contextmanager
     def broken(site: FaultSite) -> Iterator[None]:
@@ -287,7 +287,7 @@ def recovering(disturb: Callable[[FaultSite], None]) -> Break:
             )
             watching.terminate()
             assert watching.wait(PATIENCE_S) == 0
-        # Until a job starts 22.05 shows the resources of its run before.
+        # Until a job starts, 22.05 shows the resources of its previous run.
         site.wait_for(
             lambda: all(site.tres(job) == ASKED for job in jobs), "jobs are not back as asked", PATIENCE_S
         )
@@ -304,19 +304,19 @@ def has_failed(shell: Shell, job: int) -> bool:
 
 
 def is_back(shell: Shell, job: int) -> bool:
-    """Whether a job is queued or runs again, for the second time, and nobody holds it."""
+    """Whether a job is pending or running for the second time, and is not held."""
     shown = shell.run("scontrol", "show", "job", str(job))
     waits = "JobState=PENDING" in shown and "Priority=0 " not in shown
     return " Restarts=1 " in shown and (waits or "JobState=RUNNING" in shown)
 
 
 def recoveries(site: FaultSite) -> list[Entry]:
-    """Return the last entry of each failed run in the journal of recoveries."""
+    """Return the last entry for each failed run in the journal of recoveries."""
     return list(Journal(Path(site.config.recovery.directory)).newest().values())
 
 
 def kill_recover(site: FaultSite) -> None:
-    """Kill what recovers at random moments."""
+    """Kill recovery at random moments."""
     kill_at_random(site, ("recover", "--watch", "--apply"), None)
 
 
@@ -333,12 +333,12 @@ def kill_slurmctld_below_recover(site: FaultSite) -> None:
 
 @contextlib.contextmanager
 def advise_killed(site: FaultSite) -> Iterator[None]:
-    """Kill an advisor that reorders the queue, at random moments: what it left is undone, and no job is lost."""
+    """Kill an advisor that reorders the queue, at random moments: its changes are undone, and no job is lost."""
     site.start_service()
     shell = Shell(site.sandbox)
     queued = fill(shell, (FILLS,))
     advisor = msgspec.structs.replace(site.config.advisor, control_share=0.0, period_s=1)
-    # The model knows none of these jobs apart; by their limits there is an order to be made.
+    # The model cannot tell these jobs apart; their time limits give an order.
     models = msgspec.structs.replace(site.config.models, directory=str(site.hook / "no models"))
     config = site.hook / "advise.toml"
     config.write_text(
@@ -358,5 +358,5 @@ def advise_killed(site: FaultSite) -> Iterator[None]:
 
 
 def factors(shell: Shell) -> list[int]:
-    """Return the SiteFactors of all that waits."""
+    """Return the SiteFactors of all pending jobs."""
     return [int(word) for word in shell.run("sprio", "--noheader", "--format=%S").split()]

@@ -1,4 +1,4 @@
-"""Faults of what works beside submissions: the store and ingest, recovery, the advisor."""
+"""Faults of the work apart from submissions: the store and ingest, recovery, the advisor."""
 
 from __future__ import annotations
 

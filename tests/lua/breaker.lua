@@ -1,4 +1,4 @@
---- The circuit breaker under hundreds of random schedules, against a count kept apart.
+--- Tests the circuit breaker under hundreds of random schedules, against a count kept separately.
 -- Usage: lua breaker.lua HERE LUA_FOLDER
 package.path = arg[1] .. "/?.lua;" .. arg[2] .. "/?.lua;" .. package.path
 local breaker = require("rightsizer.breaker")
@@ -8,7 +8,7 @@ local function same(got, wanted, what)
    assert(got == wanted, string.format("%s: got %s, wanted %s", what, tostring(got), tostring(wanted)))
 end
 
---- A breaker over a service that answers as `service.answer` says, with a clock to set by hand.
+--- A breaker around a service that answers as `service.answer` says, with a clock set by hand.
 local function new_service()
    local service = { now_s = 1000, calls = 0, changes = {} }
    local function call(share)
@@ -68,7 +68,7 @@ same(service.changes[2], false, "closes it")
 fail(service, 2)
 same(service.ask("good"), true, "with a clean slate")
 
---- A service that hangs is given less time from call to call; a probe has all, as has what follows success.
+--- A service that hangs is given less time with each call; a probe gets all of it, and so do calls after a success.
 service = new_service()
 for _, share in ipairs({ 1, 0.5, 0.25 }) do
    service.ask("deadline")
@@ -82,7 +82,7 @@ service.ask("good")
 service.ask("good")
 same(service.share, 1, "after a good one")
 
---- Half of the last twenty, never three in a row.
+--- Half of the last twenty fail, but never three in a row.
 service = new_service()
 for round = 1, 9 do
    service.ask("good")
@@ -102,8 +102,8 @@ for _ = 1, 200 do
 end
 same(#service.changes, 0, "a third of the calls may fail")
 
---- What says nothing about the service neither opens nor closes; a call that raises does not count, and a
--- probe that raises leaves it open.
+--- An answer that says nothing about the service neither opens nor closes the breaker; a call that raises does not
+-- count, and a probe that raises leaves it open.
 service = new_service()
 for _ = 1, 50 do
    service.ask("harmless")
@@ -116,7 +116,7 @@ same(service.ask("harmless"), true, "a probe without an outcome")
 same(service.ask("raise"), true, "so there is another")
 same(service.ask("good"), false, "which raised")
 
---- A clock set back holds it open for no more than 30 s of its time from then on, however often it happens.
+--- A clock set back holds it open for no more than 30 s of its time after that, however often it happens.
 service = new_service()
 fail(service, 3)
 service.now_s = service.now_s - 86400
@@ -127,7 +127,7 @@ same(service.ask("good"), true, "30 s later")
 local ANSWERS = { "good", "good", "good", "deadline", "deadline", "wrong_id", "harmless", "raise" }
 local STEPS_S = { 0, 0, 0.001, 1, 10, 29, 30, 31, 3600, -0.5, -20, -86400 }
 
---- Whether the answers of the calls made while closed were enough to open it.
+--- Whether the answers to the calls made while closed were enough to open it.
 local function should_open(answers)
    local in_a_row, failed = 0, 0
    for index, answer in ipairs(answers) do

@@ -1,4 +1,4 @@
---- Plays srun and salloc: loads cli_filter.lua by its path and starts the clients that it reads, one a line.
+--- Plays srun and salloc: loads cli_filter.lua by its path and starts the clients that it reads, one on each line.
 -- Usage: lua client_driver.lua HERE CLI_FILTER [LIBRARIES,TO,HIDE]; each answer is one line of JSON.
 local here, script, hidden = arg[1], arg[2], arg[3]
 package.path = here .. "/?.lua;" .. package.path
@@ -13,7 +13,7 @@ for name in (hidden or ""):gmatch("[^,]+") do
 end
 
 local said = { shown = {}, reasons = {} }
--- What Slurm gives a client's script; there is no log_user that works.
+-- What Slurm gives a client's script; it has no log_user that works.
 slurm = {
    log_info = function(...)
       said.shown[#said.shown + 1] = string.format(...)
@@ -31,7 +31,7 @@ local function copy(values)
    return result
 end
 
---- Memory as Slurm shows it (mbytes_to_str), in whatever unit it was set: `512M` is 512, `1024M` is 1G.
+--- Memory as Slurm shows it (mbytes_to_str), whatever unit it was set in: `512M` is 512, `1024M` is 1G.
 local function shown(name, value)
    local mib = name:find("^mem") and type(value) == "string" and tonumber(value:match("^(%d+)M$"))
    if not mib then
@@ -40,8 +40,8 @@ local function shown(name, value)
    return mib % 1024 == 0 and string.format("%dG", mib / 1024) or string.format("%d", mib)
 end
 
---- Options as a client shows them: text by name, `type` besides. A name in `refused` takes no write, and
--- says nothing about it; one in `rewritten` takes another text for the new one than it is given, once.
+--- Options as a client shows them: text by name, and `type`. A name in `refused` silently takes no write; one in
+-- `rewritten` takes, once, the text given there instead of the one written.
 local function options_of(client, values)
    return setmetatable({}, {
       __index = function(_, name)

@@ -35,7 +35,7 @@ ORDINARY: Fields = {
 
 
 def full_fields(changed: Fields) -> Fields:
-    """What Slurm would show: an sbatch without options, changed; null stands for nil."""
+    """Return what Slurm would show of an sbatch without options, with these changes; null stands for nil."""
     merged = WIRE["unset_job_desc"] | changed
     return {name: value for name, value in merged.items() if value is not None}
 
@@ -80,7 +80,7 @@ class Slurmctld:
         self.start: Fields = self._answer()
 
     def submit(self, changed: Fields) -> Fields:
-        """Submit a job with these fields; what the hook returned, wrote, logged and showed."""
+        """Submit a job with these fields; return what the hook returned, wrote, logged and showed."""
         assert self._process.stdin is not None
         print(json.dumps(full_fields(changed)), file=self._process.stdin, flush=True)
         return self._answer()
@@ -101,9 +101,9 @@ class Slurmctld:
 
 @dataclass
 class Service:
-    """A socket that treats every request as told; `requests` are the lines that came in.
+    """A socket that treats every request as `answer` does; `requests` are the lines that came in.
 
-    It hangs up after one of them unless it keeps its connections, as the real one does.
+    It hangs up after each request unless it keeps its connections, as the real service does.
     """
 
     path: Path
@@ -146,13 +146,13 @@ class Service:
             if not chunk:
                 return b""
             line += chunk
-        # As the real one reads it.
+        # Read as the real service reads.
         self.requests.append(in_utf8(line))
         return self.requests[-1]
 
 
 def reply_with(template: str, pad_bytes: int = 0, *, newline: bool = True) -> Answer:
-    """Answer with a golden reply, its placeholders filled in."""
+    """Return an answer that sends a golden reply, its placeholders filled in."""
 
     def answer(connection: socket.socket, line: bytes) -> None:
         text = template.replace("{id}", json.loads(line)["id"]).replace("{pad}", "x" * pad_bytes)
@@ -162,7 +162,7 @@ def reply_with(template: str, pad_bytes: int = 0, *, newline: bool = True) -> An
 
 
 def unchanged(result: Fields, reason: str | None = None, writes: Fields | None = None) -> bool:
-    """Whether the job passed as it was, but for `writes` of a token, with one log line that names the reason."""
+    """Whether the job passed unchanged except for `writes` of a token, with one log line that names the reason."""
     assert result["raised"] is False
     assert set(writes or {}) <= {"admin_comment"}
     assert (result["rc"], result["writes"], result["shown"]) == (0, writes or {}, [])

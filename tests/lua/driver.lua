@@ -1,4 +1,4 @@
---- Plays slurmctld: loads job_submit.lua by its path and submits the jobs that it reads, one a line.
+--- Plays slurmctld: loads job_submit.lua by its path and submits the jobs that it reads, one on each line.
 -- Usage: lua driver.lua HERE JOB_SUBMIT [LIBRARIES,TO,HIDE]; each answer is one line of JSON.
 -- A text in a job may be given as {"hex": "6e6f"} (any bytes) or {"fill": "x", "times": 4000000}.
 local here, script, hidden = arg[1], arg[2], arg[3]

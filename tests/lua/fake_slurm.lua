@@ -11,7 +11,7 @@ local WRITABLE_STRINGS = {
    admin_comment = true, comment = true,
 }
 
---- A new `slurm` table; what is logged and shown gathers in `lines` and `shown`.
+--- A new `slurm` table; what is logged and shown is collected in `lines` and `shown`.
 function fake_slurm.new()
    local slurm = {
       SUCCESS = 0, ERROR = -1,
@@ -74,7 +74,7 @@ function fake_slurm.job_desc(fields, before_write)
    return proxy, values
 end
 
---- The fields in which two sets of values differ, with the second set's value (false when it has none).
+--- The fields in which two sets of values differ, with the second set's value (false if it has none).
 function fake_slurm.differences(before, after)
    local changed = {}
    for name in pairs(before) do

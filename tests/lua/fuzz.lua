@@ -1,6 +1,6 @@
---- Random jobs and replies through the real hook: prints its seed, raises on the first fault.
+--- Sends random jobs and replies through the real hook: prints its seed, raises on the first fault.
 -- Usage: lua fuzz.lua HERE LUA_FOLDER SEED ROUNDS [SOCKET]
--- Without SOCKET the replies are made up here, good and bad; with it they come from the service there.
+-- Without SOCKET the replies are made up here, good and bad; with it they come from the service at that socket.
 local here, folder, seed, rounds, path = arg[1], arg[2], tonumber(arg[3]), tonumber(arg[4]), arg[5]
 package.path = here .. "/?.lua;" .. folder .. "/?.lua;" .. package.path
 local fake_slurm = require("fake_slurm")
@@ -23,7 +23,7 @@ local NUMBERS = {
    0, 1, 2, 3, 4, 8, 16, 100, 8000, 0.5, -1,
    65533, 65534, 65535, 4294967293, 4294967294, 4294967295, 1e18,
 }
---- What anybody may type; parts.lua has longer ones, which the checks below would take minutes for.
+--- What anybody may type; parts.lua has longer texts, for which the checks below would take minutes.
 local DIGITS = string.rep("1", 3000) .. "x"
 local GPUS = {
    "gres:gpu:4", "gres/gpu:2", "gres/gpu=8", "gres:gpu", "gpu:3", "gres:gpu:a:4", "gpu:0", "",
@@ -48,7 +48,7 @@ local FIELDS = {
    name = TEXTS, comment = TEXTS, script = TEXTS, user_name = TEXTS,
    admin_comment = { "JS1:abc", "\255" }, account = TEXTS, array_inx = TEXTS, features = { 7, "x" },
 }
---- Set in few jobs: most of these stop a CPU or GPU grant, and grants are what is to be tested.
+--- Set in few jobs: most of these prevent a CPU or GPU grant, and grants are what this tests.
 local RARE = {
    tres_bind = BINDINGS, tres_per_socket = GPUS, cpus_per_tres = { "gres:gpu:2" }, ntasks_per_tres = { 1, 0 },
    het_job_offset = { 0, 1 }, threads_per_core = NUMBERS, reservation = TEXTS, licenses = TEXTS,
@@ -69,7 +69,7 @@ local function maybe(job, choices_of, odds)
    end
 end
 
---- Sizes that agree with each other, as sbatch makes them: most random ones contradict each other.
+--- Sizes that agree with each other, as sbatch makes them: most random ones would not.
 local function make_consistent(job)
    job.cpus_per_task, job.num_tasks = one_of({ 2, 4, 8 }), one_of({ 1, 2, NO_VAL })
    job.min_nodes, job.ntasks_per_node = one_of({ 1, 2, NO_VAL }), one_of({ 1, 2, NO_VAL16 })
@@ -132,7 +132,7 @@ local function random_reply(request)
    return codec.encode(reply)
 end
 
--- The hook, with an ear on the wire ----------------------------------------------------------------------
+-- The hook, with the wire recorded -----------------------------------------------------------------------
 
 local request, answer, calls = nil, nil, 0
 
@@ -159,7 +159,7 @@ function client.exchange(...)
    return reply, reason
 end
 
---- A new hook has a new breaker, which is not the subject here: with that many bad replies it would open.
+--- A new hook has a new breaker. The breaker is not tested here: with so many bad replies it would open.
 local function new_hook()
    package.loaded["rightsizer.hook"] = nil
    local hook = require("rightsizer.hook")
@@ -169,7 +169,7 @@ end
 
 -- What must hold -----------------------------------------------------------------------------------------
 
---- The dimension that a field belongs to; tres_per_task and tres_bind may be there for either of two.
+--- The dimension that a field belongs to; tres_per_task and tres_bind may belong to either of two.
 local MAY_CHANGE = {
    cpus_per_task = { "cpus_per_task" }, min_cpus = { "cpus_per_task" }, max_cpus = { "cpus_per_task" },
    pn_min_cpus = { "cpus_per_task" },
@@ -187,7 +187,7 @@ local EXACT = {
    min_mem_per_node = "mem_per_node_mib", min_mem_per_cpu = "mem_per_cpu_mib",
 }
 
---- Two texts that differ in whole numbers alone, none of which grew or fell to zero.
+--- Whether two texts differ only in whole numbers, none of which grew or fell to zero.
 local function check_text(name, old, new)
    assert(old:gsub("%d+$", "#"):gsub("%d+,", "#,") == new:gsub("%d+$", "#"):gsub("%d+,", "#,"),
       name .. " changed in more than its counts: " .. old .. " -> " .. new)
@@ -232,7 +232,7 @@ local function check_changes(job, changed)
    end
 end
 
---- Whatever was granted in full is in the job, in the field that the user used.
+--- Every GPU grant is in the job in full, in the field that the user used, and min_cpus fits the CPUs per task.
 local COUNTED = { gpus_per_node = "gres", gpus_per_job = "tres_per_job", gpus_per_task = "tres_per_task" }
 
 local function check_granted(values)
@@ -261,7 +261,7 @@ end
 
 local hook = new_hook()
 
---- What changed besides the token of a decision that was not carried out, which names the reason.
+--- What changed apart from the token of a decision that was not carried out; that token must name the reason.
 local function without_refusal(job, changed, reason)
    local comment = changed.admin_comment
    if not comment then

@@ -1,10 +1,10 @@
-"""Run random jobs and random replies through the real Lua hook, as many as asked.
+"""Run random jobs and random replies through the real Lua hook, as many as asked for.
 
     python -m tests.lua.fuzz_run --cases 100000
     python -m tests.lua.fuzz_run --cases 100000 --socket /run/slurm-rightsizer/service.sock
 
-Each case is one job description and one reply: made up, or from the service at the socket. It exits with 1 at the
-first fault, naming the seed and the round that show it again.
+Each case is one job description and one reply, made up or from the service at the socket. It exits with 1 at the
+first fault, and names the seed and the round that reproduce it.
 """
 
 import argparse
@@ -20,7 +20,7 @@ INTERPRETERS = ("lua5.1", "lua5.2", "lua5.3", "lua5.4")
 
 
 def fuzz(lua: str, cases: int, seed: int, socket: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `cases` cases under one interpreter; what it printed says how each job ended, or what is wrong."""
+    """Run `cases` cases under one interpreter; return its output, which says how the jobs ended, or what is wrong."""
     command = [lua, "fuzz.lua", ".", str(LUA_FOLDER), str(seed), str(cases)]
     return subprocess.run(
         [*command, socket] if socket else command,
@@ -33,7 +33,7 @@ def fuzz(lua: str, cases: int, seed: int, socket: str | None = None) -> subproce
 
 
 def main() -> int:
-    """Read the options, run every interpreter that is here, and print what each said."""
+    """Read the options, run every interpreter that is installed, and print the output of each."""
     parser = argparse.ArgumentParser(description="Fuzz the Lua hook.")
     parser.add_argument("--cases", type=int, default=100_000, help="jobs and replies for each interpreter")
     parser.add_argument("--seed", type=int, default=random.randrange(2**31), help="a seed printed earlier")

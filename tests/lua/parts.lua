@@ -1,4 +1,4 @@
---- Small checks of the pure parts, in plain Lua. Usage: lua parts.lua HERE LUA_FOLDER
+--- Checks the pure parts one by one, in plain Lua. Usage: lua parts.lua HERE LUA_FOLDER
 package.path = arg[1] .. "/?.lua;" .. arg[2] .. "/?.lua;" .. package.path
 local fake_slurm = require("fake_slurm")
 local frame = require("rightsizer.frame")
@@ -16,7 +16,7 @@ local function same(got, wanted, what)
    assert(got == wanted, string.format("%s: got %s, wanted %s", what, tostring(got), tostring(wanted)))
 end
 
---- Each list of GPUs: what it counts, and what it is with one GPU.
+--- For each list of GPUs: how many it counts, and what it becomes with one GPU.
 for request, counted in pairs({
    ["gres:gpu:2"] = { 2, "gres:gpu:1" },
    ["gres/gpu=3"] = { 3, "gres/gpu=1" },
@@ -50,7 +50,7 @@ same(tres.cpus("gres/gpu:1"), nil, "no cpus")
 same(tres.cpus("CPU=8"), 0, "cpus not understood")
 same(tres.bind_per_task("gres/gpu:per_task:12", 3), "gres/gpu:per_task:3", "a binding")
 
---- What anybody may type, 128 KiB long: time that grows by the square of that would hardly end.
+--- What anybody may type, 128 KiB long: with time that grows by the square of the length this would hardly end.
 for _, run in ipairs({ "1", "a", ":", "=", ",", "1:", "gpu:1", ",cpu=1", "gres/", " ", "\0", "\255" }) do
    local long = run:rep(math.floor(2 ^ 17 / #run))
    for _, head in ipairs({ "", "gpu:", "gpu:a:", "gres/gpu:", "gres:gpu=", "cpu=", "gres/gpu:per_task:" }) do
@@ -114,7 +114,7 @@ for _ = 1, 1000 do
    seen[id] = true
 end
 
---- The directory of users is asked once in ten minutes for a uid, and each time for one it does not know.
+--- The user directory is asked once in ten minutes for a uid, and every time for a uid that it does not know.
 local real_time = os.time
 local directory, looks, now_s = { [1] = "ada", [2] = "bob" }, 0, 1000
 os.time = function() -- luacheck: ignore 122
@@ -158,7 +158,7 @@ end
 same_name(1, "ada", 1, "more users than are remembered")
 os.time = real_time -- luacheck: ignore 122
 
---- Every write may be the one that fails: whatever was written before it is put back.
+--- Any write may be the one that fails: everything written before it is put back.
 local JOB = {
    cpus_per_task = 8, num_tasks = 2, min_cpus = 16, pn_min_cpus = 8, min_mem_per_node = 8000, script = "x",
    gres = "gres:gpu:4", tres_per_task = "cpu=8", environment = { SLURM_TRES_PER_TASK = "cpu=8" },
@@ -187,7 +187,7 @@ for failing = 1, 9 do
    end
 end
 
---- Where not even that can be done, it is said so.
+--- If not even that is possible, the reason says so.
 local first_alone = true
 local stubborn = fake_slurm.job_desc(JOB, function()
    assert(first_alone, "no write after the first")
@@ -196,7 +196,7 @@ end)
 local _, stuck = writes.apply(assert(plan.writes(stubborn, job_desc.read(stubborn, {}), DECISION)), stubborn)
 same(stuck, "rollback_failed", "what was written stays")
 
---- The word of a direct job's client goes also where nothing is carried out; a batch job's comment stays.
+--- The word that a direct job's client left goes even if nothing is carried out; a batch job's comment stays.
 for is_batch, comment in pairs({ [false] = "mine", [true] = "mine rightsizer-cli=0123456789ab" }) do
    local values = { comment = "mine rightsizer-cli=0123456789ab" }
    writes.apply(plan.refusal(values, { batch = is_batch }, { token = "t;granted=mem:1" }, "why"), values)
@@ -318,7 +318,7 @@ same(endless, "reply_too_long", "a line without an end")
 local _, refused = exchange_with(clock_with_steps(1000), { connect = "connection refused" })
 same(refused, "connect_failed", "refused")
 
---- What is done meanwhile is done on a connection that was kept, where the answer is not there yet.
+--- Work for the time of waiting is done only on a kept connection, and only if the answer is not there yet.
 local function exchange_kept(receive)
    local peer, called, bytes = { receive = byte_then_rest("yes\n") }, 0, nil
    exchange_with(clock_with_steps(1000), peer)

@@ -1,4 +1,4 @@
-"""A service that is absent, refuses, stalls or talks rubbish: the job passes as it was, within the deadline."""
+"""A service that is absent, refuses, stalls or sends rubbish: the job passes unchanged, within the deadline."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from tests.lua.conftest import (
 NOBODY = 65534
 DEADLINE_MS = 60
 LIMIT_MS = 1000
-# What a machine that is slow may take for it all.
+# What a slow machine may take for all of it.
 MOST_MS = 10 * LIMIT_MS
 
 
@@ -75,7 +75,7 @@ def ten_megabytes(connection: socket.socket, _line: bytes) -> None:
     ],
 )  # fmt: skip
 def test_a_failing_service_changes_nothing(lua: str, folder: Path, answer: Answer, reason: str) -> None:
-    # Only a service that stalls meets a short deadline: on a busy machine any other may need longer to fail.
+    # Only a stalling service is tested with a short deadline: on a busy machine any other may take longer to fail.
     script = install(folder, deadline_ms=DEADLINE_MS if reason == "deadline" else LIMIT_MS)
     with Service(folder / "s", answer), Slurmctld(lua, script) as ctld:
         result = ctld.submit(ORDINARY)
@@ -94,7 +94,7 @@ STALE = '{"v":1,"id":"0000000000000000"}'
 
 
 def in_turn(*answers: Answer) -> Answer:
-    """The first answer to the first request, the second to the second, and so on."""
+    """Answer the first request with the first answer, the second with the second, and so on."""
     left = iter(answers)
 
     def answer(connection: socket.socket, line: bytes) -> None:
@@ -137,14 +137,14 @@ def test_one_connection_serves_many_jobs(lua: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("left", ["\n", "x", f"\n{STALE}"], ids=["line", "byte", "reply"])
-def test_what_follows_a_reply_is_no_later_answer(lua: str, folder: Path, left: str) -> None:
+def test_what_follows_a_reply_is_not_taken_for_a_later_answer(lua: str, folder: Path, left: str) -> None:
     answer = reply_with('{"v":1,"id":"{id}","grant":{"cpus_per_task":1}}\n' + left, newline=False)
     with Service(folder / "s", answer, keeps=True) as service, Slurmctld(lua, install(folder)) as ctld:
         assert all(ctld.submit(ORDINARY)["writes"]["cpus_per_task"] == 1 for _ in range(3))
     assert service.connections == 3
 
 
-def test_a_service_that_hung_up_meanwhile_is_asked_anew(lua: str, folder: Path) -> None:
+def test_a_service_that_hung_up_in_between_is_asked_again(lua: str, folder: Path) -> None:
     # The second line meets a connection that is closed without an answer.
     with (
         Service(folder / "s", in_turn(GOOD, hang_up, GOOD), keeps=True) as service,
@@ -160,7 +160,7 @@ def test_a_service_that_hung_up_meanwhile_is_asked_anew(lua: str, folder: Path) 
     ids=["silent", "closed", "wrong_version"],
 )
 def test_the_third_failure_opens_the_breaker(lua: str, folder: Path, answer: Answer, reason: str) -> None:
-    # Long enough that the deadline passes in waiting, not before the request is out.
+    # Long enough that the deadline passes while waiting, not before the request is sent.
     script = install(folder, deadline_ms=DEADLINE_MS * 5 if reason == "deadline" else LIMIT_MS)
     with Service(folder / "s", answer) as service, Slurmctld(lua, script) as ctld:
         results = [ctld.submit(ORDINARY) for _ in range(20)]
@@ -171,7 +171,7 @@ def test_the_third_failure_opens_the_breaker(lua: str, folder: Path, answer: Ans
     assert sum(result["took_ms"] for result in results) < MOST_MS
 
 
-def test_a_job_that_cannot_be_rewritten_does_not_open_it(lua: str, folder: Path) -> None:
+def test_a_job_that_cannot_be_rewritten_does_not_open_the_breaker(lua: str, folder: Path) -> None:
     script = install(folder)
     grant = reply_with('{"v":1,"id":"{id}","grant":{"cpus_per_task":1}}')
     with Service(folder / "s", grant) as service, Slurmctld(lua, script) as ctld:
@@ -180,28 +180,28 @@ def test_a_job_that_cannot_be_rewritten_does_not_open_it(lua: str, folder: Path)
     assert len(service.requests) == 5
 
 
-# --- a service that is not there ------------------------------------------------------------------------
+# --- no service -----------------------------------------------------------------------------------------
 
 
-def test_no_socket(lua: str, folder: Path) -> None:
+def test_a_missing_socket_leaves_the_job_alone(lua: str, folder: Path) -> None:
     with Slurmctld(lua, install(folder)) as ctld:
         assert unchanged(ctld.submit(ORDINARY), "connect_failed")
 
 
-def test_a_socket_that_nobody_listens_on(lua: str, folder: Path) -> None:
+def test_a_socket_without_a_listener_leaves_the_job_alone(lua: str, folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(folder / "s"))
     with Slurmctld(lua, install(folder)) as ctld:
         assert unchanged(ctld.submit(ORDINARY), "connect_failed")
 
 
-def test_a_path_too_long_for_a_socket(lua: str, folder: Path) -> None:
+def test_a_path_too_long_for_a_socket_leaves_the_job_alone(lua: str, folder: Path) -> None:
     script = install(folder, f'return {{ socket = "/{"x" * 200}" }}')
     with Slurmctld(lua, script) as ctld:
         assert unchanged(ctld.submit(ORDINARY), "connect_failed")
 
 
-def test_a_socket_that_may_not_be_used(lua: str, folder: Path) -> None:
+def test_a_socket_without_permission_leaves_the_job_alone(lua: str, folder: Path) -> None:
     script = install(folder)
     user = NOBODY if os.geteuid() == 0 else None
     with Service(folder / "s", close) as service:
@@ -214,7 +214,7 @@ def test_a_socket_that_may_not_be_used(lua: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("backlog", [8, 0], ids=["never_accepts", "full_backlog"])
-def test_a_service_that_never_accepts(lua: str, folder: Path, backlog: int) -> None:
+def test_a_service_that_never_accepts_leaves_the_job_alone(lua: str, folder: Path, backlog: int) -> None:
     script = install(folder, deadline_ms=DEADLINE_MS)
     with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as waiting:
         listener.bind(str(folder / "s"))
@@ -230,7 +230,7 @@ def test_a_service_that_never_accepts(lua: str, folder: Path, backlog: int) -> N
     assert result["took_ms"] < MOST_MS
 
 
-def test_the_service_comes_back(lua: str, folder: Path) -> None:
+def test_jobs_are_cut_again_once_the_service_comes_back(lua: str, folder: Path) -> None:
     grant = reply_with('{"v":1,"id":"{id}","grant":{"mem_per_node_mib":512}}')
     with Slurmctld(lua, install(folder)) as ctld:
         assert unchanged(ctld.submit(ORDINARY), "connect_failed")

@@ -1,4 +1,4 @@
-"""The clients' filter in real Lua interpreters: golden frames, and never a word or a change where anything is wrong."""
+"""The clients' filter in real Lua interpreters: golden frames, and no word or change if anything is wrong."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from tests.conftest import PATIENCE_S
 from tests.lua.conftest import HERE, REPOSITORY, WIRE, Fields, Service, reply_with
 
 WORD = "rightsizer-cli=0123456789ab"
-# The longest there may be: a busy machine may need it for an answer that is at hand.
+# The longest deadline possible: a busy machine may need it even for an answer that is ready.
 DEADLINE_MS = 1000
-# On a busy machine the longest deadline that a site may set passes now and then before anything is sent.
+# On a busy machine the longest deadline that a site may set sometimes passes before anything is sent.
 TRIES = 3
 ORDINARY: Fields = {"cpus-per-task": "8", "mem": "8000"}
 GRANT = (
@@ -62,7 +62,7 @@ class Client:
         self.others: Any = self._answer()
 
     def run(self, options: Fields, kind: str = "srun", **more: Any) -> Fields:
-        """Start a client with these options; what the filter returned, wrote, showed and gave as its reason."""
+        """Start a client with these options; return what the filter returned, wrote and showed, and its reason."""
         assert self._process.stdin is not None
         line = json.dumps({"type": kind, "options": options, "argv": ["./fit"], **more})
         print(line, file=self._process.stdin, flush=True)
@@ -120,7 +120,7 @@ def test_each_golden_reply_is_carried_out_whole_or_not_at_all(
         assert result["writes"] == frame["writes"]
 
 
-def test_the_user_is_told_and_the_other_functions_are_there(client: Client, folder: Path) -> None:
+def test_the_user_is_told_and_the_other_functions_exist(client: Client, folder: Path) -> None:
     assert client.others == [0, 0]
     with Service(folder / "s", reply_with(GRANT)):
         result = client.run(ORDINARY)
@@ -128,14 +128,14 @@ def test_the_user_is_told_and_the_other_functions_are_there(client: Client, fold
 
 
 @pytest.mark.parametrize("kind", ["sbatch", "scrontab", "other"])
-def test_other_commands_are_not_asked_about(kind: str, client: Client, folder: Path) -> None:
+def test_the_service_is_not_asked_about_other_commands(kind: str, client: Client, folder: Path) -> None:
     with Service(folder / "s", reply_with(GRANT)) as service:
         assert left_alone(client.run(ORDINARY, kind))
     assert service.requests == []
 
 
 @pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "SLURM_JOBID"])
-def test_a_step_is_not_asked_about(variable: str, lua: str, folder: Path) -> None:
+def test_the_service_is_not_asked_about_a_step(variable: str, lua: str, folder: Path) -> None:
     with (
         Client(lua, install(folder), environment={variable: "7"}) as client,
         Service(folder / "s", reply_with(GRANT)) as service,
@@ -154,7 +154,7 @@ def test_a_step_is_not_asked_about(variable: str, lua: str, folder: Path) -> Non
         ({"options": ORDINARY, "json": "[1]"}, "options_unreadable"),
     ],
 )
-def test_what_is_not_understood_is_not_asked_about(
+def test_the_service_is_not_asked_about_what_is_not_understood(
     more: Fields, reason: str, client: Client, folder: Path
 ) -> None:
     with Service(folder / "s", reply_with(GRANT)) as service:
@@ -173,13 +173,13 @@ def test_a_direct_job_is_named_by_its_command(argv: list[str], client: Client, f
     assert (job["name"], job["script"]) == ("fit", " ".join(argv))
 
 
-def test_an_option_that_is_no_text_keeps_what_it_is_about(client: Client, folder: Path) -> None:
+def test_an_option_that_is_not_text_keeps_its_dimension(client: Client, folder: Path) -> None:
     with Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service:
         client.run({}, json='{"mem":null,"depth":null,"argv":["./fit"]}')
     assert json.loads(service.requests[0])["job"]["other"] == ["depth", "mem_unreadable"]
 
 
-def test_a_heterogeneous_job_is_seen_by_its_command_line(lua: str, folder: Path) -> None:
+def test_a_heterogeneous_job_is_recognised_by_its_command_line(lua: str, folder: Path) -> None:
     with (
         Client(lua, install(folder), word=":") as client,
         Service(folder / "s", reply_with(GRANT)) as service,
@@ -188,7 +188,7 @@ def test_a_heterogeneous_job_is_seen_by_its_command_line(lua: str, folder: Path)
     assert service.requests == []
 
 
-def test_an_salloc_is_asked_about_only_where_the_site_wants_it(lua: str, folder: Path) -> None:
+def test_the_service_is_asked_about_an_salloc_only_if_the_site_wants_it(lua: str, folder: Path) -> None:
     with (
         Client(lua, install(folder, f'socket = "{folder}/s"')) as client,
         Service(folder / "s", reply_with(GRANT)) as service,
@@ -197,23 +197,21 @@ def test_an_salloc_is_asked_about_only_where_the_site_wants_it(lua: str, folder:
     assert service.requests == []
 
 
-def test_the_switch_holds_even_when_it_is_an_empty_file(client: Client, folder: Path) -> None:
+def test_an_empty_file_counts_as_the_kill_switch(client: Client, folder: Path) -> None:
     (folder / "off").touch()
     with Service(folder / "s", reply_with(GRANT)) as service:
         assert left_alone(client.run(ORDINARY), "kill_switch")
     assert service.requests == []
 
 
-def test_a_comment_may_be_as_long_as_slurm_takes_and_no_longer(client: Client, folder: Path) -> None:
+def test_a_comment_may_be_as_long_as_slurm_takes_but_not_longer(client: Client, folder: Path) -> None:
     most = "x" * (1024 - len(f" {WORD}"))
     with Service(folder / "s", reply_with(GRANT)):
         assert client.run({**ORDINARY, "comment": most})["writes"]["comment"] == f"{most} {WORD}"
         assert left_alone(client.run({**ORDINARY, "comment": f"{most}x"}), "comment_too_long")
 
 
-def test_a_client_that_was_answered_keeps_no_connection_while_its_job_runs(
-    client: Client, folder: Path
-) -> None:
+def test_an_answered_client_keeps_no_connection_while_its_job_runs(client: Client, folder: Path) -> None:
     with Service(folder / "s", reply_with(GRANT), keeps=True) as service:
         assert [client.run(ORDINARY)["writes"] for _ in range(2)] == [LOWERED] * 2
     assert service.connections == 2
@@ -227,7 +225,7 @@ def test_a_write_that_slurm_refuses_takes_the_others_back(refused: str, client: 
 
 
 @pytest.mark.parametrize("rewritten", ["mem", "cpus-per-task", "comment"])
-def test_a_write_of_which_slurm_makes_another_is_taken_back_with_the_others(
+def test_a_write_that_slurm_alters_is_taken_back_with_the_others(
     rewritten: str, client: Client, folder: Path
 ) -> None:
     with Service(folder / "s", reply_with(GRANT)):
@@ -245,14 +243,14 @@ def test_a_write_of_which_slurm_makes_another_is_taken_back_with_the_others(
         (None, "", "connect_failed"),
     ],
 )
-def test_what_is_missing_costs_nobody_anything(
+def test_a_missing_part_costs_no_client_anything(
     settings: str | None, hidden: str, reason: str, lua: str, folder: Path
 ) -> None:
     with Client(lua, install(folder, settings), hidden) as client:
         assert left_alone(client.run(ORDINARY), reason)
 
 
-def test_a_module_that_lies_where_its_user_stands_is_not_loaded(lua: str, folder: Path) -> None:
+def test_a_module_in_the_working_directory_of_a_user_is_not_loaded(lua: str, folder: Path) -> None:
     trap = folder / "trap"
     trap.mkdir()
     for name in ("cjson", "rightsizer_clients"):
@@ -266,7 +264,7 @@ def test_a_module_that_lies_where_its_user_stands_is_not_loaded(lua: str, folder
     assert not (folder / "caught").exists()
 
 
-def test_a_library_for_another_lua_costs_nobody_anything(lua: str, folder: Path) -> None:
+def test_a_library_for_another_lua_costs_no_client_anything(lua: str, folder: Path) -> None:
     (folder / "other").mkdir()
     (folder / "other" / "cjson.so").write_bytes(b"not for this Lua")
     environment = {"LUA_CPATH": f"{folder}/other/?.so;;"}
@@ -274,14 +272,14 @@ def test_a_library_for_another_lua_costs_nobody_anything(lua: str, folder: Path)
         assert left_alone(client.run(ORDINARY), "no_json_library")
 
 
-def test_without_its_modules_it_still_lets_every_client_through(lua: str, folder: Path) -> None:
+def test_the_filter_without_its_modules_lets_every_client_through(lua: str, folder: Path) -> None:
     script = install(folder)
     shutil.rmtree(folder / "rightsizer")
     with Client(lua, script) as client:
         assert left_alone(client.run(ORDINARY))
 
 
-def test_a_silent_service_costs_the_deadline_and_no_more(client: Client, folder: Path) -> None:
+def test_a_silent_service_costs_no_more_than_the_deadline(client: Client, folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(folder / "s"))
         silent.listen(8)
@@ -291,7 +289,7 @@ def test_a_silent_service_costs_the_deadline_and_no_more(client: Client, folder:
     assert DEADLINE_MS * 0.8 < result["took_ms"] < 10 * DEADLINE_MS
 
 
-def test_the_word_in_a_direct_jobs_comment_is_taken_out_by_the_hook(lua: str, folder: Path) -> None:
+def test_the_hook_removes_the_word_in_the_comment_of_a_direct_job(lua: str, folder: Path) -> None:
     from tests.lua.conftest import Slurmctld
     from tests.lua.conftest import install as install_hook
 

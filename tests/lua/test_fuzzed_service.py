@@ -24,14 +24,14 @@ from tests.conftest import Site
 from tests.lua.fuzz_run import fuzz
 
 CASES = int(os.environ.get("RIGHTSIZER_FUZZ_CASES", "4000"))
-# Of the words that the fuzzer makes jobs of, those that reach the service as they are.
+# Of the words that the fuzzer makes jobs of, those that reach the service unchanged.
 WORDS = ("a", "größe", '"\\\n')
 TASKS = (1, 2, 3, 4, 8)
 JOBS_EACH = 6
 
 
 def history() -> list[Attempt]:
-    """Six modest jobs of each user, name, script and number of tasks that the fuzzer may come upon."""
+    """Return six modest jobs for each user, name, script and number of tasks that the fuzzer may choose."""
     known = itertools.product(WORDS, (*WORDS, ""), (*WORDS, ""), TASKS, range(JOBS_EACH))
     made: list[Attempt] = []
     for number, (user, name, script, tasks, _) in enumerate(known):
@@ -59,7 +59,7 @@ def history() -> list[Attempt]:
 
 
 @pytest.mark.skipif(not shutil.which("lua5.1"), reason="lua5.1 is not installed")
-def test_no_submission_is_refused_raised_or_wrongly_changed(site: Site) -> None:
+def test_no_submission_is_refused_raises_an_error_or_is_wrongly_changed(site: Site) -> None:
     attempts = history()
     registry.promote(site.models, save(train(attempts, 50), site.models, time.time()))
     site.configure(mode="enforce", policy={"def_mem_per_cpu_mib": 0})
@@ -74,7 +74,7 @@ def test_no_submission_is_refused_raised_or_wrongly_changed(site: Site) -> None:
 
 
 def reasons_journalled(site: Site) -> list[str]:
-    """The reason of each decision that the service took."""
+    """Return the reason of each decision that the service made."""
     journals = Path(site.config.service.journal).glob("*.jsonl")
     decisions = [decode_decision(line) for file in journals for line in file.read_bytes().splitlines()]
     return [decision.reason.split(":")[0] for decision in decisions if decision is not None]

@@ -33,9 +33,9 @@ from tests.lua.fuzz_run import fuzz
 
 
 @pytest.mark.parametrize("hidden", ["", "cjson"], ids=["cjson", "dkjson"])
-def test_requests_are_the_golden_ones(lua: str, folder: Path, hidden: str) -> None:
+def test_the_hook_sends_the_golden_requests(lua: str, folder: Path, hidden: str) -> None:
     script = install(folder)
-    # Users without a name first: the hook remembers whose each uid is.
+    # Users without a name come first: the hook remembers the name of each uid.
     cases = sorted(WIRE["requests"], key=lambda case: case["job_desc"].get("user_name", "") is not None)
     with (
         Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service,
@@ -54,7 +54,7 @@ def test_requests_are_the_golden_ones(lua: str, folder: Path, hidden: str) -> No
 
 
 @pytest.mark.parametrize("hidden", ["", "cjson"], ids=["cjson", "dkjson"])
-def test_replies_do_what_the_golden_ones_say(lua: str, folder: Path, hidden: str) -> None:
+def test_golden_replies_have_the_golden_effect(lua: str, folder: Path, hidden: str) -> None:
     accepted = [case for case in WIRE["replies"] if case["accept"]]
     script = install(folder)
     with Service(folder / "s", reply_with("")) as service, Slurmctld(lua, script, hidden) as ctld:
@@ -68,7 +68,7 @@ def test_replies_do_what_the_golden_ones_say(lua: str, folder: Path, hidden: str
 
 
 @pytest.mark.parametrize("hidden", ["", "cjson"], ids=["cjson", "dkjson"])
-def test_replies_are_refused_for_the_golden_reason(lua: str, folder: Path, hidden: str) -> None:
+def test_golden_replies_are_refused_for_the_golden_reason(lua: str, folder: Path, hidden: str) -> None:
     script = install(folder)
     refused = [case for case in WIRE["replies"] if not case["accept"]]
     with Service(folder / "s", reply_with("")) as service:
@@ -81,7 +81,7 @@ def test_replies_are_refused_for_the_golden_reason(lua: str, folder: Path, hidde
                 assert unchanged(result, case["reason"], case["writes"]), case["name"]
 
 
-def test_the_working_directory_is_told_only_where_the_site_wants_it(lua: str, folder: Path) -> None:
+def test_the_working_directory_is_sent_only_if_the_site_wants_it(lua: str, folder: Path) -> None:
     folders: list[Any] = [
         "/home/ann",
         "",
@@ -125,7 +125,7 @@ def test_the_working_directory_is_told_only_where_the_site_wants_it(lua: str, fo
     ],
     ids=["every_byte", "invalid_utf8", "quotes", "4MB_of_controls", "long_utf8", "slashes"],
 )
-def test_hostile_text(lua: str, folder: Path, text: Fields) -> None:
+def test_hostile_text_is_sent_and_changes_nothing_else(lua: str, folder: Path, text: Fields) -> None:
     script = install(folder)
     job = ORDINARY | dict.fromkeys(("name", "comment", "account", "partition", "qos", "script"), text)
     with Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service, Slurmctld(lua, script) as ctld:
@@ -151,7 +151,7 @@ LONG_SCRIPTS = {
 
 
 @pytest.mark.parametrize("script", LONG_SCRIPTS.values(), ids=LONG_SCRIPTS)
-def test_a_long_script_is_sent_by_its_ends(lua: str, folder: Path, script: bytes) -> None:
+def test_a_long_script_is_sent_by_its_beginning_and_end(lua: str, folder: Path, script: bytes) -> None:
     installed = install(folder)
     with (
         Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service,
@@ -183,7 +183,7 @@ def test_invalid_bytes_become_question_marks(lua: str, folder: Path) -> None:
 # --- what an admin may get wrong ------------------------------------------------------------------------
 
 
-def test_a_missing_module_folder(lua: str, folder: Path) -> None:
+def test_a_missing_module_folder_leaves_the_job_alone(lua: str, folder: Path) -> None:
     script = install(folder)
     shutil.rmtree(folder / "rightsizer")
     with Slurmctld(lua, script) as ctld:
@@ -206,7 +206,7 @@ def test_a_missing_module_folder(lua: str, folder: Path) -> None:
         ('return { socket = "/s", kill_switch = 7 }', "kill_switch must be a path"),
     ],
 )
-def test_an_unusable_site_file(lua: str, folder: Path, site: str, said: str) -> None:
+def test_an_unusable_site_file_leaves_the_job_alone(lua: str, folder: Path, site: str, said: str) -> None:
     with Slurmctld(lua, install(folder, site)) as ctld:
         assert ctld.start["loaded"]
         [line] = ctld.start["lines"]
@@ -217,7 +217,7 @@ def test_an_unusable_site_file(lua: str, folder: Path, site: str, said: str) -> 
     assert (result["rc"], result["writes"], result["lines"]) == (0, {}, [])
 
 
-def test_a_site_file_that_is_not_there(lua: str, folder: Path) -> None:
+def test_a_missing_site_file_leaves_the_job_alone(lua: str, folder: Path) -> None:
     script = install(folder)
     (folder / "rightsizer_site.lua").unlink()
     with Slurmctld(lua, script) as ctld:
@@ -233,13 +233,13 @@ def test_a_site_file_that_is_not_there(lua: str, folder: Path) -> None:
         ("cjson,dkjson", "no_json_library"),
     ],
 )
-def test_a_missing_library(lua: str, folder: Path, hidden: str, reason: str) -> None:
+def test_a_missing_library_leaves_the_job_alone(lua: str, folder: Path, hidden: str, reason: str) -> None:
     with Slurmctld(lua, install(folder), hidden) as ctld:
         assert ctld.start["lines"] == []
         assert unchanged(ctld.submit(ORDINARY), reason)
 
 
-def test_the_kill_switch_asks_nobody(lua: str, folder: Path) -> None:
+def test_the_kill_switch_keeps_the_service_from_being_asked(lua: str, folder: Path) -> None:
     script = install(folder)
     grant = reply_with('{"v":1,"id":"{id}","grant":{"mem_per_node_mib":512}}')
     with Service(folder / "s", grant) as service, Slurmctld(lua, script) as ctld:
@@ -251,12 +251,12 @@ def test_the_kill_switch_asks_nobody(lua: str, folder: Path) -> None:
         assert ctld.submit(ORDINARY)["writes"] == {"min_mem_per_node": 512}
 
 
-def test_modify_does_nothing(lua: str, folder: Path) -> None:
+def test_a_job_modification_is_left_alone(lua: str, folder: Path) -> None:
     with Slurmctld(lua, install(folder)) as ctld:
         assert ctld.start["modify"] == 0
 
 
-def test_links_and_a_script_of_the_sites_own(lua: str, folder: Path) -> None:
+def test_the_hook_works_through_links_and_from_a_script_of_the_site(lua: str, folder: Path) -> None:
     grant = reply_with('{"v":1,"id":"{id}","grant":{"mem_per_node_mib":512}}')
     linked = folder / "linked"
     linked.mkdir()
@@ -278,8 +278,8 @@ def test_links_and_a_script_of_the_sites_own(lua: str, folder: Path) -> None:
             assert (result["rc"], result["writes"]) == (0, {"min_mem_per_node": 512})
 
 
-def test_a_script_of_the_sites_own_takes_jobs_without_our_modules(lua: str, folder: Path) -> None:
-    """The call is the one that our script shows at its top: an error there refuses the job on 26.05."""
+def test_a_script_of_the_site_accepts_jobs_without_our_modules(lua: str, folder: Path) -> None:
+    """The call is the one shown at the top of our script: an error in it would refuse the job on 26.05."""
     shown = (REPOSITORY / "lua" / "job_submit.lua").read_text()
     [call] = re.findall(r"^--    (.*rightsizer\.hook.*submit\(job_desc.*)$", shown, re.MULTILINE)
     own = folder / "own.lua"
@@ -297,7 +297,7 @@ def test_a_script_of_the_sites_own_takes_jobs_without_our_modules(lua: str, fold
     [
         ("compute_bound", {"threads_per_core": 1}),
         ("memory_bound", {"cores_per_socket": 1, "threads_per_core": 1}),
-        # sbatch says INFINITE16: as many tasks of a core as fit.
+        # sbatch sets INFINITE16: as many tasks on a core as fit.
         ("multithread", {"ntasks_per_core": 0xFFFF}),
         ("nomultithread", {"threads_per_core": 1}),
     ],
@@ -305,7 +305,7 @@ def test_a_script_of_the_sites_own_takes_jobs_without_our_modules(lua: str, fold
 def test_a_hint_keeps_what_predict_says_that_it_keeps(
     lua: str, folder: Path, hint: str, fields: Fields
 ) -> None:
-    """`fields` are what sbatch makes of it, by verify_hint in Slurm's proc_args.c."""
+    """`fields` are what sbatch makes of the hint, by verify_hint in Slurm's proc_args.c."""
     with (
         Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service,
         Slurmctld(lua, install(folder)) as ctld,
@@ -318,12 +318,12 @@ def test_a_hint_keeps_what_predict_says_that_it_keeps(
 # --- fuzz and unit specs --------------------------------------------------------------------------------
 
 
-def test_random_jobs_and_random_replies(lua: str) -> None:
+def test_random_jobs_and_random_replies_keep_all_rules(lua: str) -> None:
     done = fuzz(lua, cases=4000, seed=20261120)
     assert done.returncode == 0, done.stdout
 
 
-def test_random_jobs_at_a_socket(lua: str, folder: Path) -> None:
+def test_random_jobs_at_a_socket_keep_all_rules(lua: str, folder: Path) -> None:
     with Service(folder / "s", reply_with('{"v":1,"id":"{id}","grant":{}}')) as service:
         done = fuzz(lua, cases=200, seed=20261120, socket=str(folder / "s"))
     assert (done.returncode, "unchanged 200" in done.stdout) == (0, True), done.stdout
@@ -331,7 +331,7 @@ def test_random_jobs_at_a_socket(lua: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("spec", ["parts.lua", "breaker.lua"])
-def test_the_parts_by_themselves(lua: str, spec: str) -> None:
+def test_every_check_of_the_pure_parts_passes(lua: str, spec: str) -> None:
     done = subprocess.run(
         [lua, spec, ".", str(REPOSITORY / "lua")],
         cwd=HERE,

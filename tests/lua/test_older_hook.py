@@ -1,6 +1,6 @@
-"""An upgrade: the first hook that was ever installed asks today's service; its frames are still ours.
+"""An upgrade: the first hook that was ever installed asks today's service, and its frames are still valid.
 
-`tests/contract/first_hook.tar.gz` holds its Lua, and the golden frames of its day (commit f83b2b0).
+`tests/contract/first_hook.tar.gz` holds its Lua, and the golden frames of its time (commit f83b2b0).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.lua.conftest import WIRE, Slurmctld
 from tests.slurm_plugin.service.asking import install
 
 FIRST = Path(__file__).parents[1] / "contract" / "first_hook.tar.gz"
-# What is carried out has grown stricter since: these are told apart by what a job says beside its request.
+# What is carried out is stricter now; in these replies the job's fields in addition to its request make the difference.
 STRICTER = {
     "min_cpus_of_something_else",
     "overcommitted",
@@ -35,9 +35,9 @@ STRICTER = {
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What was installed then, unpacked."""
+    """Return the folder with the unpacked first hook."""
     folder = tmp_path_factory.mktemp("first")
-    # By tar: what tarfile wants to be told depends on Python's patch release.
+    # By tar, because the arguments that tarfile needs depend on Python's patch release.
     subprocess.run(["tar", "-xzf", FIRST, "-C", folder], check=True)
     return folder
 
@@ -47,7 +47,7 @@ def frames(first: Path, kind: str) -> dict[str, Any]:
     return {frame["name"]: frame for frame in json.loads(text)[kind]}
 
 
-def test_the_first_hook_is_answered_by_todays_service(
+def test_the_service_of_today_answers_the_first_hook(
     first: Path, site: Site, trained_model: TrainedModel
 ) -> None:
     lua = shutil.which("lua5.1")
@@ -74,7 +74,7 @@ def test_the_first_hook_is_answered_by_todays_service(
 
 
 def told_today(frame: dict[str, Any]) -> dict[str, Any]:
-    """Return a frame without what the hook tells no more: ways of asking that keep nothing."""
+    """Return a frame without what the hook no longer sends: ways of asking that keep nothing."""
     if "job" not in frame:
         return frame
     names = [name for name in frame["job"]["other"] if KEEPS.get(name, ALL)]
@@ -83,7 +83,7 @@ def told_today(frame: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["requests", "replies"])
 def test_a_golden_frame_of_version_1_stays_for_ever(first: Path, kind: str) -> None:
-    """Today's hook and service are tested with today's frames (test_hook.py, test_protocol.py): so with the first."""
+    """Today's frames, the first ones among them, test today's hook and service (test_hook.py, test_protocol.py)."""
     today = {frame["name"]: frame for frame in WIRE[kind]}
     changed = {name for name, frame in frames(first, kind).items() if today.get(name) != told_today(frame)}
     assert changed == (STRICTER if kind == "replies" else set())

@@ -1,4 +1,4 @@
-"""Submissions while the service is restarted: each is carried out whole, or left alone, and none waits."""
+"""Submissions while the service restarts: each is carried out completely or left alone, and none waits."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_restart_under_load_costs_no_submission(site: Site, trained_model: Tra
     for found in results:
         assert all((one["rc"], one["raised"]) == (0, False) for one in found)
         assert {frozenset(one["writes"]) for one in found} == {frozenset(WHOLE), frozenset()}
-        # Answered until the stop, then left as they were: nothing in between is lost or half done.
+        # Jobs are cut until the stop, then left alone: no submission is lost or half done in between.
         assert found[0]["writes"]
         assert not found[-1]["writes"]
     with Slurmctld(lua, script) as slurmctld:

@@ -2,7 +2,7 @@
 
     python -m tests.slurm_plugin.confined UNIT COMMAND…
 
-It stands in for `systemd-run` where no systemd runs. What of a unit is not here: namespaces, capabilities, cgroups.
+It stands in for `systemd-run` where no systemd runs, without the unit's namespaces, capabilities and cgroups.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PROT_WRITE, PROT_EXEC = 2, 4
 
 
 class Comparison(ctypes.Structure):
-    """libseccomp's scmp_arg_cmp: argument number `arg`, of which the bits `a` must be `b`."""
+    """libseccomp's scmp_arg_cmp: the bits `a` of argument number `arg` must be `b`."""
 
     _fields_ = [("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64)]
 
 
-# systemd's MemoryDenyWriteExecute: nothing becomes code that is no file, or was data.
+# systemd's MemoryDenyWriteExecute: nothing becomes code that is not a file, or that was data.
 WITHOUT_NEW_CODE = {
     "mmap": ((2, PROT_WRITE), (2, PROT_EXEC)),
     "mprotect": ((2, PROT_EXEC),),
@@ -36,7 +36,7 @@ WITHOUT_NEW_CODE = {
 
 
 def calls_of(group: str) -> set[str]:
-    """The system calls of a group such as @system-service, by systemd itself."""
+    """Return the system calls of a group such as @system-service, as systemd lists them."""
     done = subprocess.run(
         ["systemd-analyze", "syscall-filter", group], capture_output=True, text=True, check=True
     )
@@ -45,7 +45,7 @@ def calls_of(group: str) -> set[str]:
 
 
 def allowed_by(unit: str) -> set[str]:
-    """The system calls that a unit's SystemCallFilter= lets through, in the order of its lines."""
+    """Return the system calls that a unit's SystemCallFilter= lines allow, read in their order."""
     allowed = calls_of("@default")
     for line in unit.splitlines():
         key, _, value = line.partition("=")
@@ -57,7 +57,7 @@ def allowed_by(unit: str) -> set[str]:
 
 
 def confine(allowed: set[str]) -> None:
-    """Let this process and its children make these calls alone."""
+    """Allow only these system calls to this process and its children."""
     library = ctypes.CDLL(ctypes.util.find_library("seccomp"))
     library.seccomp_init.restype = ctypes.c_void_p
     context = ctypes.c_void_p(library.seccomp_init(EPERM))

@@ -1,4 +1,4 @@
-"""The command line, run in the tests' own process."""
+"""Runs the command line in the tests' own process."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def short_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like `tmp_path`, in which a sandbox's sockets fit."""
+    """Return a folder like `tmp_path` whose path is short enough for a sandbox's sockets."""
     return tmp_path_factory.mktemp("s")
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the whole command line in this process, its exit code and both streams included."""
+    """Run the whole command line in this process; return its exit code and both streams."""
 
     def run(*arguments: str) -> Ran:
         monkeypatch.setattr(sys, "argv", ["rightsizer", *arguments])
@@ -55,5 +55,5 @@ def assert_one_line(ran: Ran, code: int, said: str) -> None:
 
 @pytest.fixture
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for the disk: here a process dies, not the machine."""
+    """Do not wait for the disk: these tests kill processes, not the machine."""
     monkeypatch.setattr("os.fsync", lambda _: None)

@@ -1,4 +1,4 @@
-"""What surrounds a service, as the doctor finds it: Slurm's and systemd's commands, and the hook beside slurm.conf."""
+"""What surrounds a service, as the doctor finds it: Slurm's and systemd's commands, and the hook next to slurm.conf."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNITS = {
 
 
 def surround(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a Slurm and a systemd around a site whose answers are as they should be."""
+    """Give a site a Slurm and a systemd that answer as they should."""
     tools = site.folder / "tools"
     tools.mkdir()
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
@@ -48,12 +48,12 @@ def conf_folder(site: Site) -> Path:
 
 
 def told_time(time_s: int) -> str:
-    """Return what a time (unix seconds) is in an answer: Slurm's commands write it as SLURM_TIME_FORMAT asks."""
+    """Return shell code that prints a time (unix seconds) as Slurm's commands do: in the format SLURM_TIME_FORMAT."""
     return f'$(date -d @{time_s} "+${{SLURM_TIME_FORMAT:-%Y-%m-%dT%H:%M:%S}}")'
 
 
 def say_settings(site: Site, **changes: str) -> None:
-    """Let `scontrol show config` answer so; all else of scontrol fails, as without a slurmctld."""
+    """Make `scontrol show config` give these settings; everything else of scontrol fails, as without a slurmctld."""
     booted = told_time(int(time.time()) + 1)
     log = site.folder / "slurmctld.log"
     own = {"BOOT_TIME": booted, "SLURM_CONF": f"{conf_folder(site)}/slurm.conf", "SlurmctldLogFile": str(log)}
@@ -67,7 +67,7 @@ def say_counts(site: Site, *, submitted: int, since_s: float) -> None:
 
 
 def say_units(site: Site, ended_s: float | None = None, **changes: str) -> None:
-    """Let systemd answer so, with each unit ended then (unix s); a name's dashes and dots are given as underlines."""
+    """Make systemd report these states; all units ended at `ended_s` (unix s). In names _ stands for - and dots."""
     ended_us = 0 if ended_s is None else int(1e6 * (time.monotonic() - time.time() + ended_s))
     states = {
         name: changes.get(name.replace("-", "_").replace(".", "_"), state) for name, state in UNITS.items()

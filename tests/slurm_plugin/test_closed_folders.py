@@ -1,4 +1,4 @@
-"""Folders above models and tables that are closed to whoever asks, as the shipped units make them: one line each."""
+"""One line tells a user that a folder above models or tables is closed to them, as the shipped units make it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.slurm_plugin.service.test_feed_service import ended
 
 @pytest.fixture
 def closed(site: Site) -> Iterator[Path]:
-    """A folder that nobody may enter; the site's models are said to lie below it."""
+    """Yield a folder that nobody may enter; the site's models are configured to lie below it."""
     folder = site.folder / "closed"
     (folder / "models").mkdir(parents=True)
     site.configure(models={"directory": str(folder / "models")})
@@ -29,7 +29,9 @@ def closed(site: Site) -> Iterator[Path]:
 @pytest.mark.parametrize(
     "words", [("models",), ("models", "v1"), ("models", "--prune"), ("promote", "v1"), ("rollback",)]
 )
-def test_models_that_are_closed_are_said_to_be(site: Site, closed: Path, words: tuple[str, ...]) -> None:
+def test_commands_on_models_say_that_the_models_are_closed(
+    site: Site, closed: Path, words: tuple[str, ...]
+) -> None:
     told = as_plain_user(*words, "--config", str(site.config_file))
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr == (
@@ -37,7 +39,7 @@ def test_models_that_are_closed_are_said_to_be(site: Site, closed: Path, words: 
     )
 
 
-def test_grants_for_a_closed_folder_are_refused_beforehand(site: Site, closed: Path) -> None:
+def test_a_grants_file_in_a_closed_folder_is_refused_before_the_work(site: Site, closed: Path) -> None:
     jobs = table(site.folder / "jobs.csv", [line(1)])
     for out in (closed / "out.csv", closed / "models" / "out.csv"):
         options = ["--online", "--from-file", str(jobs), "--predictions", str(out)]
@@ -47,7 +49,7 @@ def test_grants_for_a_closed_folder_are_refused_beforehand(site: Site, closed: P
         assert told.stderr.count("\n") == 1
 
 
-def test_a_configuration_that_is_closed_says_who_has_to_read_it(site: Site) -> None:
+def test_an_unreadable_configuration_says_who_has_to_read_it(site: Site) -> None:
     site.config_file.chmod(0)
     told = as_plain_user("config", "check", "--config", str(site.config_file))
     assert (told.returncode, told.stderr.count("\n")) == (2, 1)
@@ -64,7 +66,7 @@ def test_a_configuration_that_is_closed_says_who_has_to_read_it(site: Site) -> N
         ),
     ],
 )
-def test_a_service_that_may_not_write_says_whose_the_folder_has_to_be(
+def test_a_service_that_may_not_write_names_the_user_who_needs_the_folder(
     site: Site, closed: Path, key: str, said: str
 ) -> None:
     site.configure(service={key: str(closed / key)}, models={"directory": str(site.models)})
@@ -72,7 +74,7 @@ def test_a_service_that_may_not_write_says_whose_the_folder_has_to_be(
     assert (told.returncode, said in told.stderr.splitlines()[-1]) == (1, True)
 
 
-def test_a_store_with_a_file_that_may_not_be_written_says_which_may_be_meant(site: Site) -> None:
+def test_a_store_with_an_unwritable_file_hints_at_its_companion_files(site: Site) -> None:
     sacct = FakeSacct(site.folder / "slurm", ended(range(1, 4))).command
     site.configure(accounting={"sacct": sacct})
     assert as_plain_user("ingest", "--config", str(site.config_file)).returncode == 0
@@ -82,7 +84,7 @@ def test_a_store_with_a_file_that_may_not_be_written_says_which_may_be_meant(sit
     assert "files next to it (-wal, -shm)" in told.stderr
 
 
-def test_what_may_not_feed_the_models_ingests_all_the_same(site: Site, closed: Path) -> None:
+def test_ingest_works_for_a_user_who_may_not_feed_the_models(site: Site, closed: Path) -> None:
     site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", ended(range(1, 4))).command})
     told = as_plain_user("ingest", "--format", "json", "--config", str(site.config_file))
     assert told.returncode == 0, told.stderr

@@ -1,6 +1,6 @@
 """The demo without a Slurm: recorded accounting, real training, the real service, the real Lua hook.
 
-And what becomes of the demo's private Slurm, whichever way the demo ends.
+And what happens to the demo's private Slurm, however the demo ends.
 """
 
 import itertools
@@ -36,7 +36,7 @@ def rows() -> dict[str, dict[str, object]]:
     return {str(row["family"]): row for row in tell_recorded(lambda _line: None)}
 
 
-def test_each_family_has_a_script_that_can_be_read() -> None:
+def test_each_family_has_a_readable_script() -> None:
     for family in FAMILIES:
         script = (JOBS / f"{family}.sbatch").read_text(encoding="utf-8")
         assert read_submission(script, f"{family}.sbatch", "root").name == family
@@ -50,7 +50,7 @@ def test_every_family_goes_through_the_real_hook(rows: dict[str, dict[str, objec
     assert str(rows["assemble"]["memory"]).endswith("MiB /CPU")
 
 
-def test_an_answer_that_is_not_there_at_once_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_that_is_not_there_at_once_is_still_used(monkeypatch: pytest.MonkeyPatch) -> None:
     answered, at_once = Stream.receive, itertools.cycle([False, True])
 
     def late(stream: Stream, count: int) -> object:
@@ -58,7 +58,7 @@ def test_an_answer_that_is_not_there_at_once_counts_too(monkeypatch: pytest.Monk
         return (None, "timeout", "") if is_look and not next(at_once) else answered(stream, count)
 
     def after_a_pause(submission: Submission) -> JobFields:
-        time.sleep(0.02)  # the hook does something meanwhile only where its last call is a while ago
+        time.sleep(0.02)  # the hook works while it waits only if its last call was a while ago
         return job_fields(submission)
 
     monkeypatch.setattr(Stream, "receive", late)
@@ -66,11 +66,11 @@ def test_an_answer_that_is_not_there_at_once_counts_too(monkeypatch: pytest.Monk
     assert {row["CPUs/task"] for row in tell_recorded(lambda _line: None)} == {"8 → 1", "4 → 1", "1 → 1"}
 
 
-def test_two_tasks_keep_a_cpu_each(rows: dict[str, dict[str, object]]) -> None:
+def test_each_of_two_tasks_keeps_a_cpu(rows: dict[str, dict[str, object]]) -> None:
     assert (rows["ensemble"]["tasks"], rows["ensemble"]["CPUs/task"]) == (2, "8 → 1")
 
 
-def test_the_command_says_plainly_that_it_is_a_recording() -> None:
+def test_the_command_says_that_it_shows_a_recording() -> None:
     result = CliRunner().invoke(rightsizer, ["demo", "--recorded"])
     assert result.exit_code == 0
     assert "cannot run a private Slurm here: asked for with --recorded" in result.stderr
@@ -79,13 +79,13 @@ def test_the_command_says_plainly_that_it_is_a_recording() -> None:
 
 
 @pytest.mark.parametrize("options", [["--keep"], ["--dir", "there"]])
-def test_a_recording_has_no_slurm_to_keep(options: list[str]) -> None:
+def test_the_recorded_demo_rejects_the_option_to_keep_a_slurm(options: list[str]) -> None:
     result = CliRunner().invoke(rightsizer, ["demo", "--recorded", *options])
     assert result.exit_code == 2
     assert "leave them out" in result.output
 
 
-def test_a_temporary_folder_too_deep_for_a_socket_is_one_line(
+def test_a_temporary_folder_too_deep_for_a_socket_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = tmp_path / ("x" * 100)
@@ -96,7 +96,7 @@ def test_a_temporary_folder_too_deep_for_a_socket_is_one_line(
 
 
 class FakeSlurm:
-    """Stands in for the sandbox: what it was started with, and which folders were ended."""
+    """Stands in for the sandbox; records with which options it was started and which folders were ended."""
 
     def __init__(self) -> None:
         self.started: list[Options] = []
@@ -124,7 +124,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeSlurm:
     return fake
 
 
-def test_a_sandbox_that_ran_before_the_demo_is_not_ended(slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_the_demo_does_not_end_a_sandbox_that_already_ran(slurm: FakeSlurm, tmp_path: Path) -> None:
     (tmp_path / "sandbox.json").touch()
     slurm.refusal = SandboxError("is already running")
     with pytest.raises(SandboxError, match="already running"), _private_slurm(tmp_path, False, SILENT):
@@ -132,13 +132,13 @@ def test_a_sandbox_that_ran_before_the_demo_is_not_ended(slurm: FakeSlurm, tmp_p
     assert slurm.ended == []
 
 
-def test_a_second_demo_in_a_folder_observes_first(slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_a_demo_in_a_given_folder_starts_in_observe_mode(slurm: FakeSlurm, tmp_path: Path) -> None:
     with _private_slurm(tmp_path, False, SILENT):
         pass
     assert (slurm.started[0].mode, slurm.ended) == ("observe", [tmp_path])
 
 
-def test_a_reader_who_is_gone_leaves_no_slurm_behind(slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_the_demo_ends_its_slurm_when_its_output_pipe_breaks(slurm: FakeSlurm, tmp_path: Path) -> None:
     gone = False
 
     def say(_line: str) -> None:
@@ -153,8 +153,8 @@ def test_a_reader_who_is_gone_leaves_no_slurm_behind(slurm: FakeSlurm, tmp_path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_demo_that_is_ended_ends_its_slurm(slurm: FakeSlurm, number: signal.Signals) -> None:
-    # The tests may run under nohup.
+def test_the_demo_ends_its_slurm_when_it_is_terminated(slurm: FakeSlurm, number: signal.Signals) -> None:
+    # The tests may run under nohup, which ignores SIGHUP.
     before = signal.signal(number, signal.SIG_DFL)
     try:
         with pytest.raises(SystemExit), orderly_end(), _private_slurm(None, False, SILENT) as sandbox:
@@ -166,7 +166,7 @@ def test_a_demo_that_is_ended_ends_its_slurm(slurm: FakeSlurm, number: signal.Si
     assert not sandbox.directory.exists()
 
 
-def test_what_nohup_ignores_stays_ignored() -> None:
+def test_a_signal_ignored_under_nohup_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with orderly_end():
@@ -175,7 +175,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_the_logs_of_a_demo_that_failed_stay(slurm: FakeSlurm) -> None:
+def test_the_logs_of_a_failed_demo_are_kept(slurm: FakeSlurm) -> None:
     said: list[str] = []
     voice = Voice(said.append, said.append)
     with pytest.raises(SlurmError), _private_slurm(None, False, voice) as sandbox:
@@ -185,7 +185,7 @@ def test_the_logs_of_a_demo_that_failed_stay(slurm: FakeSlurm) -> None:
     assert said[-1].endswith(f"rightsizer sandbox down --remove --dir {sandbox.directory}")
 
 
-def test_another_slurms_variables_do_not_reach_the_demos_jobs(
+def test_variables_of_another_slurm_do_not_reach_the_jobs_of_the_demo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "environ", {"SBATCH_PARTITION": "gpu", "SLURM_JOB_ID": "77", "HOME": "/home/me"})
@@ -202,7 +202,7 @@ def test_another_slurms_variables_do_not_reach_the_demos_jobs(
     assert os.environ == {"SLURM_CONF": "ours", "HOME": "/home/me"}
 
 
-def test_a_squeue_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_squeue_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "squeue").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)

@@ -1,4 +1,4 @@
-"""Freed memory between what is still held goes back to the system."""
+"""Memory that was freed goes back to the system, even if it lies between pieces that are still held."""
 
 import ctypes
 from pathlib import Path
@@ -17,7 +17,7 @@ def resident_mib() -> float:
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="this C library is not glibc")
-def test_what_was_freed_below_what_is_held_goes_back() -> None:
+def test_freed_memory_between_held_pieces_goes_back() -> None:
     pieces = [bytes(bytearray([1]) * PIECE_BYTES) for _ in range(PIECES)]
     some = pieces[::100]
     held_mib = resident_mib()
@@ -31,7 +31,7 @@ def test_what_was_freed_below_what_is_held_goes_back() -> None:
 
 
 @pytest.mark.skipif(pa.default_memory_pool().backend_name == "system", reason="Arrow has no pool of its own")
-def test_what_arrow_keeps_goes_back() -> None:
+def test_memory_that_arrow_keeps_goes_back() -> None:
     before = pa.total_allocated_bytes()
     columns = [pa.array(range(at, at + 50_000), pa.int64()) for at in range(200)]
     held_mib, freed_mib = resident_mib(), sum(column.nbytes for column in columns) / 1024**2

@@ -1,4 +1,4 @@
-"""The services' log: one line for each event, whose name stays whatever its message is filled with."""
+"""The services' log: one line for each event, whose name is the same whatever values the message contains."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_line_has_its_event_and_its_message() -> None:
 
 
 @given(st.text())
-def test_nobody_writes_a_line_or_a_field_of_his_own(said: str) -> None:
+def test_no_text_can_forge_a_line_or_a_field(said: str) -> None:
     line = line_of("a request was not understood: %s", said)
     assert len(line.splitlines()) == 1
     assert line.isprintable()
@@ -44,11 +44,11 @@ def test_nobody_writes_a_line_or_a_field_of_his_own(said: str) -> None:
     assert line.partition(" message=")[0].endswith("event=a-request-was-not-understood")
 
 
-def test_what_is_said_is_cut_where_it_is_long() -> None:
+def test_a_long_message_is_cut() -> None:
     assert len(line_of("a request was not understood: %s", "x" * 65536)) < MOST_CHARS + 200
 
 
-def test_a_traceback_is_a_value_of_the_same_line() -> None:
+def test_a_traceback_is_a_value_on_the_same_line() -> None:
     try:
         int("one\ntwo")
     except ValueError:
@@ -66,13 +66,13 @@ def test_a_traceback_is_a_value_of_the_same_line() -> None:
         ("%s: %s", ("the queue is left alone", "no"), "the-queue-is-left-alone"),
     ],
 )  # fmt: skip
-def test_an_event_is_named_by_the_words_that_stay(
+def test_an_event_is_named_by_the_constant_words_of_its_message(
     template: str, arguments: tuple[object, ...], event: str
 ) -> None:
     assert event_of(template, arguments) == event
 
 
-def test_a_failure_is_said_when_it_is_new_is_another_one_or_has_come_back() -> None:
+def test_a_failure_is_logged_when_it_is_new_or_different_or_has_come_back() -> None:
     failures = SaidOnce()
     assert [failures.is_new(said) for said in ("away", "away", "full", "full", "away")] == [
         True,
@@ -85,7 +85,7 @@ def test_a_failure_is_said_when_it_is_new_is_another_one_or_has_come_back() -> N
     assert failures.is_new("away")
 
 
-def test_the_guides_events_are_the_programs() -> None:
+def test_every_event_in_the_guide_is_one_of_the_program() -> None:
     templates = [
         node.args[0].value
         for file in (ROOT / "slurm_plugin").rglob("*.py")

@@ -1,4 +1,4 @@
-"""What a user's answer rests on is his own past, and no reply or metric names anybody else."""
+"""An answer rests only on the user's own past, and no reply or metric names anybody else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OTHERS = ("bob", "carol")
 
 
 def history_of(users: tuple[str, ...]) -> History:
-    """The same jobs, of each of these users: theirs differ in what they used."""
+    """Return the same jobs for each of these users; what the jobs used differs by user."""
     history = History(50)
     for number, user in enumerate(users):
         for attempt in past(30):
@@ -43,18 +43,20 @@ def answer_of(history: History, user: str) -> bytes:
 
 
 @given(NAMES, NAMES, NAMES, NAMES)
-def test_every_family_and_every_habit_is_one_users(user: str, name: str, script: str, account: str) -> None:
+def test_every_family_and_every_cohort_belongs_to_one_user(
+    user: str, name: str, script: str, account: str
+) -> None:
     request = JobRequest(user=user, account=account, job_name=name, script_signature=script)
     assert all(family[1] == user for family in (*family_keys(request), cohort_key(request)))
 
 
-def test_an_answer_is_the_same_whatever_others_have_run() -> None:
+def test_an_answer_does_not_depend_on_jobs_of_others() -> None:
     alone, among_others = answer_of(history_of((MINE,)), MINE), answer_of(history_of((MINE, *OTHERS)), MINE)
     assert b"earlier jobs of alice" in alone
     assert among_others == alone
 
 
-def test_who_has_no_past_is_told_nothing_however_many_others_have() -> None:
+def test_a_user_without_a_past_is_told_nothing_from_the_jobs_of_others() -> None:
     reply = answer_of(history_of((MINE, *OTHERS)), "dave")
     assert b'"grant"' not in reply
     assert b'"message"' not in reply
@@ -62,7 +64,7 @@ def test_who_has_no_past_is_told_nothing_however_many_others_have() -> None:
 
 
 def test_metrics_name_nobody() -> None:
-    """Whoever may read Prometheus' file reads of the whole site, or of one of its checks, resources or brakes."""
+    """Prometheus' file shows only figures of the whole site, or of one of its checks, resources or brakes."""
     labels = {
         value[2]
         for value in vars(metrics).values()

@@ -1,4 +1,4 @@
-"""The units an admin installs, as systemd itself reads them."""
+"""The systemd units that an admin installs, checked by systemd itself."""
 
 import ctypes.util
 import os
@@ -19,7 +19,7 @@ from tests.slurm_plugin.service.asking import install, reply
 
 UNITS = Path(__file__).parents[2] / "etc" / "systemd"
 INSTALLED = "/opt/rightsizer/bin/rightsizer"
-# What systemd calls exposure, from 0 to 10. docs/security.md says what the two that need more need it for.
+# systemd's exposure score, from 0 to 10. docs/security.md says why the two units with more need it.
 MOST_EXPOSED = 1.0
 MORE_EXPOSED = {"rightsizer-clients.service": 1.2, "rightsizer-collect.service": 1.2}
 
@@ -30,7 +30,7 @@ needs_systemd = pytest.mark.skipif(
 
 @pytest.fixture
 def units(tmp_path: Path) -> list[Path]:
-    """Copies whose command exists on this machine: systemd looks for it."""
+    """Return copies whose command exists on this machine, because systemd looks for it."""
     for unit in UNITS.iterdir():
         text = unit.read_text(encoding="utf-8").replace(INSTALLED, "/bin/true")
         (tmp_path / unit.name).write_text(text, encoding="utf-8")
@@ -38,7 +38,7 @@ def units(tmp_path: Path) -> list[Path]:
 
 
 @needs_systemd
-def test_systemd_finds_nothing_wrong_with_any_unit(units: list[Path]) -> None:
+def test_systemd_accepts_every_unit(units: list[Path]) -> None:
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *map(str, units)],
         capture_output=True,
@@ -49,14 +49,14 @@ def test_systemd_finds_nothing_wrong_with_any_unit(units: list[Path]) -> None:
     assert (ours, done.returncode) == ([], 0), done.stderr
 
 
-def test_what_runs_once_may_not_run_for_ever() -> None:
+def test_every_oneshot_unit_has_a_start_timeout() -> None:
     once = [text for unit in UNITS.glob("*.service") if "Type=oneshot" in (text := unit.read_text("utf-8"))]
     assert len(once) == 4
     assert [re.search(r"^TimeoutStartSec=\d+(min|h)$", text, re.MULTILINE) for text in once].count(None) == 0
 
 
-def test_what_cannot_start_is_tried_for_ever_but_not_again_and_again_at_once() -> None:
-    """As with a configuration that is wrong. systemd gives up on whom it starts five times within ten seconds."""
+def test_a_unit_that_cannot_start_is_retried_for_ever_with_a_pause() -> None:
+    """For example with a wrong configuration. systemd gives up after five starts of a unit within ten seconds."""
     pauses_s = [
         int(found[1])
         for unit in UNITS.glob("*.service")
@@ -68,7 +68,7 @@ def test_what_cannot_start_is_tried_for_ever_but_not_again_and_again_at_once() -
 
 
 @needs_systemd
-def test_systemd_sees_what_is_wrong(units: list[Path]) -> None:
+def test_systemd_reports_a_wrong_unit(units: list[Path]) -> None:
     (train,) = (unit for unit in units if unit.name == "rightsizer-train.service")
     train.write_text(
         train.read_text(encoding="utf-8").replace("Type=oneshot", "Tipe=oneshot"), encoding="utf-8"
@@ -79,7 +79,7 @@ def test_systemd_sees_what_is_wrong(units: list[Path]) -> None:
     assert "Tipe" in done.stderr
 
 
-def test_training_first_reads_accounting_and_every_timer_has_its_service() -> None:
+def test_training_ingests_first_and_every_timer_has_its_service() -> None:
     lines = (UNITS / "rightsizer-train.service").read_text(encoding="utf-8").splitlines()
     commands = [line for line in lines if line.startswith("ExecStart=")]
     assert commands == [
@@ -102,20 +102,20 @@ def test_an_advisor_that_stops_or_dies_leaves_nothing_behind() -> None:
 PAGES = [page.read_text(encoding="utf-8") for page in (UNITS.parents[1] / "docs").glob("*.md")]
 
 
-def test_nothing_that_the_pages_let_the_services_user_run_makes_files_in_roots_folders() -> None:
+def test_no_page_lets_the_service_user_write_files_in_etc() -> None:
     commands = [command for page in PAGES for command in re.findall(r"sudo -u slurm (.*)", page)]
     assert commands
     assert [command for command in commands if " /etc/" in command] == []
 
 
 def drop_ins() -> list[str]:
-    """What the pages say to put into a drop-in: the indented blocks that begin with [Service]."""
+    """Return the drop-ins in the pages: the indented blocks that contain [Service]."""
     blocks = [block for page in PAGES for block in re.findall(r"(?:^    .*\n)+", page, re.MULTILINE)]
     return [block for block in blocks if "[Service]" in block]
 
 
-def test_a_drop_in_that_gives_power_over_others_files_leaves_the_user_namespace() -> None:
-    """There all others are nobody, and capabilities hold for nothing of theirs."""
+def test_a_drop_in_with_capabilities_over_files_of_others_leaves_the_user_namespace() -> None:
+    """In a user namespace all other users are nobody, and capabilities do not cover their files."""
     powerful = [block for block in drop_ins() if "AmbientCapabilities" in block]
     assert len(powerful) == 2
     assert [block for block in powerful if "PrivateUsers=no" not in block] == []
@@ -123,7 +123,7 @@ def test_a_drop_in_that_gives_power_over_others_files_leaves_the_user_namespace(
 
 @needs_systemd
 @pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda unit: unit.stem)
-def test_no_unit_may_more_than_it_needs(unit: Path) -> None:
+def test_no_unit_is_more_exposed_than_it_needs_to_be(unit: Path) -> None:
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", str(unit)],
         capture_output=True,
@@ -138,7 +138,7 @@ def test_no_unit_may_more_than_it_needs(unit: Path) -> None:
 
 
 def confined(unit: str, site: Site, *words: str) -> subprocess.Popen[bytes]:
-    """Start a command of ours under the system calls of a unit."""
+    """Start a command of ours under a unit's system call filter."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.slurm_plugin.confined", str(UNITS / unit), *site.command(*words)],
         env={**os.environ, "RIGHTSIZER_CONFIG": str(site.config_file)},
@@ -149,7 +149,7 @@ def confined(unit: str, site: Site, *words: str) -> subprocess.Popen[bytes]:
 
 @needs_systemd
 @pytest.mark.skipif(ctypes.util.find_library("seccomp") is None, reason="there is no libseccomp here")
-def test_the_service_answers_under_the_system_calls_of_its_unit(
+def test_the_service_answers_under_the_system_call_filter_of_its_unit(
     site: Site, trained_model: TrainedModel
 ) -> None:
     install(site, trained_model)
