@@ -274,7 +274,7 @@ class FaultSite:
         self.wait_for(is_cut, "jobs are not cut again")
 
     def wait_for(self, what: Callable[[], bool], why: str, patience_s: float = PATIENCE_S) -> None:
-        """Wait until `holds` is true; AssertionError with `why` if that takes too long."""
+        """Wait until `what` holds; AssertionError with `why` if that takes too long."""
         wait_until(what, f"{why} ({patience_s:g} s)", patience_s=patience_s)
 
     def daemon_pid(self, name: str) -> int | None:

@@ -1,6 +1,7 @@
-"""Limits of accounts on a real Slurm: what is said of jobs that they hold, and that one which comes back is under them.
+"""Limits of accounts on a real Slurm: what is said of jobs that they hold, also of a job that came back from recovery.
 
-A job that was cut may run where what its user asked would not; it comes back as he asked, and waits as that would have.
+A job that was cut may run where the original request could not; it comes back with that request, and then waits.
+
 """
 
 import json
@@ -14,7 +15,7 @@ from tests.cluster.recovery_site import ASKED_CPUS, HOLD, NEEDS_MIB, USER, Site,
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-# An account's limit, Slurm's reason for a job of ASKED_CPUS for five minutes, and what is said of it.
+# An account's limit, Slurm's reason for a job of ASKED_CPUS for five minutes, and what is said of the job.
 LIMITS = {
     "grouped": (
         "GrpTRES=cpu=4",
@@ -55,12 +56,12 @@ def why(site: Site, job: int) -> str:
 
 
 @pytest.mark.usefixtures("cpus_follow")
-def test_who_comes_back_waits_for_the_limits_that_what_was_asked_would_have_met(site: Site) -> None:
+def test_a_job_that_comes_back_waits_for_the_limits_of_its_original_request(site: Site) -> None:
     jobs = {name: site.submit("hold", HOLD, f"--account={name}") for name in LIMITS}
     watcher = None
     try:
         site.wait_for(lambda: set(jobs.values()) <= set(site.failed()))
-        # A node refuses a second run within the same seconds.
+        # A node refuses a second run of a job within the same few seconds.
         time.sleep(3)
         watcher = site.watch()
         for name, job in jobs.items():
@@ -82,7 +83,7 @@ def test_who_comes_back_waits_for_the_limits_that_what_was_asked_would_have_met(
     site.shell.run("scancel", *map(str, jobs.values()))
 
 
-def test_who_runs_as_many_jobs_as_he_may_is_not_told_to_ask_for_less(site: Site) -> None:
+def test_a_user_at_the_job_limit_of_an_account_is_not_told_to_ask_for_less(site: Site) -> None:
     first, second = (site.submit("wait", "sleep 600\n", f"--account={LETS_ONE}", asked=()) for _ in range(2))
     wait_reason(site, second, "AssocMaxJobsLimit")
     said = why(site, second)

@@ -1,4 +1,4 @@
-"""The advisor on a real Slurm: what sprio shows is what it said, and nothing is left however it ends.
+"""The advisor on a real Slurm: sprio shows what it announced, and however it ends it leaves nothing behind.
 
 RIGHTSIZER_KILLS=50 kills it fifty times.
 """
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 KILLS = int(os.environ.get("RIGHTSIZER_KILLS", "3"))
 LEASE_S = 2
-# Every second kill comes at any time, the others among writes, or soon after: those are slow.
+# Every second kill comes at any time, the others during the writes or soon after: those are slow.
 ANYWHERE_S, AMONG_WRITES_S = (0.4, 3.0), (0.0, 1.5)
 
 
@@ -35,7 +35,7 @@ def site(make_folder: Callable[[], Path]) -> Site:
     return start_site(make_folder(), settings, (FILLS, FILLS))
 
 
-def test_what_is_applied_is_what_sprio_shows_and_undo_restores_it(site: Site) -> None:
+def test_sprio_shows_what_is_applied_and_undo_restores_what_was_there(site: Site) -> None:
     before, jobs = site.factors(), site.jobs()
     assert set(before.values()) == {0}
     dry, _ = site.advise("quick", "--format", "json")
@@ -46,7 +46,7 @@ def test_what_is_applied_is_what_sprio_shows_and_undo_restores_it(site: Site) ->
     shown = site.factors()
     assert shown == {job: rows[job]["proposed_factor"] for job in shown}
     assert any(shown.values()), said
-    # Short narrow jobs come before long wide ones, by Slurm's own order.
+    # By Slurm's own order, short narrow jobs now come before long wide ones.
     order = site.shell.run("squeue", "--noheader", "--states=PENDING", "--sort=-p", "--format=%l").split()
     # The held one has no priority and comes last.
     assert order[:9] == ["5:00"] * 9
@@ -54,7 +54,7 @@ def test_what_is_applied_is_what_sprio_shows_and_undo_restores_it(site: Site) ->
     assert (site.factors(), site.jobs()) == (before, jobs)
 
 
-def test_the_order_that_a_user_gives_his_own_jobs_by_nice_stays(site: Site) -> None:
+def test_the_order_that_a_user_gives_their_own_jobs_by_nice_stays(site: Site) -> None:
     lines = site.shell.run("squeue", "--noheader", "--states=PENDING", "--format=%i %l").splitlines()
     limits = dict(map(str.split, lines))
     short, *others = (job for job in site.factors() if limits.get(job) == "5:00")
@@ -62,7 +62,7 @@ def test_the_order_that_a_user_gives_his_own_jobs_by_nice_stays(site: Site) -> N
     try:
         site.advise("quick", "--once", "--apply")
         factors = site.factors()
-        # By equal priorities the job that came first is before it: no long one of its user's is passed.
+        # Among equal priorities the job that came first precedes it: it passes no long job of its user.
         assert factors[short] <= min(factors[job] for job in limits if limits[job] == "5:00:00")
         assert min(factors[job] for job in others) > factors[short]
     finally:
@@ -71,7 +71,7 @@ def test_the_order_that_a_user_gives_his_own_jobs_by_nice_stays(site: Site) -> N
     assert set(site.factors().values()) == {0}
 
 
-def test_whenever_it_is_killed_nothing_outlives_the_lease(site: Site, tmp_path: Path) -> None:
+def test_no_factor_outlives_its_lease_whenever_the_advisor_is_killed(site: Site, tmp_path: Path) -> None:
     before, jobs = site.factors(), site.jobs()
     draw, cut_off = random.Random(7), 0
     for kill in range(KILLS):
@@ -92,14 +92,14 @@ def test_whenever_it_is_killed_nothing_outlives_the_lease(site: Site, tmp_path: 
         wait_until(is_undone, "a factor outlived its lease")
         assert site.jobs() == jobs
     assert cut_off, "no kill came while factors were in force"
-    # The next cycle is clean.
+    # The next cycle works normally.
     site.advise("quick", "--once", "--apply")
     assert any(site.factors().values())
     site.advise("quick", "--undo")
     assert site.factors() == before
 
 
-def test_a_slurmctld_that_is_restarted_in_a_cycle_loses_nothing(site: Site, tmp_path: Path) -> None:
+def test_a_restart_of_slurmctld_during_a_cycle_loses_nothing(site: Site, tmp_path: Path) -> None:
     before, jobs = site.factors(), site.jobs()
     log = tmp_path / "log"
     advisor = site.start("quick", log)

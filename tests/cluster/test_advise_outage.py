@@ -1,6 +1,7 @@
-"""The advisor while slurmctld is away: no factor outlives its lease once it answers, no job is lost, and all goes on.
+"""The advisor while slurmctld is away: once it answers, no factor outlives its lease, no job is lost, cycles go on.
 
-RIGHTSIZER_OUTAGE=600 makes it ten minutes, and tries each way of being away in both tests.
+RIGHTSIZER_OUTAGE=600 makes the outage ten minutes, and tries each kind of outage in both tests.
+
 """
 
 import contextlib
@@ -29,7 +30,7 @@ WELL = {"COMPLETED", "RUNNING", "PENDING", "COMPLETING"}
 
 @pytest.fixture
 def away_file(make_folder: Callable[[], Path]) -> Path:
-    """What tells one node's job that slurmctld is away: it ends then, and others start once slurmctld is back."""
+    """Return the file that ends the job on one node during the outage; others start once slurmctld is back."""
     return make_folder() / "away"
 
 
@@ -40,7 +41,7 @@ def site(make_folder: Callable[[], Path], away_file: Path) -> Site:
 
 @contextlib.contextmanager
 def silent(site: Site) -> Iterator[None]:
-    """Let slurmctld take connections and never answer."""
+    """Make slurmctld accept connections and never answer."""
     record = teardown.running_record(site.sandbox.layout, daemons.SLURMCTLD)
     assert record is not None
     os.kill(record.pid, signal.SIGSTOP)
@@ -52,7 +53,7 @@ def silent(site: Site) -> Iterator[None]:
 
 @contextlib.contextmanager
 def gone(site: Site) -> Iterator[None]:
-    """Let there be no slurmctld."""
+    """End slurmctld."""
     teardown.end_daemon(site.sandbox.layout, daemons.SLURMCTLD)
     try:
         yield
@@ -61,7 +62,7 @@ def gone(site: Site) -> Iterator[None]:
 
 
 def states(site: Site) -> dict[str, str]:
-    """Return what sacct says of every job that has started, of an array of each task."""
+    """Return what sacct says of every job that has started, for an array of each task."""
     said = site.shell.run(
         "sacct", "--allusers", "--allocations", "--noheader", "--parsable2", "--format=JobID,State"
     )
@@ -70,7 +71,7 @@ def states(site: Site) -> dict[str, str]:
 
 
 def known_jobs(site: Site) -> dict[str, str]:
-    """Return the states of all jobs; who has left the queue when it is looked at is with slurmdbd, or on the way."""
+    """Return the states of all jobs; a job no longer in the queue is known to slurmdbd, or about to be."""
     queued = dict(
         line.split()
         for line in site.shell.run("squeue", "--array", "--noheader", "--format=%i %T").splitlines()
@@ -79,7 +80,7 @@ def known_jobs(site: Site) -> dict[str, str]:
 
 
 def assert_nothing_lost(site: Site) -> None:
-    """Every job waits, runs or has completed, in its first attempt."""
+    """Check that every job waits, runs or has completed, in its first attempt."""
     wait_until(lambda: len(known_jobs(site)) >= ALL_JOBS, "a job is lost")
     known = known_jobs(site)
     assert len(known) == ALL_JOBS, known
@@ -89,7 +90,7 @@ def assert_nothing_lost(site: Site) -> None:
 
 
 @pytest.mark.parametrize("away", [silent, gone] if IN_FULL else [silent])
-def test_an_advisor_outlasts_it(
+def test_an_advisor_outlasts_an_outage_of_slurmctld(
     site: Site,
     away_file: Path,
     tmp_path: Path,
@@ -117,7 +118,7 @@ def test_an_advisor_outlasts_it(
 
 
 @pytest.mark.parametrize("away", [silent, gone] if IN_FULL else [gone])
-def test_what_an_advisor_leaves_that_dies_meanwhile_goes_once_it_answers(
+def test_the_factors_of_an_advisor_that_dies_in_an_outage_are_undone_after_it(
     site: Site,
     away_file: Path,
     tmp_path: Path,
@@ -131,7 +132,7 @@ def test_what_an_advisor_leaves_that_dies_meanwhile_goes_once_it_answers(
         advisor.kill()
         advisor.wait()
         time.sleep(OUTAGE_S / 2)
-        # The lease's timer, as long as it cannot do anything.
+        # As the lease's timer does, while it cannot do anything.
         _, said = site.advise("own", "--undo", "--expired", code=1)
         assert "check that" in said
     wait_until(lambda: any(site.factors()), "slurmctld does not answer")
@@ -144,7 +145,7 @@ def test_what_an_advisor_leaves_that_dies_meanwhile_goes_once_it_answers(
     wait_until(is_undone, "a factor outlived its lease")
     print(f"undone {time.monotonic() - back_s:.1f} s after slurmctld was back")
     assert_nothing_lost(site)
-    # The next cycle is clean.
+    # The next cycle works normally.
     applied, _ = site.advise("own", "--once", "--apply", "--format", "json")
     proposed = {str(row["job_id"]): row["proposed_factor"] for row in json.loads(applied)}
     shown = site.factors()

@@ -1,4 +1,4 @@
-"""What `rightsizer report advisor` says of starts on a real Slurm is what its journal foresaw and what sacct has."""
+"""On a real Slurm, `rightsizer report advisor` compares the starts that its journal foresaw with those in sacct."""
 
 import json
 import math
@@ -21,7 +21,7 @@ SHORT_S = 3
 
 
 class Foreseen(NamedTuple):
-    """What a cycle foresaw of a job that started later, and what came (unix seconds)."""
+    """What a cycle foresaw for a job that started later, and what came (unix seconds)."""
 
     job_id: int
     start_s: float
@@ -31,7 +31,7 @@ class Foreseen(NamedTuple):
 
     @property
     def held(self) -> bool:
-        """Whether the start, of which Slurm tells the second, lay within; what ends beyond the horizon has no end."""
+        """Whether the start (in Slurm, whole seconds) was in the interval; one beyond the horizon has no end."""
         assert self.low_s is not None
         return math.floor(self.low_s) <= self.started_s and (
             self.high_s is None or self.started_s <= self.high_s
@@ -39,7 +39,7 @@ class Foreseen(NamedTuple):
 
 
 def started(site: Site) -> dict[int, float]:
-    """Return when the jobs that are no tasks of arrays started, by sacct, once it has their end too."""
+    """Return when the jobs that are not array tasks started, by sacct, once it has their ends too."""
     argv = ("sacct", "-X", "-n", "-P", "--starttime=now-1hour", "--format=JobIDRaw,JobID,Partition,Start,End")
     rows = [line.split("|") for line in site.shell.run("env", "SLURM_TIME_FORMAT=%s", *argv).splitlines()]
     return {
@@ -50,7 +50,7 @@ def started(site: Site) -> dict[int, float]:
 
 
 def cycles_of(site: Site) -> list[dict[str, Any]]:
-    """Return the whole lines of the advisor's journal."""
+    """Return the complete lines of the advisor's journal."""
     folder = Path(load_config(str(site.files["quick"])).advisor.directory)
     return [
         json.loads(line)
@@ -61,7 +61,7 @@ def cycles_of(site: Site) -> list[dict[str, Any]]:
 
 
 def foreseen(site: Site) -> list[Foreseen]:
-    """Return what the advisor's journal foresaw of those, line by line."""
+    """Return what the advisor's journal foresaw for jobs that have started, line by line."""
     cycles, starts_s = cycles_of(site), started(site)
     assert all(cycle["applied"] for cycle in cycles)
     return [
@@ -72,7 +72,7 @@ def foreseen(site: Site) -> list[Foreseen]:
     ]
 
 
-def test_starts_that_were_foreseen_are_compared_with_those_of_sacct(
+def test_foreseen_starts_are_compared_with_those_in_sacct(
     make_folder: Callable[[], Path], tmp_path: Path
 ) -> None:
     folder = make_folder()
@@ -80,7 +80,7 @@ def test_starts_that_were_foreseen_are_compared_with_those_of_sacct(
     site = start_site(folder, {"quick": {"lease_s": 30, "writes_per_s": 500}}, (until(seen),) * 2, SHORT_S)
     advisor = site.start("quick", tmp_path / "log")
     try:
-        # Nothing that waits starts before the advisor has looked.
+        # No pending job starts before the advisor has looked.
         wait_until(
             lambda: any(cycle.get("jobs") for cycle in cycles_of(site)), "the advisor foresees nothing"
         )
@@ -89,7 +89,7 @@ def test_starts_that_were_foreseen_are_compared_with_those_of_sacct(
     finally:
         advisor.send_signal(signal.SIGTERM)
         assert advisor.wait(PATIENCE_S) == 0, (tmp_path / "log").read_text(encoding="utf-8")
-    # All but the tasks of the array, and the one that is held.
+    # All except the array's tasks and the held job.
     wait_until(lambda: len(started(site)) == 14, "sacct does not know all starts and ends")
     config = ("--config", str(site.files["quick"]))
     site.shell.run("rightsizer", "ingest", *config)

@@ -1,4 +1,4 @@
-"""Journal, store, tokens and a real Slurm's figures agree, each is rebuilt without the other, and forgeries show."""
+"""Journal, store, tokens and a real Slurm agree; store and journal replace each other; forgeries are found."""
 
 import getpass
 import json
@@ -67,7 +67,7 @@ class Site:
         return {(row["where"], row["what"]) for row in json.loads(said)}
 
     def explained(self, job: int) -> tuple[list[dict[str, Any]], list[str]]:
-        """The table without the reasons of each resource, and the story without where it comes from."""
+        """Return the table without each resource's reason, and the story without its source."""
         rows, story = self.shell.run_both("rightsizer", "explain", str(job), "--format", "json")
         told = [
             line.removesuffix("; this is known from the job's token, because its journal line was not read")
@@ -81,7 +81,7 @@ class Site:
         self.ingest()
 
     def ingest(self) -> None:
-        """Read the last hours: a day is read window by window."""
+        """Read the last hours only: a whole day would be read window by window."""
         since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 2 * HOUR_S))
         self.shell.run("rightsizer", "ingest", "--since", since)
 
@@ -104,7 +104,7 @@ def site(make_folder: Callable[[], Path]) -> Site:
 
 @pytest.fixture(scope="module")
 def jobs(site: Site, cpus_stay: bool) -> list[int]:
-    """Jobs that have ended, and are ingested: the first is one that ran out of time by us, and was recovered."""
+    """Return jobs that have ended and are ingested; the first ran out of time because it was cut, and was recovered."""
     if cpus_stay:
         pytest.skip(CPUS_STAY)
     slow = site.submit("slow", SLOW)
@@ -122,12 +122,14 @@ def jobs(site: Site, cpus_stay: bool) -> list[int]:
 
 
 def is_back(site: Site, job: int) -> bool:
-    """Recover a job that has failed, and tell whether it was queued again: one that is still ending is not yet."""
+    """Try to recover a failed job and return whether it was requeued: a job that is still ending is not yet."""
     site.shell.run("rightsizer", "recover", "--job", str(job), "--apply")
     return " Restarts=1 " in site.shell.run("scontrol", "show", "job", str(job))
 
 
-def test_all_four_agree_and_either_is_rebuilt_without_the_other(site: Site, jobs: list[int]) -> None:
+def test_all_four_agree_and_each_job_is_explained_without_journal_or_store(
+    site: Site, jobs: list[int]
+) -> None:
     assert site.audit() == set()
     shown = jobs[:2]
     before = [site.explained(job) for job in shown]
@@ -147,7 +149,7 @@ def test_all_four_agree_and_either_is_rebuilt_without_the_other(site: Site, jobs
     assert site.audit() == set()
 
 
-def test_a_forged_line_a_removed_one_and_an_altered_token_are_found(site: Site, jobs: list[int]) -> None:
+def test_a_forged_line_a_removed_line_and_an_altered_token_are_found(site: Site, jobs: list[int]) -> None:
     [file] = [file for file in site.journal.glob("decisions-2*.jsonl") if file.stat().st_size]
     text = file.read_bytes()
     lines = text.splitlines(keepends=True)
@@ -166,7 +168,7 @@ def test_a_forged_line_a_removed_one_and_an_altered_token_are_found(site: Site, 
     altered = comment.replace(f"mem:{token.granted['mem']}", "mem:7000")
     where = ("where", f"jobid={job}", f"cluster={cluster_of(site)}")
     site.shell.run("sacctmgr", "--immediate", "modify", "job", *where, "set", f"AdminComment={altered}")
-    # sacctmgr writes it in small letters.
+    # sacctmgr writes it in lower case.
     assert site.shell.accounted(job, "AdminComment%500").lower() == altered.lower()
     for _ in range(2):
         found = site.audit(code=3)
@@ -176,7 +178,7 @@ def test_a_forged_line_a_removed_one_and_an_altered_token_are_found(site: Site, 
 
 
 def broken(site: Site) -> list[str]:
-    """The doctor's checks of the audit that found a problem; others may have their own."""
+    """Return the doctor's audit checks that found a problem; other checks may have problems of their own."""
     argv = ("rightsizer", "doctor", "--format", "json")
     try:
         said = site.shell.run(*argv)

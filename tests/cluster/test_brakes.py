@@ -1,6 +1,7 @@
-"""A family of which too many are killed is cut no more, on a real Slurm with real memory limits: AllocTRES says so.
+"""A family with too many killed jobs is no longer cut, on a real Slurm with real memory limits, as AllocTRES shows.
 
-RIGHTSIZER_BRAKE_JOBS=30 submits thirty at once to a model that gives too little.
+RIGHTSIZER_BRAKE_JOBS=30 submits thirty at once to a model that predicts too little.
+
 """
 
 import os
@@ -26,7 +27,7 @@ from tests.cluster.recovery_site import (
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-# So many at once, before any has ended: what is learned from the first helps none of them.
+# Submitted before any of them has ended: what is learned from the first helps none of the others.
 AT_ONCE = int(os.environ.get("RIGHTSIZER_BRAKE_JOBS", "6"))
 MOST_CUT = 30
 PATIENCE_S = conftest.PATIENCE_S + 4 * AT_ONCE
@@ -41,7 +42,7 @@ def site(make_folder: Callable[[], Path]) -> Iterator[Site]:
         yield site
 
 
-def test_a_model_that_gives_a_family_too_little_stops_by_itself_and_others_go_on(site: Site) -> None:
+def test_cutting_stops_for_a_family_with_too_small_predictions_and_goes_on_for_others(site: Site) -> None:
     pulled, family = pulled_file(site.config.brakes), family_brake(USER, "greedy")
     bad = [site.submit("greedy", HOLD) for _ in range(AT_ONCE)]
     began_s = time.monotonic()
@@ -58,7 +59,7 @@ def test_a_model_that_gives_a_family_too_little_stops_by_itself_and_others_go_on
     assert [runs[str(job)] for job in after] == [[AS_ASKED]] * 3
     [modest] = runs[str(other)]
     assert modest.mem_mib < ASKED_MIB
-    # A person sees why, and lets go.
+    # A person sees the reason, and releases the brake.
     release = f"rightsizer enable --family {USER}:greedy"
     assert release in site.shell.run("rightsizer", "doctor", "--format", "csv")
     site.shell.run("rightsizer", "enable", "--family", f"{USER}:greedy")

@@ -1,4 +1,4 @@
-"""Direct srun and salloc on a real Slurm, of every release here: a smaller allocation, or exactly what was asked."""
+"""Direct srun and salloc on a real Slurm, on every installed release: a smaller allocation, or exactly the request."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 RELEASES = releases()
 HISTORY_JOBS = 7
 HISTORY_ROUNDS = 5
-# What a busy machine may take for a job of a second; a client that waited for a hung service would take longer.
+# What a busy machine may take for a job of one second; a client waiting for a hung service would take longer.
 PROMPT_S = 60.0
 FAMILIES = {
     "single": ("srun", "-c", "8", "--mem=8000"),
@@ -53,7 +53,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class Ran:
-    """A command that ended: what it wrote to stdout and to stderr, and how long it took."""
+    """A command that has ended: what it wrote to stdout and stderr, and how long it took."""
 
     out: str
     errors: str
@@ -61,14 +61,14 @@ class Ran:
 
     @property
     def job(self) -> int:
-        """The id of its job, which each of these commands prints."""
+        """Return its job id, which each of these commands prints."""
         found = re.search(r"job=(\d+)", self.out)
         assert found, (self.out, self.errors)
         return int(found[1])
 
 
 class ClientSite:
-    """A sandbox whose clients ask, with a history of direct jobs that asked for too much."""
+    """A sandbox whose clients ask the service, with a history of direct jobs that requested too much."""
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
@@ -94,7 +94,7 @@ class ClientSite:
         return Ran(out, errors, time.monotonic() - began_s)
 
     def words(self, family: str, *options: str, name: str | None = None, wait_s: int = 1) -> tuple[str, ...]:
-        """Return the command of a family's job, which waits a moment and tells its job id."""
+        """Return the command of a family's job, which waits a moment and prints its job id."""
         command, *asks = FAMILIES[family]
         work = "simulate-gpu-use 1; " if "gpu" in " ".join(asks) else ""
         work += f"sleep {wait_s}; echo job=$SLURM_JOB_ID cpus=$SLURM_CPUS_PER_TASK"
@@ -106,22 +106,22 @@ class ClientSite:
         return self.talk(*self.words(family, *options, name=name))
 
     def allocated(self, job: int) -> dict[str, str]:
-        """Wait for a job's end, which must be good, and return its AllocTRES."""
+        """Wait until a job has completed, and return its AllocTRES."""
         assert self.shell.wait_ended(job) == "COMPLETED"
         return self.shell.allocated(job)
 
     def why(self, job: int) -> str:
-        """What accounting and the decisions say of a job, for whoever reads of a failure."""
+        """Return what accounting and the decisions say of a job, to show if a test fails."""
         self.ingested(job)
         return self.shell.run("rightsizer", "explain", str(job))
 
     def comment(self, job: int) -> str:
-        """The job's comment as slurmctld has it."""
+        """Return the job's comment from slurmctld."""
         found = re.search(r"\n\s*Comment=(.*?)\s*\n", self.shell.run("scontrol", "show", "job", str(job)))
         return found[1] if found else ""
 
     def set_mode(self, mode: str) -> None:
-        """Change the mode, where it is another: that takes a restart of both services."""
+        """Change the mode if it is another one, which takes a restart of both services."""
         if mode == self.mode:
             return
         self.mode = mode
@@ -137,11 +137,11 @@ class ClientSite:
         return attempt
 
     def decisions(self) -> int:
-        """How many decisions were journalled for clients."""
+        """Return how many decisions were journalled for clients."""
         return self.answered().total()
 
     def answered(self) -> Counter[str]:
-        """How many decisions were journalled for clients, by the name of the job."""
+        """Return how many decisions were journalled for clients, by job name."""
         journal = Path(load_config(str(self.shell.sandbox.layout.rightsizer_toml)).service.journal)
         lines = [
             line
@@ -154,8 +154,8 @@ class ClientSite:
 def give_history(site: ClientSite) -> None:
     """Run jobs of each family until the service has answered for HISTORY_JOBS of them.
 
-    So many clients at once on a busy machine may miss their deadline: such a job runs as asked, and what it used is
-    told of another family, since accounting has no script to know it by.
+    On a busy machine, some of so many clients at once may miss their deadline. Such a job runs as requested, and its
+    use is booked to another family, because accounting has no script to recognise it by.
     """
     for _ in range(HISTORY_ROUNDS):
         missing = {family: HISTORY_JOBS - site.answered()[family] for family in FAMILIES}
@@ -219,7 +219,7 @@ def test_a_known_srun_gets_fewer_cpus_and_less_memory_and_completes(enforcing: C
     assert "--comment=rightsize=off" in ran.errors
 
 
-def test_accounting_knows_what_was_asked_at_first(enforcing: ClientSite) -> None:
+def test_accounting_knows_the_original_request(enforcing: ClientSite) -> None:
     ran = enforcing.run("single")
     assert int(enforcing.allocated(ran.job)["cpu"]) < 8
     token = find_token(enforcing.shell.accounted(ran.job, "AdminComment"))
@@ -233,7 +233,7 @@ def test_accounting_knows_what_was_asked_at_first(enforcing: ClientSite) -> None
 
 
 @pytest.mark.parametrize("family", ["percpu", "tasks"])
-def test_other_ways_of_asking_for_cpus_and_memory_are_lowered_in_their_kind(
+def test_other_forms_of_cpus_and_memory_are_lowered_in_their_own_form(
     enforcing: ClientSite, family: str
 ) -> None:
     allocated = enforcing.allocated(enforcing.run(family).job)
@@ -255,14 +255,14 @@ def test_a_named_salloc_gets_less_and_an_srun_in_it_works(enforcing: ClientSite)
     assert enforcing.ingested(ran.job).asked_cpus == 8
 
 
-def test_an_salloc_without_a_name_gets_what_it_asked(enforcing: ClientSite) -> None:
+def test_an_salloc_without_a_name_gets_what_it_asked_for(enforcing: ClientSite) -> None:
     ran = enforcing.talk(
         "salloc", "-c", "8", "--mem=8000", "srun", "sh", "-c", "sleep 1; echo job=$SLURM_JOB_ID"
     )
     assert enforcing.allocated(ran.job)["cpu"] == "8"
 
 
-def test_a_terminal_gets_what_it_asked(enforcing: ClientSite) -> None:
+def test_an_srun_in_a_terminal_gets_what_it_asked_for(enforcing: ClientSite) -> None:
     words = enforcing.words("single", "--pty")
     with enforcing.start(
         "script", "-qec", subprocess.list2cmdline(words).replace("$", "\\$"), "/dev/null"
@@ -271,25 +271,25 @@ def test_a_terminal_gets_what_it_asked(enforcing: ClientSite) -> None:
     assert enforcing.allocated(Ran(out, errors, 0.0).job)["cpu"] == "8"
 
 
-def test_an_opted_out_srun_gets_exactly_what_it_asked(enforcing: ClientSite) -> None:
+def test_an_opted_out_srun_gets_exactly_what_it_asked_for(enforcing: ClientSite) -> None:
     ran = assert_left_alone(enforcing, "--comment=rightsize=off")
     assert enforcing.comment(ran.job) == "rightsize=off"
 
 
-def test_a_new_family_gets_exactly_what_it_asked(enforcing: ClientSite) -> None:
+def test_a_new_family_gets_exactly_what_it_asked_for(enforcing: ClientSite) -> None:
     ran = enforcing.talk("srun", "-J", "novel", "-c", "4", "--mem=3000", "sh", "-c", "echo job=$SLURM_JOB_ID")
     allocated = enforcing.allocated(ran.job)
     assert (allocated["cpu"], allocated["mem"]) == ("4", "3000M")
 
 
-def test_observing_changes_nothing(observing: ClientSite) -> None:
+def test_observe_mode_changes_nothing(observing: ClientSite) -> None:
     ran = assert_left_alone(observing, "--comment=mine")
     assert observing.comment(ran.job) == "mine"
     assert "rightsizer" not in ran.errors
     assert observing.ingested(ran.job).asked_cpus == 8
 
 
-def test_what_slurm_cannot_take_apart_is_left_alone(enforcing: ClientSite) -> None:
+def test_requests_that_cannot_be_lowered_safely_are_left_alone(enforcing: ClientSite) -> None:
     before = enforcing.decisions()
     enforcing.talk("srun", "-c", "2", "--mem=300", "true", ":", "-c", "2", "--mem=300", "true")
     assert enforcing.decisions() == before, "a heterogeneous job was asked about"
@@ -297,7 +297,7 @@ def test_what_slurm_cannot_take_apart_is_left_alone(enforcing: ClientSite) -> No
     assert enforcing.allocated(ran.job)["cpu"] == "8"
 
 
-def test_an_srun_inside_a_job_is_none_of_our_business(enforcing: ClientSite) -> None:
+def test_the_service_is_not_asked_about_an_srun_inside_a_job(enforcing: ClientSite) -> None:
     before = enforcing.decisions()
     script = "srun -c 4 sh -c 'echo cpus=$SLURM_CPUS_PER_TASK'"
     job = enforcing.shell.submit_and_wait("-J", "batch", "-c", "4", "--mem=500", script=script)
@@ -306,7 +306,7 @@ def test_an_srun_inside_a_job_is_none_of_our_business(enforcing: ClientSite) -> 
     assert enforcing.decisions() == before
 
 
-def test_the_switch_stops_clients_at_once(enforcing: ClientSite) -> None:
+def test_the_kill_switch_stops_clients_at_once(enforcing: ClientSite) -> None:
     enforcing.shell.run("rightsizer", "disable")
     try:
         before = enforcing.decisions()
@@ -318,7 +318,7 @@ def test_the_switch_stops_clients_at_once(enforcing: ClientSite) -> None:
 
 @contextlib.contextmanager
 def signalled(site: ClientSite, names: Sequence[str], number: int) -> Iterator[None]:
-    """Send our services a signal for as long as the block lasts."""
+    """Send a signal to our services at the start of the block, and let them run again at its end."""
     layout = site.shell.sandbox.layout
     for name in names:
         record = teardown.running_record(layout, name)
@@ -335,7 +335,7 @@ def signalled(site: ClientSite, names: Sequence[str], number: int) -> Iterator[N
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_without_our_services_srun_succeeds_unchanged_and_promptly(
+def test_srun_succeeds_unchanged_and_promptly_without_our_services(
     enforcing: ClientSite, number: int
 ) -> None:
     with signalled(enforcing, (daemons.SERVE, daemons.SERVE_CLIENTS), number):
@@ -343,7 +343,7 @@ def test_without_our_services_srun_succeeds_unchanged_and_promptly(
 
 
 @pytest.mark.parametrize("behave", [rubbish, silence, nothing_but_a_hangup])
-def test_with_a_lying_service_srun_succeeds_unchanged_and_promptly(
+def test_srun_succeeds_unchanged_and_promptly_with_a_lying_service(
     enforcing: ClientSite, behave: Callable[[socket.socket], None]
 ) -> None:
     cluster.stop_service(enforcing.directory)
@@ -354,7 +354,7 @@ def test_with_a_lying_service_srun_succeeds_unchanged_and_promptly(
         cluster.start_service(enforcing.directory)
 
 
-def test_with_the_hook_alone_out_of_order_what_was_asked_is_known_all_the_same(enforcing: ClientSite) -> None:
+def test_the_original_request_is_known_even_if_only_the_hook_gets_no_answer(enforcing: ClientSite) -> None:
     with signalled(enforcing, (daemons.SERVE,), signal.SIGSTOP):
         ran = enforcing.run("single", "--comment=mine")
         assert re.fullmatch(r"mine rightsizer-cli=[0-9a-f]{12}", enforcing.comment(ran.job))
@@ -362,7 +362,9 @@ def test_with_the_hook_alone_out_of_order_what_was_asked_is_known_all_the_same(e
     assert enforcing.ingested(ran.job).asked_cpus == 8
 
 
-def test_users_reach_the_clients_socket_and_not_the_hooks(enforcing: ClientSite) -> None:
+def test_users_can_reach_the_socket_of_the_clients_but_not_the_socket_of_the_hook(
+    enforcing: ClientSite,
+) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can act as another user")
     layout = enforcing.shell.sandbox.layout

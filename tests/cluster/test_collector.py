@@ -1,4 +1,4 @@
-"""The collector on a real Slurm: whose processes are whose, by the cgroups and variables that it really makes."""
+"""The collector on a real Slurm: which process belongs to which job, by the cgroups and variables that Slurm makes."""
 
 import signal
 import subprocess
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-# So often every GPU is read.
+# The interval at which every GPU is read.
 EVERY_S = 0.2
 
 
@@ -40,7 +40,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def job(
     sandbox: Sandbox, other_shell: "Shell", make_folder: Callable[[], Path]
 ) -> Iterator[tuple[int, int, str]]:
-    """A running job of an ordinary user with two GPUs: its id, the id of its process, its node."""
+    """Yield a running job of an ordinary user with two GPUs: its id, the id of its process, its node."""
     if not sandbox.manifest.enforcement.memory:
         pytest.skip(f"Slurm makes no cgroups here: {sandbox.manifest.enforcement.reason}")
     file = make_folder() / "started"
@@ -62,7 +62,7 @@ def job(
 def collecting(
     sandbox: Sandbox, stand_in: Path, pid: int, *arguments: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the collector on four GPUs, the first of which has the process on it; in the block it watches them."""
+    """Run the collector on four GPUs while the block runs; the process uses the first of them."""
     environment = nvml_stand_in.environment(stand_in, gpus="4", pids=f"{pid};;;")
     command = [sys.executable, "-m", "slurm_plugin.cli", "collect", "--spool", str(sandbox.layout.gpu_spool)]
     said = stand_in.with_name("said")
@@ -83,7 +83,7 @@ def collecting(
             process.kill()
 
 
-def test_a_node_service_gives_each_job_what_its_gpus_did(
+def test_a_collector_on_a_node_gives_each_job_the_use_of_its_gpus(
     sandbox: Sandbox, shell: "Shell", other_shell: "Shell", job: tuple[int, int, str], stand_in: Path
 ) -> None:
     number, pid, node = job
@@ -92,7 +92,7 @@ def test_a_node_service_gives_each_job_what_its_gpus_did(
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0
     uses = sorted((use for use in read_spool(sandbox.layout.gpu_spool)[0] if use.job_id == number), key=str)
-    # The cgroup names the node, the job's variables the GPU that it was given and leaves idle.
+    # The cgroup names the node; the job's variables name the GPU that it was given and leaves idle.
     assert [(use.node, use.gpu, use.util_max_pct, use.mem_max_mib, use.power_mean_w) for use in uses] == [
         (node, 0, 80.0, 1000.0, 350.0),
         (node, 1, 0.0, 0.0, 60.0),
@@ -109,7 +109,7 @@ def test_a_node_service_gives_each_job_what_its_gpus_did(
     assert (attempt.row.alloc_gpus, attempt.use.gpus, attempt.use.gpu_source) == (2, 1, "nvml")
 
 
-def test_beside_one_job_it_ends_with_it(
+def test_a_collector_for_one_job_ends_with_it(
     sandbox: Sandbox, other_shell: "Shell", job: tuple[int, int, str], stand_in: Path
 ) -> None:
     number, pid, node = job

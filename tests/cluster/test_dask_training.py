@@ -30,13 +30,13 @@ pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 JOBS, WORKERS, MEMORY_MIB = 4000, 2, 1500
-# In that time a busy machine has submitted all of them.
+# Time enough for a busy machine to submit all of them.
 HELD_S = 10
 
 
 @pytest.fixture(scope="module")
 def config(make_folder: Callable[[], Path]) -> Config:
-    """A site with a past, and without a model."""
+    """Return the configuration of a site with a past, and without a model."""
     folder = make_folder()
     dask = TrainDask(
         workers=WORKERS,
@@ -59,14 +59,14 @@ def config(make_folder: Callable[[], Path]) -> Config:
 
 
 def site_history() -> tuple[pa.Table, pa.Table]:
-    """Return jobs that reached no time limit: bounds take fourteen stretches, and memory has them."""
+    """Return jobs that reached no time limit: then memory has the fourteen stretches that bounds take."""
     attempts, steps = site_rows.chunk(0, JOBS)
     ended = pc.replace_substring(attempts["outcome"], "timeout", "completed")
     return attempts.set_column(attempts.schema.get_field_index("outcome"), "outcome", ended), steps
 
 
 def write(config: Config, name: str, **dask: Any) -> str:
-    """Write a configuration that differs in what is asked of workers, and return its file."""
+    """Write a configuration that differs in the settings of the workers, and return its file."""
     train = Train(dask=msgspec.structs.replace(config.train.dask, **dask))
     file = Path(config.train.dask.shared_directory) / f"{name}.toml"
     file.write_text(render_config(msgspec.structs.replace(config, train=train)), encoding="utf-8")
@@ -74,7 +74,7 @@ def write(config: Config, name: str, **dask: Any) -> str:
 
 
 def jobs_of(shell: "Shell", said: str) -> list[list[str]]:
-    """Return what sacct has of the workers that the command told of."""
+    """Return sacct's rows of the workers that the command named."""
     name = re.search(r"rightsizer-dask-[0-9a-f]+", said)
     assert name is not None, said
     fields = "JobID,State,AllocTRES,Comment"
@@ -92,7 +92,7 @@ def models_of(shell: "Shell", file: str) -> dict[str, Any]:
 
 
 def saved_shares(shell: "Shell", file: str, version: str) -> dict[str, float]:
-    """Return the share of what was asked for that the gate saw a model save, by dimension."""
+    """Return the share of the request that the gate found a model to save, by dimension."""
     card = json.loads(shell.run("rightsizer", "models", version, "--format", "json", "--config", file))
     return {
         one["dimension"]: 1 - one["new"]["granted"] / one["new"]["requested"]
@@ -100,7 +100,7 @@ def saved_shares(shell: "Shell", file: str, version: str) -> dict[str, float]:
     }
 
 
-def test_the_workers_are_jobs_and_the_model_is_as_good(shell: "Shell", config: Config) -> None:
+def test_the_workers_are_jobs_and_the_model_is_as_good_as_a_local_one(shell: "Shell", config: Config) -> None:
     file = write(config, "trained")
     here = shell.run("rightsizer", "train", "--promote", "never", "--config", file).strip()
     there, said = shell.run_both("rightsizer", "train", "--engine", "dask", "--config", file)
@@ -117,7 +117,7 @@ def test_the_workers_are_jobs_and_the_model_is_as_good(shell: "Shell", config: C
     assert saved_shares(shell, file, version) == pytest.approx(saved_shares(shell, file, here), abs=0.02)
 
 
-def test_workers_that_do_not_start_end_it(shell: "Shell", config: Config) -> None:
+def test_training_ends_with_an_error_if_the_workers_do_not_start(shell: "Shell", config: Config) -> None:
     file = write(config, "held", directives=("--hold",), start_timeout_s=HELD_S)
     before = models_of(shell, file)
     _, said = shell.run_both("rightsizer", "train", "--engine", "dask", "--config", file, code=1)
@@ -145,7 +145,9 @@ def test_an_interrupted_command_leaves_no_job(shell: "Shell", config: Config) ->
     assert all(state.startswith("CANCELLED") for _, state, *_ in jobs_of(shell, said))
 
 
-def test_what_sbatch_would_not_take_is_said_at_once(shell: "Shell", config: Config) -> None:
+def test_a_worker_request_that_sbatch_would_reject_is_reported_at_once(
+    shell: "Shell", config: Config
+) -> None:
     file = write(config, "refused", partition="nowhere")
     _, said = shell.run_both("rightsizer", "train", "--engine", "dask", "--config", file, code=1)
     assert re.search("cannot start Dask workers: .*[Ii]nvalid partition", said)

@@ -60,7 +60,7 @@ def test_all_jobs_of_both_queues_complete(outcome: Outcome) -> None:
         )
 
 
-def test_slurm_allocates_less_to_every_family_that_asked_too_much(outcome: Outcome) -> None:
+def test_slurm_allocates_less_to_every_family_that_asked_for_too_much(outcome: Outcome) -> None:
     before, after = family_rows(outcome.before.attempts), family_rows(outcome.after.attempts)
     assert {row["family"] for row in after} == set(FAMILIES)
     for attempt in outcome.after.attempts:

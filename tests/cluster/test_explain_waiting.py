@@ -1,4 +1,4 @@
-"""What is told of jobs in the queue of a real Slurm: what `rightsizer explain` foresees comes to pass."""
+"""What `rightsizer explain` says of jobs in the queue of a real Slurm: what it foresees comes true."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ SLEEPS = "sleep 600"
 
 @pytest.fixture
 def full(shell: Shell) -> Iterator[Shell]:
-    """A cluster that has 4 of the CPUs of one node left, for at least ten minutes, and runs nothing else."""
+    """Yield a cluster with 4 CPUs of one node free for at least ten minutes, which runs nothing else."""
     shell.empty()
     nodes = shell.run("sinfo", "--noheader", "--Node", "--format=%N %c %C").split("\n")
     names = [line.split() for line in nodes if line]
@@ -41,19 +41,19 @@ def minutes_until(moment: str) -> float:
 
 
 def minutes_left(shell: Shell, job: str = "") -> float:
-    """Return in how many minutes a job that runs reaches its limit, or the first of all that run."""
+    """Return in how many minutes a running job, or the first of all running jobs, reaches its limit."""
     which = (f"--jobs={job}",) if job else ()
     ends = shell.run("squeue", "--noheader", "--states=RUNNING", "--format=%e", *which).split()
     return minutes_until(min(ends)[5:16].replace("T", " "))
 
 
-def test_what_asking_for_less_would_change_comes_to_pass(full: Shell) -> None:
+def test_the_predicted_effect_of_asking_for_less_comes_true(full: Shell) -> None:
     job = full.submit("-c8", "--mem=100", "-t10")
     before_min = minutes_left(full)
     rows, errors = explained(full, job)
     left_min = minutes_left(full)
     as_it_is, fewer = rows[0], next(row for row in rows if "CPUs" in row["if it asked for"])
-    # All are told in whole minutes.
+    # All times are printed in whole minutes.
     assert left_min - 1 <= minutes_until(as_it_is["likely start"]) <= left_min + 2
     assert fewer["if it asked for"] == "4 CPUs, half of what it asks for"
     assert minutes_until(fewer["likely start"]) <= 0
@@ -64,7 +64,7 @@ def test_what_asking_for_less_would_change_comes_to_pass(full: Shell) -> None:
     assert full.allocated(job)["cpu"] == "4"
 
 
-def test_what_holds_a_job_up_is_told(full: Shell) -> None:
+def test_the_reason_why_a_job_waits_is_given(full: Shell) -> None:
     job = full.submit("--hold", "-c1", "--mem=100")
     rows, errors = explained(full, job)
     assert [(row["if it asked for"], row["likely start"]) for row in rows] == [("as it is", None)]
@@ -72,14 +72,14 @@ def test_what_holds_a_job_up_is_told(full: Shell) -> None:
     assert "cannot be estimated" in errors
 
 
-def test_a_job_that_runs_is_told_its_end(full: Shell) -> None:
+def test_the_end_of_a_running_job_is_given(full: Shell) -> None:
     running = int(full.run("squeue", "--noheader", "--states=RUNNING", "--format=%A").split()[0])
     (row,), _ = explained(full, running)
     assert row["state"] == "RUNNING"
     assert minutes_until(row["its limit"]) == pytest.approx(minutes_left(full, str(running)), abs=1)
 
 
-def test_a_forecast_counts_what_waits_and_runs_now(full: Shell) -> None:
+def test_a_forecast_counts_pending_and_running_jobs(full: Shell) -> None:
     assert full.wait_ended(full.submit("-c1", "--mem=100", script="true")) == "COMPLETED"
     full.submit("--array=1-3", "-c8", "--mem=100", "-t10")
     # slurmdbd hears of a job a moment after its end.

@@ -18,11 +18,11 @@ def test_the_page_has_a_row_for_every_fault() -> None:
         )
 
 
-def test_every_fault_is_another_one() -> None:
+def test_every_fault_has_its_own_name() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 40
 
 
-def test_rows_take_the_place_of_those_before() -> None:
+def test_new_rows_replace_the_old_rows_of_the_same_name() -> None:
     page = with_rows("# Title\n\ntext\n", "22.05.8", [row("a|b"), row("c"), row("gone")], NAMES)
     assert page == (
         "# Title\n\ntext\n\n## Slurm 22.05.8\n\n| fault | verdict |\n| --- | --- |\n| a\\|b | right |\n| c | right |\n"

@@ -1,6 +1,7 @@
-"""Whatever breaks, the job is accepted in a bounded time, unchanged or correctly cut: the campaign, row by row.
+"""Whatever breaks, a job is accepted within a bounded time, unchanged or correctly cut: the campaign, row by row.
 
-RIGHTSIZER_FAULTS=all runs those too that take long.
+RIGHTSIZER_FAULTS=all includes those that take long.
+
 """
 
 import os

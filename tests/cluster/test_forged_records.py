@@ -1,4 +1,4 @@
-"""On a real slurmctld: what a user calls his folders and writes into his comments is no token, and hides nobody."""
+"""On a real slurmctld: folder names and comments of users are not taken for tokens, and hide nobody's jobs."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ VICTIMS, FORGERS = 30, 4
 
 @pytest.fixture(scope="module")
 def site(make_folder: Callable[[], Path]) -> Iterator[Sandbox]:
-    """A sandbox without our hook: nothing was ever cut there. This process's commands work on it too."""
+    """Yield a sandbox without our hook, where nothing was ever cut; the commands of this process work on it too."""
     with unhooked_site(make_folder() / "forged") as sandbox:
         yield sandbox
 
@@ -36,13 +36,13 @@ def state_of(shell: Shell, job: int) -> str:
 
 
 def recovered(shell: Shell, job: int) -> str:
-    """What became of a job that failed once recovery has looked at it: state, CPUs and memory."""
+    """Return what became of a failed job once recovery has looked at it: state, CPUs and memory."""
     wait_until(lambda: state_of(shell, job).startswith("FAILED"), lambda: state_of(shell, job))
     shell.run("rightsizer", "recover", "--job", str(job), "--apply")
     return state_of(shell, job)
 
 
-def test_a_script_whose_path_reads_as_a_token_is_not_brought_back(shell: Shell, tmp_path: Path) -> None:
+def test_a_script_whose_path_looks_like_a_token_is_not_brought_back(shell: Shell, tmp_path: Path) -> None:
     folder = tmp_path / "x\n   AdminComment=rightsizer"
     folder.mkdir()
     script = folder / f"1;id=deadbeef0001;{AMOUNTS}"
@@ -51,7 +51,7 @@ def test_a_script_whose_path_reads_as_a_token_is_not_brought_back(shell: Shell, 
     assert recovered(shell, int(said)) == "FAILED 1 200M"
 
 
-def test_a_folder_whose_name_reads_as_a_token_brings_nothing_back(shell: Shell, tmp_path: Path) -> None:
+def test_a_folder_whose_name_looks_like_a_token_brings_nothing_back(shell: Shell, tmp_path: Path) -> None:
     inside = tmp_path / "y\n   AdminComment=rightsizer" / CLAIM.partition("/")[2]
     inside.mkdir(parents=True)
     job = shell.submit(*ASKED, f"--chdir={inside}", script=DIES)
@@ -60,7 +60,7 @@ def test_a_folder_whose_name_reads_as_a_token_brings_nothing_back(shell: Shell, 
 
 
 @pytest.mark.parametrize("folder", ["y\n   WorkDir=", "z\n   WorkDir=x"])
-def test_a_script_whose_path_reads_as_a_folder_and_a_token_brings_nothing_back(
+def test_a_script_whose_path_looks_like_a_folder_and_a_token_brings_nothing_back(
     folder: str, shell: Shell, tmp_path: Path
 ) -> None:
     inside = tmp_path / folder / "\n   AdminComment=rightsizer"
@@ -71,13 +71,13 @@ def test_a_script_whose_path_reads_as_a_folder_and_a_token_brings_nothing_back(
     assert recovered(shell, int(shell.run("sbatch", *options, str(script)))) == "FAILED 1 200M"
 
 
-def test_a_comment_that_reads_as_a_folder_and_a_token_brings_nothing_back(shell: Shell) -> None:
+def test_a_comment_that_looks_like_a_folder_and_a_token_brings_nothing_back(shell: Shell) -> None:
     comment = f"x\n   WorkDir=/\n   AdminComment={CLAIM}\n\nJobId=1 "
     job = shell.submit(*ASKED, "--chdir=/", f"--comment={comment}", script=DIES)
     assert recovered(shell, job) == "FAILED 1 200M"
 
 
-def test_who_writes_the_beginning_of_a_record_into_his_comment_is_brought_back(
+def test_a_cut_job_with_the_start_of_a_record_in_its_comment_is_brought_back(
     shell: Shell, cpus_stay: bool
 ) -> None:
     script = f'test -n "$SLURM_RESTART_COUNT" || {DIES}'
@@ -87,18 +87,20 @@ def test_who_writes_the_beginning_of_a_record_into_his_comment_is_brought_back(
     assert recovered(shell, job).endswith(f" {1 if cpus_stay else 8} 20000M")
 
 
-def test_a_token_of_an_operators_does_so_even_where_no_journal_is(shell: Shell, cpus_stay: bool) -> None:
+def test_a_token_written_by_an_operator_brings_a_job_back_even_without_a_journal(
+    shell: Shell, cpus_stay: bool
+) -> None:
     job = shell.submit(*ASKED, "--hold", "--chdir=/", script=f'test -n "$SLURM_RESTART_COUNT" || {DIES}')
     shell.run("scontrol", "update", f"JobId={job}", f"AdminComment={CLAIM}")
     shell.run("scontrol", "release", str(job))
     assert recovered(shell, job).endswith(f" {1 if cpus_stay else 8} 20000M")
 
 
-def test_numbers_of_others_in_a_comment_hide_nobody(shell: Shell) -> None:
+def test_job_ids_of_others_in_a_comment_hide_no_job(shell: Shell) -> None:
     victims = [shell.submit("--hold") for _ in range(VICTIMS)]
     comment = "x" + "".join(f"\n\nJobId={job} " for job in victims)
     forgers = [shell.submit("--hold", f"--comment={comment}") for _ in range(FORGERS)]
     seen = {job.job_id: job for job in ScontrolQueue().read().jobs}
     assert {*victims, *forgers} <= set(seen)
-    # What is not to be touched is no batch job to us.
+    # A job that must not be touched would not count as a batch job.
     assert all(seen[job].batch for job in victims)

@@ -1,4 +1,4 @@
-"""The gate at a real slurmctld: what it writes is what sprio shows, and undone to the bit; limits hold after it."""
+"""The gateway at a real slurmctld: sprio shows what it writes, undo restores it exactly, and limits still hold."""
 
 import os
 import time
@@ -45,16 +45,16 @@ SHAPE = Shape(
         "PrologFlags=Contain",
     )
 )
-# In so long, on a machine that is slow, it is told that slurmctld does not answer.
+# How long a slow machine may take until it says that slurmctld does not answer.
 TOLD_S = 120.0
-# Not nobody: newer releases have no associations for the last user id there is.
+# Not nobody: newer releases have no associations for the highest possible user id.
 MEMBER = "daemon"
 EVIL = "x\n   UserId=root(0) GroupId=root(0) MCS_label=N/A\n\nJobId=1 JobName=y"
 
 
 @pytest.fixture(scope="module")
 def site(make_folder: Callable[[], Path]) -> Iterator[Sandbox]:
-    """A sandbox that enforces limits, full with one job, on whose Slurm this process's commands work too."""
+    """Yield a sandbox that enforces limits, filled by one job; the Slurm commands of this process work on it too."""
     folder = make_folder()
     options = Options(
         directory=folder / "gateway",
@@ -75,7 +75,7 @@ def site(make_folder: Callable[[], Path]) -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def full(site: Sandbox) -> Shell:
-    """A shell on it, with eight of sixteen CPUs left, so that jobs of sixteen wait."""
+    """Return a shell on it; eight of sixteen CPUs are free, so that jobs of sixteen wait."""
     shell = Shell(site)
     shell.wait_state(
         shell.submit("--cpus-per-task=8", "--mem=1000", "--time=120", script="sleep 3600"), "RUNNING"
@@ -85,7 +85,7 @@ def full(site: Sandbox) -> Shell:
 
 @pytest.fixture(scope="module")
 def user(site: Sandbox) -> Shell:
-    """The shell of a user without rights, where he can run this Slurm's programs."""
+    """Return the shell of a user without privileges; skip the test if that user cannot run this Slurm's programs."""
     if os.geteuid() != 0:
         pytest.skip("only root can submit as another user")
     return usable(Shell(site, user=MEMBER))
@@ -93,14 +93,14 @@ def user(site: Sandbox) -> Shell:
 
 @pytest.fixture(params=["scontrol", "pyslurm"])
 def queue(request: pytest.FixtureRequest, site: Sandbox) -> ScontrolQueue:
-    """Each backend."""
+    """Return each backend."""
     assert site.directory.is_dir()
     if request.param == "pyslurm" and (reason := why_no_pyslurm()):
         pytest.skip(f"pyslurm does not import: {reason}")
     return open_queue(request.param)
 
 
-def test_another_cluster_and_other_defaults_of_the_caller_do_not_count(
+def test_variables_of_the_caller_for_another_cluster_or_other_formats_are_ignored(
     full: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, queue = full.submit("--cpus-per-task=16"), ScontrolQueue()
@@ -119,7 +119,7 @@ def test_another_cluster_and_other_defaults_of_the_caller_do_not_count(
     full.run("scancel", str(job))
 
 
-def test_a_deadline_and_the_least_limit_are_read(full: Shell, queue: ScontrolQueue) -> None:
+def test_a_deadline_and_the_minimum_time_limit_are_read(full: Shell, queue: ScontrolQueue) -> None:
     job = full.submit("--cpus-per-task=16", "--time=10", "--time-min=2", "--deadline=now+2hours")
     (found,) = waiting(queue.read(), job)
     full.run("scancel", str(job))
@@ -127,7 +127,9 @@ def test_a_deadline_and_the_least_limit_are_read(full: Shell, queue: ScontrolQue
     assert found.deadline_s - found.submit_s == pytest.approx(7200, abs=120)
 
 
-def test_factors_are_sprios_and_undone_to_the_bit(full: Shell, queue: ScontrolQueue, tmp_path: Path) -> None:
+def test_factors_are_those_in_sprio_and_are_undone_exactly(
+    full: Shell, queue: ScontrolQueue, tmp_path: Path
+) -> None:
     big = ("--cpus-per-task=16", "--time=5")
     single = full.submit(*big)
     array = full.submit(*big, "--array=0-30:2%3")
@@ -179,7 +181,7 @@ def test_an_array_of_every_other_task_is_changed_as_one_record(
     full.run("scancel", str(array))
 
 
-def test_a_task_that_is_split_off_with_our_factor_is_undone_too(
+def test_a_task_split_off_with_our_factor_is_undone_too(
     full: Shell, queue: ScontrolQueue, tmp_path: Path
 ) -> None:
     array = full.submit("--cpus-per-task=16", "--time=5", "--array=1-3")
@@ -198,7 +200,7 @@ def test_a_task_that_is_split_off_with_our_factor_is_undone_too(
     full.run("scancel", str(array))
 
 
-def test_an_array_of_which_tasks_run_stays_one_record(
+def test_an_array_with_running_tasks_stays_one_record(
     full: Shell, queue: ScontrolQueue, tmp_path: Path
 ) -> None:
     array = full.submit("--array=1-9%2", "--time=20", "--mem=10", script="sleep 900")
@@ -206,7 +208,7 @@ def test_an_array_of_which_tasks_run_stays_one_record(
     with Gateway(queue, tmp_path, TERMS, apply=True) as gateway:
         (rest,) = waiting(gateway.read(), array)
         assert (rest.array_tasks, rest.tasks) == ("3-9%2", 7)
-        # Another two start between the read and the write: the list that was read is longer than what waits by then.
+        # Another two start between the read and the write: the list that was read is longer than what is still pending.
         full.run("scontrol", "update", f"JobId={array}", "ArrayTaskThrottle=4")
         wait_until(lambda: running(full, array) == 4)
         assert [one.problem for one in queue.set_site_factors([change(rest, 77)])] == [""]
@@ -216,7 +218,9 @@ def test_an_array_of_which_tasks_run_stays_one_record(
         full.run("scancel", str(array))
 
 
-def test_the_gate_of_a_configuration_dry(site: Sandbox, full: Shell, tmp_path: Path) -> None:
+def test_a_gateway_opened_by_configuration_changes_nothing_in_a_dry_run(
+    site: Sandbox, full: Shell, tmp_path: Path
+) -> None:
     job = full.submit("--cpus-per-task=16", "--time=5")
     wait_known(full, job)
     config = load_config(str(site.layout.rightsizer_toml))
@@ -232,7 +236,7 @@ def test_the_gate_of_a_configuration_dry(site: Sandbox, full: Shell, tmp_path: P
     full.run("scancel", str(job))
 
 
-def test_what_vanished_meanwhile_is_a_problem_and_no_error(
+def test_a_job_that_vanished_meanwhile_is_a_problem_but_not_an_error(
     full: Shell, queue: ScontrolQueue, tmp_path: Path
 ) -> None:
     first, second = (full.submit("--cpus-per-task=16", "--time=5") for _ in range(2))
@@ -251,7 +255,7 @@ def test_what_vanished_meanwhile_is_a_problem_and_no_error(
     full.run("scancel", str(second))
 
 
-def test_limits_hold_after_a_resize_and_not_after_an_operators(
+def test_limits_hold_after_our_resize_but_not_after_that_of_an_operator(
     full: Shell, user: Shell, queue: ScontrolQueue, tmp_path: Path
 ) -> None:
     tight = ("--qos=tight", "--time=20", "--mem=10")
@@ -275,7 +279,7 @@ def test_limits_hold_after_a_resize_and_not_after_an_operators(
     (job,) = waiting(gateway.read(), ours)
     assert (job.cpus, job.min_cpus_per_node, job.mem_per_node_mib, job.admin_comment) == (3, 3, 5, "a b=c")
     full.run("scontrol", "update", f"JobId={theirs}", "CPUsPerTask=3", "NumCPUs=3", "MinCPUsNode=3")
-    # Two run, and three more would be five: the limit is four. What an operator changed is not counted against it.
+    # Two run, and three more would be five: the limit is four. What an operator changed does not count against it.
     user.wait_state(theirs, "RUNNING")
     # A change clears the reason until Slurm looks at the job again.
     waits = ("squeue", "--noheader", "--format=%T %r", f"--jobs={ours}")
@@ -287,7 +291,7 @@ def test_limits_hold_after_a_resize_and_not_after_an_operators(
     full.run("scancel", str(ours))
 
 
-def test_a_resize_that_fails_leaves_the_job_as_it_was(full: Shell, user: Shell, queue: ScontrolQueue) -> None:
+def test_a_failing_resize_leaves_the_job_as_it_was(full: Shell, user: Shell, queue: ScontrolQueue) -> None:
     big = ("--cpus-per-task=16", "--time=5", "--mem-per-cpu=100")
     array = user.submit(*big, "--array=1-5")
     wait_until(lambda: is_numbered(full, array))
@@ -305,7 +309,7 @@ def test_a_resize_that_fails_leaves_the_job_as_it_was(full: Shell, user: Shell, 
         assert problem in said
         (after,) = waiting(queue.read(), array)
         assert asked(after) == asked(job)
-    # Still more than is left, so that it goes on waiting.
+    # Still more than is free, so that it goes on waiting.
     resized = msgspec.structs.replace(wanted, cpus_per_task=10, mem_per_cpu_mib=50)
     assert queue.resize(resized).problem == ""
     (after,) = waiting(queue.read(), array)
@@ -313,14 +317,14 @@ def test_a_resize_that_fails_leaves_the_job_as_it_was(full: Shell, user: Shell, 
     full.run("scancel", str(array))
 
 
-def test_memory_is_not_cut_of_a_job_that_starts_between_look_and_write(
+def test_memory_is_not_cut_if_the_job_starts_between_look_and_write(
     full: Shell, user: Shell, queue: ScontrolQueue
 ) -> None:
     started = user.submit("--mem=1000", "--time=20", "--hold", script="sleep 900")
     (before,) = waiting(queue.read(), started)
     full.run("scontrol", "release", str(started))
     user.wait_state(started, "RUNNING")
-    # 26.05 would cut memory alone once the job has an extern step.
+    # 26.05 would cut only the memory once the job has an extern step.
     wait_until(lambda: "extern" in full.run("squeue", "--steps", "--noheader", f"--jobs={started}"))
     change = Resize(job_id=started, uid=before.uid, num_tasks=1, reason="test", mem_per_node_mib=10)
     looks = iter([before])
@@ -334,7 +338,7 @@ def test_memory_is_not_cut_of_a_job_that_starts_between_look_and_write(
     full.run("scancel", str(started))
 
 
-def test_a_name_full_of_records_forges_nothing(full: Shell, user: Shell, queue: ScontrolQueue) -> None:
+def test_a_job_name_full_of_records_forges_nothing(full: Shell, user: Shell, queue: ScontrolQueue) -> None:
     evil = user.submit("--cpus-per-task=16", "--time=5", f"--job-name={EVIL}")
     jobs = {job.job_id: job for job in queue.read().jobs}
     assert jobs[evil].user == MEMBER
@@ -360,7 +364,7 @@ def test_both_backends_see_the_same(full: Shell) -> None:
     wait_until(lambda: {made[0], made[1]} <= shown(full).keys())
     stopped = next(job.job_id for job in open_queue("scontrol").read().jobs if job.state == "RUNNING")
     full.run("scontrol", "suspend", str(stopped))
-    # Slurm's estimates of starts are others a moment later; of what is asked for a task pyslurm has no text.
+    # Slurm's estimates of starts change within a moment, and pyslurm has no text of what is requested for a task.
     seen = [
         {
             job.job_id: msgspec.structs.replace(job, start_s=0.0, end_s=0.0, reason="", tres_per_task="")
@@ -376,7 +380,7 @@ def test_both_backends_see_the_same(full: Shell) -> None:
     full.run("scancel", *map(str, made))
 
 
-def test_a_silent_slurmctld_is_told_in_time(site: Sandbox, full: Shell, tmp_path: Path) -> None:
+def test_a_silent_slurmctld_is_reported_in_time(site: Sandbox, full: Shell, tmp_path: Path) -> None:
     job = full.submit("--cpus-per-task=16", "--time=5")
     wait_known(full, job)
     gateway = Gateway(ScontrolQueue(), tmp_path, TERMS, apply=True)

@@ -1,4 +1,4 @@
-"""Tasks on several nodes, on a real Slurm: with fewer CPUs all would be on one, whose memory does not hold them."""
+"""Tasks on several nodes, on a real Slurm: with fewer CPUs all would go to one node, whose memory cannot hold them."""
 
 from collections.abc import Callable
 from pathlib import Path

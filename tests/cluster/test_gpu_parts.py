@@ -1,4 +1,4 @@
-"""`rightsizer report gpu-parts` on a real Slurm: who hardly computes would do with a part of a GPU, and has it."""
+"""`rightsizer report gpu-parts` on a real Slurm: a job that hardly computes needs only a part of a GPU, and gets it."""
 
 import json
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 ASKED = ("--cpus-per-task=1", "--mem=200", "--gres=gpu:h100:1", "--time=5")
-# Of a GPU of 80 GiB: two per cent of the time and 6 GiB, and nine tenths of it.
+# On a GPU of 80 GiB, with 6 GiB used: busy for two per cent of the time, and for nine tenths of it.
 IDLES, COMPUTES = "simulate-gpu-use 1 2 6000\n", "simulate-gpu-use 1 90 6000\n"
 
 
-def test_who_hardly_computes_would_do_with_an_instance_and_runs_on_one(
+def test_a_family_that_hardly_computes_is_advised_an_instance_and_runs_on_one(
     make_folder: Callable[[], Path],
 ) -> None:
     shape = Shape(
@@ -33,7 +33,7 @@ def test_who_hardly_computes_would_do_with_an_instance_and_runs_on_one(
         told = dict[str, tuple[str, str]]()
         wait_until(lambda: told.update(families(shell)) or "too few measured" not in str(told))
         assert told == {"serve": ("1g.10gb", ""), "train": ("", "busy")}
-        # What it is called is what Slurm knows it by.
+        # The report names the part as Slurm does.
         part, _ = told["serve"]
         job = shell.submit_and_wait(*ASKED, f"--gres=gpu:{part}:1", "--job-name=serve", script=IDLES)
         assert f"gres/gpu:{part}=1" in shell.run(

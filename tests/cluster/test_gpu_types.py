@@ -1,4 +1,4 @@
-"""GPUs of several types on a real Slurm: which of them its jobs have, and what those that wait for one wait for."""
+"""GPUs of several types on a real Slurm: which types jobs have, and when jobs that wait for one will start."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tests.cluster.matrix.prefixes import chosen_prefix
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 MIXED, PLAIN = ("a100", "a100", "1g.10gb", "1g.10gb", "1g.10gb", "1g.10gb"), ("h100", "h100")
-# A single type alone is accounted for: what Slurm tells of the others is in the words of the request.
+# Only one type is accounted for: of the others Slurm only tells by the words of the request.
 SHAPE = Shape(
     nodes=(NodeShape(gpu_types=MIXED), NodeShape(gpu_types=PLAIN, features=("new-2", "ib"))),
     lines=("AccountingStorageTRES=gres/gpu:a100",),
@@ -24,7 +24,7 @@ SHAPE = Shape(
 SLACK_S = 5
 
 
-def test_a_job_waits_for_its_type_and_the_queue_tells_it(make_folder: Callable[[], Path]) -> None:
+def test_a_job_waits_for_its_gpu_type_and_its_start_is_foreseen(make_folder: Callable[[], Path]) -> None:
     folder = make_folder() / "site"
     options = Options(
         directory=folder, nodes=2, slurm_prefix=chosen_prefix(), hook=False, serve=False, shape=SHAPE
@@ -68,7 +68,7 @@ def test_a_job_waits_for_its_type_and_the_queue_tells_it(make_folder: Callable[[
         any_two: pytest.approx(ends_s[other], abs=SLACK_S),
         on_new: pytest.approx(ends_s[on_second] + 60, abs=SLACK_S),
     }
-    # As foreseen, its end lets the one start that waits for its type, and not the one before it.
+    # As foreseen, this end lets the job start that waits for this type, and not the one before it.
     shell.run("scancel", str(on_second))
     shell.wait_ended(h100)
     assert shell.run("squeue", "-h", "--format=%T", f"--jobs={a100}").strip() == "PENDING"

@@ -1,4 +1,4 @@
-"""`rightsizer report idle-gpus` on a real Slurm: a usual job starts where it calls GPUs usable, and not elsewhere."""
+"""`rightsizer report idle-gpus` on a real Slurm: a usual job starts only where the report calls GPUs usable."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 USUALLY = ("--cpus-per-task=2", "--mem=4000", "--gres=gpu:1", "--time=5")
 
 
-def test_idle_gpus_are_lost_where_jobs_without_gpus_hold_the_cpus(make_folder: Callable[[], Path]) -> None:
+def test_idle_gpus_are_lost_if_jobs_without_gpus_hold_the_cpus(make_folder: Callable[[], Path]) -> None:
     with unhooked_site(make_folder() / "site", nodes=2) as sandbox:
         shell = Shell(sandbox)
         first, second = sandbox.manifest.nodes
@@ -38,7 +38,7 @@ def test_idle_gpus_are_lost_where_jobs_without_gpus_hold_the_cpus(make_folder: C
             "5 GPUs are idle. On average over 2 attempts with GPUs, such a job could use 1.0 of them" in said
         )
         assert "no more than 2 CPUs and 4,000 MiB for each GPU" in said
-        # Slurm says the same: the one starts where it is of use, the next one waits though four are idle.
+        # Slurm agrees: one job starts on the usable GPU, the next one waits although four are idle.
         usable, lost = (shell.submit(*USUALLY, script="sleep 600") for _ in range(2))
         shell.wait_state(usable, "RUNNING")
         assert shell.run("squeue", "-h", "--format=%N", f"--jobs={usable}").strip() == second

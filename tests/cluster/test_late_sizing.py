@@ -1,6 +1,7 @@
-"""Jobs sized again while they wait, on a real Slurm: a burst of a family without history. What Slurm says counts.
+"""Pending jobs sized again on a real Slurm: a burst of a family without history, judged by what Slurm says.
 
 RIGHTSIZER_BURST=200 makes it 200 tasks of an array and 200 single jobs.
+
 """
 
 import contextlib
@@ -35,17 +36,17 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 BURST = int(os.environ.get("RIGHTSIZER_BURST", "40"))
 PATIENCE_S = conftest.PATIENCE_S + BURST
 ASKED_CPUS, ASKED_MIB = 8, 8000
-# Limits hold for users alone, not for operators; `nobody` is none to Slurm any more (26.05).
+# Limits hold for users only, not for operators; 26.05 no longer accepts `nobody` as a user.
 USER = "games"
-# Of the 64 CPUs, singles may have so many at a time, and the array the others.
+# Of the 64 CPUs, single jobs may have this many at a time, and the array the others.
 SINGLES_CPUS = 32
-# Long enough that most of a burst still waits when its first jobs have been learned from.
+# Long enough that most of a burst is still pending when its first jobs have been learned from.
 WORK = """python3 -c 'import os, time; held = b"1" * (int(os.environ["HOLDS_MIB"]) << 20); time.sleep(3)'\n"""
 # An srun inside takes what its job has: its environment must agree with what the job was given.
 STEP = f"srun {WORK}"
 
 
-# What a model is made of that knows neither this user nor his jobs.
+# The past of a model that knows neither this user nor these jobs.
 PAST = [attempt(job_id=900_000 + n, submit_s=T0 + 1000 * n) for n in range(60)]
 
 
@@ -62,7 +63,7 @@ class Row(NamedTuple):
 
 
 class Site:
-    """A sandbox that enforces, and limits, with a model that knows nothing of what will be submitted."""
+    """A sandbox that enforces, with limits, and with a model that knows nothing of what will be submitted."""
 
     def __init__(self, sandbox: Sandbox, folder: Path) -> None:
         self.shell = Shell(sandbox)
@@ -76,18 +77,18 @@ class Site:
         if not script.exists():
             script.write_text(f"#!/bin/bash\n{body}", encoding="utf-8")
         asked = (f"-c{ASKED_CPUS}", f"--mem={ASKED_MIB}", f"--job-name={name}", "--chdir=/", "--time=5")
-        # By the environment that sbatch takes along: --export=ALL,… makes 26.05 log in as the user.
+        # In the environment, which sbatch passes on: --export=ALL,… would make 26.05 log in as the user.
         sbatch = ("env", f"HOLDS_MIB={holds_mib}", "sbatch", "--parsable", "--output=/dev/null")
         said = self.user.run(*sbatch, *asked, *options, str(script))
         return int(said.partition(";")[0])
 
     def waiting_records(self, job: int) -> list[str]:
-        """The records that slurmctld has of what waits of a job; squeue would put those of an array together."""
+        """Return slurmctld's records of the job's pending part; squeue would merge those of an array."""
         shown = self.shell.run("scontrol", "show", "job", str(job))
         return [block for block in re.split(r"\n\s*\n", shown) if "JobState=PENDING" in block]
 
     def rows(self, *jobs: int) -> list[Row]:
-        """What sacct says of these jobs, an array's tasks each by itself."""
+        """Return what sacct says of these jobs, with a row for each array task."""
         fields = "JobName,State,AllocTRES,Start,End,AdminComment"
         wanted = ",".join(map(str, jobs))
         argv = (
@@ -102,7 +103,7 @@ class Site:
         return [row_of(line) for line in said.splitlines()]
 
     def ended_rows(self, count: int, *jobs: int) -> list[Row]:
-        """Wait until sacct has so many rows of these jobs with their ends; 22.05 can show what they had still later."""
+        """Wait until sacct has `count` rows of these jobs with their ends; 22.05 can show allocations even later."""
         self.wait_for(lambda: sum(bool(row.end_s and row.cpus) for row in self.rows(*jobs)) == count)
         return self.rows(*jobs)
 
@@ -152,7 +153,7 @@ def site(make_folder: Callable[[], Path]) -> Iterator[Site]:
 
 @contextlib.contextmanager
 def advising(site: Site) -> Iterator[Path]:
-    """Let the advisor work as an admin would have it, sizing what waits; yield its log."""
+    """Run the advisor as an admin would, sizing pending jobs; yield its log."""
     wanted = msgspec.structs.replace(site.config.advisor, late_sizing=True, control_share=0.0, period_s=1)
     file, log = site.folder / "advisor.toml", site.folder / "advise.log"
     file.write_text(render_config(msgspec.structs.replace(site.config, advisor=wanted)), encoding="utf-8")
@@ -164,13 +165,13 @@ def advising(site: Site) -> Iterator[Path]:
     finally:
         watch.terminate()
         code = watch.wait(PATIENCE_S)
-        print(log.read_text(encoding="utf-8"))  # what a failing test shows
+        print(log.read_text(encoding="utf-8"))  # shown if the test fails
     assert code == 0
 
 
 @contextlib.contextmanager
 def nothing_starting(site: Site) -> Iterator[None]:
-    """Let jobs be submitted one after another as if it were at once."""
+    """Keep jobs from starting, so that they are submitted as if all at once."""
     site.shell.run("scontrol", "update", "PartitionName=main", "State=DOWN")
     try:
         yield
@@ -199,7 +200,7 @@ def test_a_burst_of_a_new_family_starts_small_once_its_first_jobs_have_ended(
     resized = [line for line in log.read_text(encoding="utf-8").splitlines() if "event=resize-job " in line]
     became = {line.rpartition(": ")[2].rstrip('"') for line in resized}
     assert "done" in became
-    # Who starts between the look and the write keeps what he has.
+    # A job that starts between the look and the write keeps what it has.
     assert {one for one in became if "no longer pending" not in one} <= {"done", "started"}
     rows = site.ended_rows(2 * BURST, array, *singles)
     assert [row.state for row in rows] == ["COMPLETED"] * 2 * BURST
@@ -211,16 +212,16 @@ def test_a_burst_of_a_new_family_starts_small_once_its_first_jobs_have_ended(
 
 
 def assert_started_small(rows: list[Row]) -> None:
-    """The first have what they asked, the rest a fraction of it, and each token says which."""
+    """Check that the first have what they asked for, the rest a fraction of it, and that each token says which."""
     for name in ("fan", "single"):
         family = sorted((row for row in rows if row.name == name), key=lambda row: row.start_s)
         as_asked = [row for row in family if (row.cpus, row.mem_mib) == (ASKED_CPUS, ASKED_MIB)]
         small = [row for row in family if row.cpus < ASKED_CPUS and 60 < row.mem_mib < ASKED_MIB]
         assert len(as_asked) + len(small) == len(family)
         assert family[0] in as_asked
-        # Not the last of all: one that starts between the look and the write has what it asked, whichever it is.
+        # Not simply the last one: a job that starts between the look and the write has what it asked for.
         assert len(small) >= BURST / 4
-        # They sleep: the little that starting one keeps busy differs much on a busy machine, and the bound with it.
+        # They sleep: starting one keeps CPUs a little busy, how much varies on a busy machine, and the bound with it.
         assert small[-1].cpus <= ASKED_CPUS / 2
         assert small[-1].mem_mib <= ASKED_MIB / 8
         for row in family:
@@ -231,7 +232,7 @@ def assert_started_small(rows: list[Row]) -> None:
 
 
 def assert_within_limits(site: Site, rows: list[Row], shut: int) -> None:
-    """A QOS's limit of CPUs a user held at every second, and whoever has none does not start, however small he is."""
+    """Check that a QOS's CPU limit for a user always held, and that without free CPUs even the smallest job waits."""
     singles = [row for row in rows if row.name == "single"]
     assert most_cpus_at_once(singles) <= SINGLES_CPUS
     # A change clears the reason until Slurm looks at the job again.
@@ -252,7 +253,7 @@ def most_cpus_at_once(rows: list[Row]) -> int:
 
 
 def assert_explained(site: Site, job: int) -> None:
-    """A job is explained by the decision that was made while it waited, with what was asked at first."""
+    """Check that a job is explained by the decision made while it was pending, with the original request."""
     site.shell.run("rightsizer", "ingest")
     said, story = site.shell.run_both("rightsizer", "explain", str(job), "--format", "json")
     memory = next(row for row in json.loads(said) if row["resource"] == "memory (MiB)")
@@ -264,10 +265,10 @@ def assert_explained(site: Site, job: int) -> None:
     assert f"in place of {row.token.was}" in story
 
 
-def test_our_own_cut_is_raised_once_a_job_like_it_has_failed(
+def test_our_own_cut_is_raised_once_a_similar_job_has_failed(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the burst: its family is cut at submit, and one of it suddenly needs five times as much."""
+    """After the burst: its family is cut at submission, and one of its jobs suddenly needs five times as much."""
     if not site.sandbox.manifest.enforcement.memory:
         pytest.skip(f"memory is not limited here: {site.sandbox.manifest.enforcement.reason}")
     waits = site.submit("fan", WORK, "--hold")
@@ -288,10 +289,10 @@ def test_our_own_cut_is_raised_once_a_job_like_it_has_failed(
     assert row.token.was
 
 
-def test_a_brake_gives_back_what_was_cut_to_those_that_wait(
+def test_a_brake_gives_pending_jobs_back_what_was_cut(
     site: Site, monkeypatch: pytest.MonkeyPatch, cpus_stay: bool
 ) -> None:
-    """After the burst: jobs of its family are cut at submit."""
+    """After the burst: jobs of its family are cut at submission."""
     waits = site.submit("fan", WORK, "--hold")
     array = site.submit("fan", WORK, "--hold", "--array=1-3")
     asked = f"MinMemoryNode={ASKED_MIB}M"

@@ -1,4 +1,4 @@
-"""Jobs that wait are let onto idle nodes of others, on a real Slurm: they start there, and owners come first."""
+"""Pending jobs are let onto idle nodes of other owners, on a real Slurm: they start there, and owners come first."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,7 +41,7 @@ def shell(make_folder: Callable[[], Path]) -> Iterator[Shell]:
 
 
 def advisor_on(folder: Path) -> Advisor:
-    """Return an advisor that lets jobs of main into lent, and acts."""
+    """Return an advisor that lets jobs of main into lent, and applies its changes."""
     settings = Settings(directory=str(folder), control_share=0.0, period_s=1)
     queue = ScontrolQueue()
     return Advisor(
@@ -58,12 +58,14 @@ def advisor_on(folder: Path) -> Advisor:
 
 
 def listed(shell: Shell, job: int) -> set[str]:
-    """Return the partitions that a job's record lists, or those of its array that wait."""
+    """Return the partitions in the record of a job, or in those of an array's pending tasks."""
     said = shell.run("squeue", "--noheader", "--format=%P", f"--jobs={job}", "--states=PD").split()
     return {name for line in said for name in line.split(",")}
 
 
-def test_who_waits_starts_on_an_idle_node_and_yields_to_its_owner_once(shell: Shell, tmp_path: Path) -> None:
+def test_a_pending_job_starts_on_an_idle_node_and_yields_to_its_owner_once(
+    shell: Shell, tmp_path: Path
+) -> None:
     advisor = advisor_on(tmp_path)
     fills = shell.submit(*WHOLE, script="sleep 1200")
     shell.wait_state(fills, "RUNNING")
@@ -71,14 +73,14 @@ def test_who_waits_starts_on_an_idle_node_and_yields_to_its_owner_once(shell: Sh
     array = shell.submit(*WHOLE, "--array=1-4", script="sleep 1200")
     wait_known(shell, never, array)
     advisor.cycle()
-    # Three of its tasks cannot start yet, and stay listed; one cannot be queued again.
+    # Three of the array's tasks cannot start yet, and stay listed; `never` may not be requeued.
     wait_until(lambda: len(running(shell, array)) == 2)
     assert {row.split()[1] for row in running(shell, array)} == {"lent"}
     assert (listed(shell, array), listed(shell, never)) == ({"main", "lent"}, {"main"})
 
     owner = shell.submit("--partition=owner", *WHOLE, script="sleep 1200")
     shell.wait_state(owner, "RUNNING")
-    # One task was queued again; of the node that is left nobody knows more than that its owner is away for long.
+    # One task was requeued; of the remaining node nothing is known except that its owner has long been away.
     wait_until(lambda: len(running(shell, array)) == 1)
 
     advisor.cycle()
@@ -92,13 +94,13 @@ def test_who_waits_starts_on_an_idle_node_and_yields_to_its_owner_once(shell: Sh
 
 
 def running(shell: Shell, array: int) -> list[str]:
-    """Return a line for each task that runs: its id, and its partition."""
+    """Return a line for each running task: its id, and its partition."""
     said = shell.run("squeue", "--noheader", "--format=%A %P", f"--jobs={array}", "--states=R")
     return said.splitlines()
 
 
 @pytest.mark.usefixtures("shell")
-def test_the_doctor_tells_of_partitions_that_cannot_be_lent() -> None:
+def test_the_doctor_reports_partitions_that_cannot_be_lent() -> None:
     lends = (
         LENDS,
         LentPartition(name="main", jobs_of=("owner",)),

@@ -1,7 +1,8 @@
-"""Retrain, gate, promote on a real Slurm while sbatch goes on: no submission suffers, and the old model stays where the
+"""Retrain, gate and promote on a real Slurm while sbatch goes on: no submission suffers, and the old model stays if the
 new one is damaged or worse.
 
-The accounting of weeks is put into the store; the submissions, what they are allocated and who decided are real.
+The accounting of weeks is put into the store; submissions, allocations and the deciding models are real.
+
 """
 
 import contextlib
@@ -73,7 +74,7 @@ class Site:
         self._jobs = itertools.count(1)
 
     def account(self, count: int, mem_mib: float) -> None:
-        """Put so many more jobs into the store, one every 1000 s, that used about so much."""
+        """Put `count` more jobs into the store, one every 1000 s, that used about `mem_mib`."""
         attempts = [self._ended(next(self._jobs), mem_mib) for _ in range(count)]
         store_attempts(self.url, attempts)
 
@@ -90,7 +91,7 @@ class Site:
         )
 
     def train(self, options: str = "") -> str:
-        """Train, as a user types it; return all it said."""
+        """Train, as a user would type it; return all output."""
         return self.shell.run("sh", "-c", f"rightsizer train {options} 2>&1")
 
     def forgetful(self) -> Path:
@@ -102,7 +103,7 @@ class Site:
         return file
 
     def submit(self, *options: str) -> int:
-        """Submit the job and return its number; 0 where sbatch failed."""
+        """Submit the job and return its id; 0 if sbatch failed."""
         argv = ["sbatch", "--parsable", "--output=/dev/null", "--job-name=fit", f"--mem={ASKED_MIB}"]
         environment = {**os.environ, **self.sandbox.environment()}
         ran = subprocess.run(
@@ -116,7 +117,7 @@ class Site:
         return int(ran.stdout.partition(";")[0]) if ran.returncode == 0 else 0
 
     def decisions(self) -> list[Decision]:
-        """All that the service has decided, in its order."""
+        """Return all decisions of the service, in order."""
         lines = b"".join(
             file.read_bytes() for file in sorted(Path(self.journal).glob("*.jsonl"))
         ).splitlines()
@@ -141,10 +142,10 @@ class Load:
         return self._site.decisions()[self._began :]
 
     def assert_answered(self, *models: str) -> None:
-        """No submission failed, none was left as it was, and these models decided, each until the next began."""
+        """Check that every submission succeeded and was sized, and that these models decided one after the other."""
         submitted = [*self.held, *self.running]
         assert all(submitted), f"sbatch failed {submitted.count(0)} times of {len(submitted)}"
-        # The service journals a moment after its answer.
+        # The service journals a moment after it answers.
         wait_until(lambda: len(self.decisions()) >= len(submitted))
         decided = self.decisions()
         assert len(decided) == len(submitted) > 10
@@ -156,7 +157,7 @@ class Load:
 
 @contextlib.contextmanager
 def load(site: Site) -> Iterator[Load]:
-    """Submit without a pause for as long as the block lasts."""
+    """Submit without a pause while the block runs."""
     under, done = Load(site), threading.Event()
 
     def submit_on(jobs: list[int], pause_s: float, *options: str) -> None:
@@ -212,7 +213,7 @@ def test_a_better_model_takes_over_between_two_submissions(site: Site) -> None:
 
 
 def assert_allocated_as_decided(site: Site, under: Load, used_mib: dict[str, float]) -> None:
-    """Slurm allocated to each job that ran what the model that decided it grants, which is near what its jobs used."""
+    """Check that each job that ran was allocated its model's grant, and that this is near what its past jobs used."""
     by_id = {one.id: one for one in under.decisions()}
     models = set()
     for job in under.running:
@@ -227,7 +228,7 @@ def assert_allocated_as_decided(site: Site, under: Load, used_mib: dict[str, flo
     assert models == set(used_mib)
 
 
-def test_a_damaged_model_never_answers_whatever_is_damaged(site: Site) -> None:
+def test_a_damaged_model_never_answers_whichever_file_is_damaged(site: Site) -> None:
     good = registry.current_version(site.models)
     assert good is not None
     names = sorted(file.name for file in (site.models / good).iterdir())
@@ -250,7 +251,7 @@ def test_a_damaged_model_never_answers_whatever_is_damaged(site: Site) -> None:
 
 
 def wait_refused(site: Site, version: str, *said: str) -> None:
-    """Wait until the service has refused a version, and see that it says all this of it."""
+    """Wait until the service has refused a version, and check that it gives all these reasons."""
 
     def lines() -> list[str]:
         return [
@@ -265,16 +266,16 @@ def wait_refused(site: Site, version: str, *said: str) -> None:
 
 
 def swap_by_hand(site: Site, version: str) -> None:
-    """Make a version current past all of our checks."""
+    """Make a version current without any of our checks."""
     site.shell.run("ln", "-sfn", version, str(site.models / registry.CURRENT))
 
 
-def test_a_worse_model_is_refused_and_the_old_one_goes_on(site: Site) -> None:
+def test_a_worse_model_is_refused_and_the_old_one_stays_in_use(site: Site) -> None:
     old = registry.current_version(site.models)
     assert old is not None
     site.account(120, LATER_MIB)
     with load(site) as under:
-        # A refusal is no failure: the command's exit status is 0.
+        # A refusal is not a failure: the command's exit status is 0.
         said = site.train(f"--config {site.forgetful()}")
         decided = len(under.decisions())
         wait_until(lambda: len(under.decisions()) > decided)

@@ -1,4 +1,4 @@
-"""The main job on a real Slurm: sbatch unchanged, a smaller allocation. What Slurm says counts, not our fields."""
+"""The main job on a real Slurm: sbatch unchanged, a smaller allocation. Slurm's figures count, not our own fields."""
 
 import contextlib
 import json
@@ -45,7 +45,7 @@ FAMILIES = {
 
 
 class Site:
-    """A sandbox with a history of over-asking jobs, a trained model, and the scripts that made it."""
+    """A sandbox with a history of jobs that requested too much, a trained model, and the scripts behind it."""
 
     def __init__(self, shell: Shell, scripts: Path) -> None:
         self.shell = shell
@@ -69,7 +69,7 @@ class Site:
         return job
 
     def shown(self, job: int, field: str) -> str:
-        """One field of the job as slurmctld has it now; slurmdbd hears of a submission only later."""
+        """Return one field of the job from slurmctld; slurmdbd hears of a submission only later."""
         found = re.search(rf"\b{field}=(\S*)", self.shell.run("scontrol", "show", "job", str(job)))
         return found[1] if found else ""
 
@@ -131,7 +131,7 @@ def test_a_family_with_history_gets_a_smaller_allocation_and_completes(enforcing
     assert token.granted == {"cpus": int(allocated["cpu"]), "mem": int(allocated["mem"].removesuffix("M"))}
 
 
-def test_memory_per_cpu_stays_memory_per_cpu(enforcing: Site) -> None:
+def test_a_request_for_memory_per_cpu_stays_per_cpu(enforcing: Site) -> None:
     job = enforcing.submit("percpu")
     shown = enforcing.shell.run("scontrol", "show", "job", str(job))
     assert "MinMemoryCPU=" in shown
@@ -148,7 +148,7 @@ def test_unused_gpus_are_given_back(enforcing: Site) -> None:
     assert (enforcing.token(job).asked["gpus"], enforcing.token(job).granted["gpus"]) == (4, 1)
 
 
-def test_two_tasks_keep_cpus_for_two(enforcing: Site) -> None:
+def test_two_tasks_keep_two_cpus(enforcing: Site) -> None:
     job = enforcing.run("twotasks")
     cpus = int(enforcing.shell.allocated(job)["cpu"])
     assert cpus == 2 * enforcing.token(job).granted["cpus"]
@@ -156,7 +156,7 @@ def test_two_tasks_keep_cpus_for_two(enforcing: Site) -> None:
     enforcing.shell.wait_step(job, "0", "NTasks,State", "2|COMPLETED")
 
 
-def test_a_new_family_gets_exactly_what_it_asked(enforcing: Site) -> None:
+def test_a_new_family_gets_exactly_what_it_asked_for(enforcing: Site) -> None:
     enforcing.write_script("newcomer", "-c 4 --mem=3000", "sleep 1\necho a new kind of work\n")
     job = enforcing.run("newcomer")
     allocated = enforcing.shell.allocated(job)
@@ -164,7 +164,7 @@ def test_a_new_family_gets_exactly_what_it_asked(enforcing: Site) -> None:
     assert enforcing.token(job).reason == "no-evidence"
 
 
-def test_an_opted_out_job_gets_exactly_what_it_asked(enforcing: Site) -> None:
+def test_an_opted_out_job_gets_exactly_what_it_asked_for(enforcing: Site) -> None:
     job = enforcing.run("single", "--comment=nightly rightsize=off")
     allocated = enforcing.shell.allocated(job)
     assert (allocated["cpu"], allocated["mem"]) == ("8", "8000M")
@@ -172,15 +172,17 @@ def test_an_opted_out_job_gets_exactly_what_it_asked(enforcing: Site) -> None:
 
 
 @pytest.mark.parametrize(("option", "form"), [("--exclusive", "exclusive"), ("--mem=0", "mem_all")])
-def test_other_forms_are_left_as_they_are_with_the_reason(enforcing: Site, option: str, form: str) -> None:
-    # Held: once it runs, 22.05 shows what it has, and of a whole node that is more than it asked for.
+def test_other_forms_are_left_as_they_are_with_the_reason_recorded(
+    enforcing: Site, option: str, form: str
+) -> None:
+    # Held: for a running job 22.05 shows the allocation, which for a whole node is more than the request.
     job = enforcing.submit("single", option, "--hold")
     assert enforcing.token(job).reason == f"form-not-handled:{form}"
     assert enforcing.requested(job)["cpu"] == "8"
     enforcing.shell.run("scancel", str(job))
 
 
-def test_advise_tells_the_user_and_changes_nothing(site: Site) -> None:
+def test_advise_mode_tells_the_user_and_changes_nothing(site: Site) -> None:
     site.set_mode("advise")
     try:
         job, line = submit_and_listen(site, "single")
@@ -191,14 +193,14 @@ def test_advise_tells_the_user_and_changes_nothing(site: Site) -> None:
     site.shell.run("scancel", str(job))
 
 
-def test_enforce_tells_the_user_what_changed_and_how_to_opt_out(enforcing: Site) -> None:
+def test_enforce_mode_tells_the_user_what_changed_and_how_to_opt_out(enforcing: Site) -> None:
     job, line = submit_and_listen(enforcing, "single")
     assert "you asked for 8" in line
     assert "--comment=rightsize=off" in line
     enforcing.shell.run("scancel", str(job))
 
 
-def test_the_least_that_a_qos_allows_is_read_from_slurm(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_minimum_of_a_qos_is_read_from_slurm(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in site.shell.sandbox.environment().items():
         monkeypatch.setenv(name, value)
     site.shell.run("sacctmgr", "--immediate", "add", "qos", "large", "MinTRESPerJob=cpu=4,gres/gpu=2")
@@ -210,7 +212,7 @@ def test_the_least_that_a_qos_allows_is_read_from_slurm(site: Site, monkeypatch:
 
 
 def submit_and_listen(site: Site, name: str) -> tuple[int, str]:
-    """Submit and return what sbatch wrote to stderr, where slurmctld's messages come out."""
+    """Submit and return what sbatch wrote to stderr, where slurmctld's messages appear."""
     errors = site.scripts / "stderr"
     script = site.scripts / f"{name}.sh"
     command = f"sbatch --parsable --hold --output=/dev/null '{script}' 2>'{errors}'"
@@ -252,8 +254,8 @@ def test_ingesting_twice_adds_nothing_the_second_time(site: Site) -> None:
     assert [(row["new"], row["changed"]) for row in second] == [(0, 0)] * len(second)
 
 
-def test_what_ran_is_replayed_on_the_cluster_s_own_nodes(site: Site) -> None:
-    # Its family's past had ended when it came.
+def test_jobs_that_ran_are_replayed_on_the_real_nodes_of_the_cluster(site: Site) -> None:
+    # The past of its family had ended when it was submitted.
     site.run("single")
     site.shell.run("rightsizer", "ingest")
     shown = site.shell.run("scontrol", "--oneliner", "show", "node")
@@ -270,7 +272,7 @@ def test_what_ran_is_replayed_on_the_cluster_s_own_nodes(site: Site) -> None:
     assert ours["resized"] > asked["resized"] == 0
 
 
-def test_explain_tells_what_became_of_a_job(enforcing: Site) -> None:
+def test_explain_says_what_became_of_a_job(enforcing: Site) -> None:
     job = enforcing.run("single")
     enforcing.shell.run("rightsizer", "ingest")
     rows = json.loads(enforcing.shell.run("rightsizer", "explain", str(job), "--format", "json"))
@@ -281,8 +283,8 @@ def test_explain_tells_what_became_of_a_job(enforcing: Site) -> None:
 
 
 def test_a_grant_that_the_hook_refuses_is_recorded_and_explained(enforcing: Site) -> None:
-    # A limit that is newer than what the service has read: the hook sees it at once. Held, because Slurm would refuse
-    # a job that cannot start under it.
+    # A limit newer than what the service has read: the hook sees it at once. The job is held because Slurm would refuse
+    # one that cannot start under the limit.
     enforcing.shell.run("scontrol", "update", "PartitionName=main", "MaxMemPerCPU=20")
     try:
         job = enforcing.submit("single", "--hold")
@@ -322,7 +324,7 @@ def nothing_but_a_hangup(connection: socket.socket) -> None:
 
 @contextlib.contextmanager
 def impostor(path: Path, behave: Callable[[socket.socket], None]) -> Iterator[None]:
-    """Answer on the service's socket in its place."""
+    """Answer on the service's socket in place of the service."""
     path.unlink(missing_ok=True)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     server.bind(str(path))
@@ -348,7 +350,7 @@ def impostor(path: Path, behave: Callable[[socket.socket], None]) -> Iterator[No
 
 @contextlib.contextmanager
 def without_service(site: Site, number: int) -> Iterator[None]:
-    """End the service by a signal for as long as the block lasts."""
+    """End the service by a signal, and start it again after the block."""
     record = teardown.running_record(site.shell.sandbox.layout, daemons.SERVE)
     assert record is not None
     os.kill(record.identity.pid, number)
@@ -366,13 +368,13 @@ def assert_left_alone(site: Site) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_without_the_service_sbatch_succeeds_unchanged(enforcing: Site, number: int) -> None:
+def test_sbatch_succeeds_unchanged_without_the_service(enforcing: Site, number: int) -> None:
     with without_service(enforcing, number):
         assert_left_alone(enforcing)
 
 
 @pytest.mark.parametrize("behave", [rubbish, silence, nothing_but_a_hangup])
-def test_with_a_lying_or_hung_service_sbatch_succeeds_unchanged(
+def test_sbatch_succeeds_unchanged_with_a_lying_or_hung_service(
     enforcing: Site, behave: Callable[[socket.socket], None]
 ) -> None:
     with (
@@ -382,7 +384,7 @@ def test_with_a_lying_or_hung_service_sbatch_succeeds_unchanged(
         assert_left_alone(enforcing)
 
 
-def test_with_a_stopped_process_sbatch_succeeds_unchanged(enforcing: Site) -> None:
+def test_sbatch_succeeds_unchanged_with_a_stopped_service_process(enforcing: Site) -> None:
     record = teardown.running_record(enforcing.shell.sandbox.layout, daemons.SERVE)
     assert record is not None
     os.kill(record.identity.pid, signal.SIGSTOP)

@@ -1,6 +1,7 @@
-"""Every way of asking on every release of Slurm that is here: what is allocated is what matrix/table.py says.
+"""Every form of request on every installed release of Slurm: what is allocated is what matrix/table.py says.
 
-Once through slurmctld's hook, and once as direct srun commands that ask by themselves.
+Once through slurmctld's hook, and once as direct srun commands that ask for themselves.
+
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ RELEASES = releases()
 
 @pytest.fixture(scope="module")
 def runs() -> Iterator[Mapping[tuple[str, bool], Future[Release]]]:
-    """All releases that can run here, as they are and with clients that ask, two at a time: most of it is waiting."""
+    """Run all releases that can run here, plain and with clients that ask, two at a time: most of it is waiting."""
     here = {name: prefix for name, prefix in RELEASES.items() if not why_missing(prefix)}
     pool = ThreadPoolExecutor(2)
     try:
@@ -35,7 +36,7 @@ def runs() -> Iterator[Mapping[tuple[str, bool], Future[Release]]]:
 
 
 def release_of(runs: Mapping[tuple[str, bool], Future[Release]], name: str, *, clients: bool) -> Release:
-    """A release once all its forms have run; the test skips where it cannot be run here."""
+    """Return a release once all its forms have run; skip the test if the release cannot run here."""
     reason = why_missing(RELEASES[name])
     if reason:
         pytest.skip(reason)
@@ -44,7 +45,7 @@ def release_of(runs: Mapping[tuple[str, bool], Future[Release]], name: str, *, c
 
 @pytest.fixture(scope="module", params=RELEASES)
 def release(request: pytest.FixtureRequest, runs: Mapping[tuple[str, bool], Future[Release]]) -> Release:
-    """A release after all forms ran on it, submitted together on one sandbox."""
+    """Return a release after all forms have run on it, submitted together in one sandbox."""
     return release_of(runs, request.param, clients=False)
 
 
@@ -52,15 +53,15 @@ def release(request: pytest.FixtureRequest, runs: Mapping[tuple[str, bool], Futu
 def release_with_clients(
     request: pytest.FixtureRequest, runs: Mapping[tuple[str, bool], Future[Release]]
 ) -> Release:
-    """A release whose clients ask, after the direct forms ran on it."""
+    """Return a release whose clients ask, after the direct forms have run on it."""
     return release_of(runs, request.param, clients=True)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_allocated_as_the_table_says(release: Release, form: Form) -> None:
+def test_the_allocation_is_the_one_in_the_table(release: Release, form: Form) -> None:
     assert not release.cell(form).problem
 
 
 @pytest.mark.parametrize("form", AS_CLIENT, ids=lambda form: form.name)
-def test_a_direct_srun_is_allocated_as_the_table_says(release_with_clients: Release, form: Form) -> None:
+def test_a_direct_srun_gets_the_allocation_in_the_table(release_with_clients: Release, form: Form) -> None:
     assert not release_with_clients.cell(form).problem

@@ -1,4 +1,4 @@
-"""What slurm.conf says of memory, on every release that is here: never more than without us, and as planned."""
+"""What slurm.conf says of memory, on every installed release: never more than without us, and as planned."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ RELEASES = releases()
 
 @pytest.fixture(scope="module", params=RELEASES)
 def release(request: pytest.FixtureRequest) -> Release:
-    """A release with the limit, after all forms and their untouched twins ran on it."""
+    """Return the release with the limit, after all forms and their untouched twins have run on it."""
     prefix: Path | None = RELEASES[request.param]
     reason = why_missing(prefix)
     if reason:
@@ -34,14 +34,16 @@ def release(request: pytest.FixtureRequest) -> Release:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_never_more_than_without_us_and_as_planned(release: Release, form: Form) -> None:
+def test_the_allocation_is_as_planned_and_never_more_than_without_us(release: Release, form: Form) -> None:
     cell = release.cell(form)
     for ours, twin in zip(cell.ours.allocations, cell.twin.allocations, strict=True):
         assert all(ours[word] <= twin[word] for word in ours), (ours, twin)
     assert not cell.problem
 
 
-def test_memory_that_slurm_gives_to_nobody_stays_as_asked(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_memory_that_slurm_does_not_allocate_stays_as_requested(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     folder = tmp_path_factory.mktemp("uncounted")
     if reason := why_missing(None):
         pytest.skip(reason)
@@ -55,7 +57,7 @@ def test_memory_that_slurm_gives_to_nobody_stays_as_asked(tmp_path_factory: pyte
     assert asked == ["8000M"] * 6
 
 
-def test_what_a_job_may_map_is_not_cut(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_memory_that_a_job_may_map_is_not_cut(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("virtual")
     if reason := why_missing(None):
         pytest.skip(reason)
@@ -65,7 +67,7 @@ def test_what_a_job_may_map_is_not_cut(tmp_path_factory: pytest.TempPathFactory)
         assert [cell.problem for cell in trial.collect()] == [""] * len(VIRTUAL_FORMS)
 
 
-def test_what_slurm_refuses_as_it_is_asked_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_request_that_slurm_refuses_is_still_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("refused")
     if reason := why_missing(chosen_prefix()):
         pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""Slurm that kills for memory itself (OverMemoryKill, no cgroups) calls such a job FAILED: accounting knows better."""
+"""If Slurm itself kills for memory (OverMemoryKill, no cgroups), it calls the job FAILED: accounting knows better."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ LINES = (
 )
 
 
-def test_who_is_killed_by_slurmd_for_what_it_saw_needs_more_than_that(
+def test_a_job_that_slurmd_killed_for_memory_needs_more_than_was_measured(
     make_folder: Callable[[], Path],
 ) -> None:
     with unhooked_site(make_folder() / "site", Shape(lines=LINES)) as sandbox:

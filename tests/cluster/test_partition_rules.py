@@ -1,4 +1,4 @@
-"""Rules of partitions, and reservations, on a real Slurm: a plan foresees starts as Slurm then makes them."""
+"""Rules of partitions, and reservations, on a real Slurm: a plan foresees the starts that Slurm then makes."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -37,14 +37,14 @@ def submit(shell: Shell, cpus: int, partition: str, limit_s: int = LIMIT_S) -> i
     return shell.submit(*options, script=f"sleep {LIMIT_S}")
 
 
-def test_jobs_of_a_partition_that_may_have_half_a_node_wait_for_each_other(shell: Shell) -> None:
+def test_jobs_of_a_partition_that_may_use_half_a_node_wait_for_each_other(shell: Shell) -> None:
     first = submit(shell, 8, "half")
     shell.wait_state(first, "RUNNING")
     second, third = submit(shell, 4, "half"), submit(shell, 4, "half")
     _, found = foreseen()
     for job in (second, third):
         assert LIMIT_S / 2 < found[job] <= LIMIT_S
-    # Others have what it may not, if they are done before its turn: Slurm keeps the whole node for that.
+    # Others get what it may not use if they end before its turn: Slurm keeps the whole node for that.
     shell.wait_state(submit(shell, 8, "one", limit_s=60), "RUNNING")
     assert shell.run("squeue", "--noheader", "--format=%T", f"--jobs={second}").strip() == "PENDING"
     shell.run("scancel", str(first))
@@ -52,7 +52,7 @@ def test_jobs_of_a_partition_that_may_have_half_a_node_wait_for_each_other(shell
         shell.wait_state(job, "RUNNING")
 
 
-def test_a_job_waits_for_those_of_its_partitions_that_take_it(shell: Shell) -> None:
+def test_a_job_waits_for_the_one_of_its_partitions_that_accepts_it(shell: Shell) -> None:
     first = submit(shell, 16, "one")
     shell.wait_state(first, "RUNNING")
     job = submit(shell, 16, "one,denied")
@@ -63,7 +63,7 @@ def test_a_job_waits_for_those_of_its_partitions_that_take_it(shell: Shell) -> N
     assert shell.run("squeue", "--noheader", "--format=%P", f"--jobs={job}").strip() == "one"
 
 
-def test_who_waits_for_the_end_of_a_maintenance_is_foreseen_then(shell: Shell) -> None:
+def test_a_job_that_waits_for_the_end_of_a_maintenance_is_foreseen_to_start_then(shell: Shell) -> None:
     words = ("Users=root", "StartTime=now", "Duration=1", "Nodes=ALL", "Flags=MAINT,IGNORE_JOBS")
     shell.run("scontrol", "create", "reservation", "ReservationName=upkeep", *words)
     job = submit(shell, 16, "main")

@@ -1,4 +1,4 @@
-"""`rightsizer predict` says beforehand what sbatch then gets: same script, same options, same environment."""
+"""`rightsizer predict` tells beforehand what sbatch then gets: same script, same options, same environment."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.cluster.matrix.table import FORMS, SHAPE
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 USER = pwd.getpwuid(os.geteuid()).pw_name
-# A QOS with a minimum, asked for by name, or by default in one of the user's two accounts.
+# A QOS with a minimum, named in the request, or the default in one of the user's two accounts.
 COMMANDS = (
     ("sacctmgr", "--immediate", "add", "qos", "large", "MinTRESPerJob=cpu=5,gres/gpu=2"),
     ("sacctmgr", "--immediate", "add", "account", "strict"),
@@ -37,7 +37,7 @@ COMMANDS = (
     ),
 )
 SITE = (
-    # Five CPUs at least; in whole cores, where those have two threads.
+    # Five CPUs at least, rounded up to whole cores if those have two threads.
     form("qos", "--qos=large -c 8 --mem=8000", cpu=5, mem=256),
     form("qos-threads", "-p smt --qos=large -c 8 --mem=8000", cpu=6, mem=256),
     form("qos-tasks", "--qos=large -n 2 -c 8 --mem=8000", cpu=6, mem=256, tasks=2),
@@ -68,7 +68,7 @@ WORDS = {"memory (MiB)": "mem", "CPUs": "cpu", "GPUs": "gres/gpu"}
 
 @dataclass(frozen=True)
 class Prediction:
-    """What predict printed: its rows by resource, and its last line."""
+    """The output of predict: its rows by resource, and its last line."""
 
     rows: dict[str, dict[str, Any]]
     said: str
@@ -95,7 +95,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
 
 
 def predict(sandbox: Sandbox, trial: Trial, one: Form) -> Prediction:
-    """Ask predict about the very words that sbatch is going to be given."""
+    """Ask predict about exactly the command line that sbatch will be given."""
     _, *options, script = trial.argv(one, job_name(one, twin=False), twin=False)
     answer = subprocess.run(
         ["rightsizer", "predict", "--format", "json", script, *options],
@@ -112,14 +112,14 @@ def predict(sandbox: Sandbox, trial: Trial, one: Form) -> Prediction:
 
 
 @pytest.mark.parametrize("one", PREDICTED, ids=lambda one: one.name)
-def test_what_was_predicted_is_what_was_allocated(both: Both, one: Form) -> None:
+def test_the_allocation_is_the_predicted_one(both: Both, one: Form) -> None:
     cell, prediction = both.cells[one.name], both.predictions[one.name]
     assert not cell.problem
     for ours, twin in zip(cell.ours.allocations, cell.twin.allocations, strict=True):
         rows = {word: prediction.rows[name] for name, word in WORDS.items() if name in prediction.rows}
         cut = {word: row["granted"] for word, row in rows.items() if row["granted"] != row["requested"]}
         planned = {**twin, **follows(one, cut, twin)}
-        # What is not cut is what was asked, or what Slurm itself makes of that, as for the twin.
+        # What is not cut is the request, or what Slurm itself makes of it, as for the twin.
         as_asked = {word: row["requested"] for word, row in rows.items() if word not in cut}
         assert all(ours[word] in (planned[word], as_asked.get(word)) for word in planned), (ours, planned)
     is_cut = cell.ours.allocations != cell.twin.allocations
@@ -127,13 +127,13 @@ def test_what_was_predicted_is_what_was_allocated(both: Both, one: Form) -> None
 
 
 def follows(one: Form, cut: dict[str, int], twin: dict[str, int]) -> dict[str, int]:
-    """Return the cut with what follows from it: the memory of a job that asks for CPUs alone."""
+    """Return the cut and what follows from it: the memory of a job that asks only for CPUs."""
     if "cpu" in cut and "mem" not in cut and "mem" not in one.asks and "MEM" not in " ".join(one.environment):
         return {**cut, "mem": twin["mem"] * cut["cpu"] // twin["cpu"]} if "pernode" not in one.asks else cut
     return cut
 
 
-def test_the_same_reason_as_the_journal(both: Both) -> None:
+def test_predict_gives_the_same_reason_as_the_journal(both: Both) -> None:
     assert "opted-out" not in " ".join(one.said for one in both.predictions.values())
     reasons = {name: one.said.split(";")[0] for name, one in both.predictions.items()}
     assert reasons["het-directives"] == "decision: form-not-handled:het_job"

@@ -1,4 +1,4 @@
-"""A job that may preempt, on a real Slurm: it starts when it is foreseen to, once the one that runs yields."""
+"""A job that may preempt another, on a real Slurm: it starts when foreseen, once the running job yields."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ LINES = ("PreemptType=preempt/qos", "PreemptMode=REQUEUE", f"PreemptExemptTime=0
 WHOLE = ("-c16", "--mem=100", f"--time={LIMIT_S // 60}")
 
 
-def test_who_may_preempt_starts_when_it_is_foreseen(make_folder: Callable[[], Path]) -> None:
+def test_a_job_that_may_preempt_starts_when_foreseen(make_folder: Callable[[], Path]) -> None:
     with unhooked_site(make_folder() / "site", Shape(lines=LINES)) as sandbox:
         shell = Shell(sandbox)
         shell.run("sacctmgr", "--immediate", "add", "qos", "scavenger")
@@ -37,7 +37,7 @@ def test_who_may_preempt_starts_when_it_is_foreseen(make_folder: Callable[[], Pa
         assert span.start_s <= EXEMPT_S
         shell.wait_state(high, "RUNNING")
         started_s = float(_told(shell, high))
-        # Slurm looks every two seconds; a machine may be slow, but as long as the limit is, no test takes.
+        # Slurm looks every two seconds. A machine may be slow, but no test takes as long as the limit.
         assert -2 <= started_s - (now.time_s + span.start_s) <= PATIENCE_S
         assert _told(shell, low, "%T") == "PENDING"
         shell.run("scancel", str(low), str(high))

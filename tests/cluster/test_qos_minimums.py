@@ -1,4 +1,4 @@
-"""The least that a QOS allows, also one that Slurm gives unasked, and the most, on every release that is here."""
+"""The minimum of a QOS, also of one that Slurm assigns by default, and the maximum, on every installed release."""
 
 import os
 import pwd
@@ -48,19 +48,19 @@ COMMANDS = (
 FORMS = (
     form("named", "-A several -q large -c 8 --mem=8000", cpu=4, mem=256),
     form("named-memory", "-A several -q roomy -c 8 --mem=8000", cpu=2, mem=4000),
-    # Memory comes with CPUs.
+    # Memory comes with the CPUs.
     form("named-default", "-A several -q roomy -c 8", cpu=4, mem=4000),
     form("named-per-cpu", "-A several -q roomy -c 8 --mem-per-cpu=1000", cpu=4, mem=4000),
     form("of-partition", "-A several -p own -c 8 --mem=8000", cpu=4, mem=256),
     form("not-named", "-A several -c 8 --mem=8000", cpu=2, mem=256),
-    # It is the user's only one in this account, and not said to be his default.
+    # It is the user's only QOS in this account, though not marked as the default.
     form("only-one", "-A large -c 8 --mem=8000", cpu=4, mem=256),
     form("only-one-memory", "-A roomy -c 8 --mem=8000", cpu=2, mem=4000),
-    # It is his default in the default partition.
+    # It is the user's default in the default partition.
     form("default-there", "-A divided -c 8 --mem=8000", cpu=4, mem=256),
     form("default-named-there", "-A divided -p main -c 8 --mem=8000", cpu=4, mem=256),
 )
-# Slurm refuses them as they are asked.
+# Slurm refuses these requests as they are.
 REFUSED = (
     *(form(f"beyond-{name}", f"-A several -q {name} -c 8 --mem=8000") for name in MOST),
     form("beyond-partition", "-A several -p narrow -c 8 --mem=8000"),
@@ -72,7 +72,7 @@ WITHIN = (
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_nobody_is_cut_below_the_least_of_his_qos_or_let_in_with_more_than_it_allows(
+def test_no_job_is_cut_below_the_minimum_of_its_qos_or_admitted_above_its_maximum(
     name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     prefix: Path | None = RELEASES[name]

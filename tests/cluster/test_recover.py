@@ -1,6 +1,7 @@
-"""Jobs that we cut below their need, on a real Slurm with real memory limits: each comes back once, as it was asked.
+"""Jobs cut below their need, on a real Slurm with real memory limits: each comes back once, with its original request.
 
 RIGHTSIZER_RECOVERIES=50 makes it fifty jobs, RIGHTSIZER_RECOVERY_KILLS=20 kills the watcher twenty times.
+
 """
 
 import os
@@ -36,11 +37,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 JOBS = int(os.environ.get("RIGHTSIZER_RECOVERIES", "6"))
 KILLS = int(os.environ.get("RIGHTSIZER_RECOVERY_KILLS", "3"))
 PATIENCE_S = conftest.PATIENCE_S + 4 * JOBS
-# It ends by itself, with a code of its own, as programs do that find no memory.
+# It ends by itself, with its own exit code, like programs that get no memory.
 SAYS = 'test -n "$SLURM_RESTART_COUNT" || { echo MemoryError >&2; exit 1; }\n'
 
 STEP = f"srun {HOLD}"
-# They queue themselves again, so that to Slurm they do not fail.
+# They requeue themselves, so that Slurm does not see them fail.
 ITSELF = "{ scontrol requeue $SLURM_JOB_ID; sleep 60; }\n"
 MODEST = "true # modest\n"
 FAMILIES = {
@@ -55,7 +56,7 @@ FAMILIES = {
 }
 
 
-# It takes what we cut, and not what was asked.
+# It accepts the cut request, but not the original one.
 SMALL = f"PartitionName=small Nodes={{node[0]}} MaxMemPerNode={ASKED_MIB // 2}"
 
 
@@ -67,7 +68,7 @@ def site(make_folder: Callable[[], Path]) -> Site:
 
 
 @pytest.mark.usefixtures("cpus_follow")
-def test_each_comes_back_once_whenever_the_watcher_is_killed(site: Site) -> None:
+def test_each_job_comes_back_once_whenever_the_watcher_is_killed(site: Site) -> None:
     tasks = max(2, JOBS // 3)
     array = site.submit("hold", HOLD, f"--array=1-{tasks}")
     steps = [site.submit("step", STEP) for _ in range(JOBS // 3)]
@@ -118,7 +119,7 @@ def undone(site: Site, known: set[tuple[int, int, str]]) -> bool:
 
 
 def run_and_come_back(site: Site, *options: str) -> list[Run]:
-    """Return the two runs of a job that fails because it is cut, and is brought back by one call."""
+    """Return both runs of a job that fails because it is cut and is brought back by one call."""
     job = site.submit("hold", HOLD, *options)
     site.wait_for(lambda: job in site.failed())
     assert site.recover(job).wait(PATIENCE_S) == 0
@@ -127,8 +128,8 @@ def run_and_come_back(site: Site, *options: str) -> list[Run]:
 
 
 @pytest.mark.usefixtures("cpus_follow")
-def test_who_lists_a_partition_too_small_for_what_he_asked_comes_back_by_one_call(site: Site) -> None:
-    """slurmctld complains of the small partition, and does all the same what it is told."""
+def test_a_job_that_lists_a_partition_too_small_for_its_request_comes_back_by_one_call(site: Site) -> None:
+    """slurmctld complains about the small partition, but does what it is told."""
     first, second = run_and_come_back(site, "--partition=small,main")
     assert first.mem_mib < NEEDS_MIB
     assert second == AS_ASKED
@@ -136,10 +137,10 @@ def test_who_lists_a_partition_too_small_for_what_he_asked_comes_back_by_one_cal
 
 @pytest.mark.usefixtures("cpus_follow")
 @pytest.mark.parametrize("name", ["step-again", "hold-again"])
-def test_who_queues_himself_again_after_a_kill_has_all_he_asked_for_when_he_starts(
+def test_a_job_that_requeues_itself_after_a_kill_restarts_with_its_original_request(
     site: Site, name: str
 ) -> None:
-    """Slurm lets him wait for two minutes: of his srun slurmctld tells that it was killed, of his script sacct."""
+    """Slurm makes it wait for two minutes. slurmctld tells that its srun was killed, sacct tells it of its script."""
     job = site.submit(name, FAMILIES[name])
     site.wait_for(lambda: "REQUEUED" in {run.state for run in site.runs(job).get(str(job), ())})
     site.shell.wait_state(job, "PENDING")
@@ -151,8 +152,8 @@ def test_who_queues_himself_again_after_a_kill_has_all_he_asked_for_when_he_star
     assert first.mem_mib < NEEDS_MIB
 
 
-def test_who_queued_himself_again_and_waits_for_room_by_now_has_all_he_asked_for(site: Site) -> None:
-    """Among others who begin later because they said so: of these nothing is asked."""
+def test_a_job_that_requeued_itself_and_waits_for_room_gets_its_original_request(site: Site) -> None:
+    """Among others that begin later because they asked to: of these nothing is asked."""
     job = site.submit("hold-again", FAMILIES["hold-again"])
     later = site.submit("modest", MODEST, "--begin=now+1hour")
     site.wait_for(lambda: "REQUEUED" in {run.state for run in site.runs(job).get(str(job), ())})
@@ -175,8 +176,8 @@ def test_who_queued_himself_again_and_waits_for_room_by_now_has_all_he_asked_for
     assert (first.state, second) == ("REQUEUED", AS_ASKED)
 
 
-def test_who_ran_on_more_nodes_than_the_least_of_his_range_comes_back(site: Site) -> None:
-    """Slurm counts his tasks anew when he starts; his CPUs were not cut."""
+def test_a_job_that_ran_on_more_nodes_than_the_least_of_its_range_comes_back(site: Site) -> None:
+    """Slurm counts its tasks anew when it starts; its CPUs were not cut."""
     first, second = run_and_come_back(site, "--nodes=1-3")
     nodes = first.cpus // ASKED_CPUS
     assert nodes > 1
@@ -184,7 +185,7 @@ def test_who_ran_on_more_nodes_than_the_least_of_his_range_comes_back(site: Site
     assert second.mem_mib == ASKED_MIB * (second.cpus // ASKED_CPUS)
 
 
-def test_who_may_not_be_requeued_is_told_and_credited(site: Site) -> None:
+def test_a_job_that_may_not_be_requeued_is_explained_and_its_user_credited(site: Site) -> None:
     job = site.submit("hold", HOLD, "--no-requeue")
     site.wait_for(lambda: job in site.failed())
     dry = site.shell.run("rightsizer", "recover", "--job", str(job))
@@ -203,12 +204,12 @@ def test_who_may_not_be_requeued_is_told_and_credited(site: Site) -> None:
 
 
 @pytest.mark.usefixtures("cpus_follow")
-def test_who_says_that_he_had_no_memory_comes_back_where_the_site_wants_that(site: Site) -> None:
+def test_a_job_whose_output_says_that_memory_ran_out_comes_back_if_the_site_wants_that(site: Site) -> None:
     home = site.folder / "home"
     home.mkdir()
     shutil.chown(home, USER)
     ours = site.submit("says", SAYS, f"--output={home}/%x-%j.out")
-    # His output is another user's file, which says it: he may not read that, so it tells nothing.
+    # This output is a link to another user's file that says so. The user may not read it, so it proves nothing.
     foreign = site.submit("says", SAYS.replace("echo", "true"), f"--output={home}/foreign.out")
     site.wait_for(lambda: {ours, foreign} <= set(site.failed()))
     secret = site.folder / "secret"
@@ -225,17 +226,17 @@ def test_who_says_that_he_had_no_memory_comes_back_where_the_site_wants_that(sit
     assert len(site.runs(foreign)[str(foreign)]) == 1
 
 
-def test_who_waits_for_it_waits_on_and_its_family_is_not_cut_that_far_again(site: Site) -> None:
+def test_dependent_jobs_wait_on_and_the_family_is_not_cut_that_far_again(site: Site) -> None:
     job = site.submit("grow", HOLD)
     waits_for_it = site.submit("after", "true", f"--dependency=afterok:{job}")
-    # Slurm cancels these: for it, and the second of them for the first.
+    # Slurm cancels these: the array because of the job, and the last one because of the array.
     killed = "--kill-on-invalid-dep=yes"
     array = site.submit("after", "true", f"--dependency=afterok:{job}", "--array=1-2", killed)
     last = site.submit("after", "true", f"--dependency=afterok:{array}_2", killed)
     given_up = site.submit("after", "true", f"--dependency=afterok:{job}")
     site.wait_for(lambda: job in site.failed())
     site.wait_for(lambda: states_of(site, array, last) == {"CANCELLED"})
-    # Slurm goes on to call it one whose dependency has failed.
+    # Slurm keeps this one, and calls it a job whose dependency is never satisfied.
     site.wait_for(lambda: "DependencyNeverSatisfied" in shown(site, given_up))
     site.user.run("scancel", str(given_up))
     site.shell.run("rightsizer", "recover", "--job", str(job), "--apply")
@@ -244,14 +245,14 @@ def test_who_waits_for_it_waits_on_and_its_family_is_not_cut_that_far_again(site
     assert states_of(site, given_up) == {"CANCELLED"}
     site.shell.run("rightsizer", "ingest")
 
-    # The service hears of what ended within a moment.
+    # The service hears of ended jobs within a moment.
     site.wait_for(lambda: site.token_of("grow", HOLD).granted.get("mem", ASKED_MIB) >= NEEDS_MIB)
     again = site.submit("grow", HOLD)
     assert site.shell.wait_ended(again) == "COMPLETED"
 
 
 def states_of(site: Site, *jobs: int) -> set[str]:
-    """The states of these jobs, and of all tasks of those that are arrays."""
+    """Return the states of these jobs, and of all tasks of those that are arrays."""
     listed = ",".join(map(str, jobs))
     return set(site.shell.run("squeue", "-h", "-r", "--states=all", f"--jobs={listed}", "-o%T").split())
 
@@ -260,12 +261,12 @@ def shown(site: Site, job: int) -> str:
     return site.shell.run("scontrol", "show", "job", str(job))
 
 
-def test_one_whose_watcher_is_killed_before_the_mark_is_not_sized_anew_meanwhile(
+def test_a_job_whose_watcher_is_killed_before_the_mark_is_not_sized_again_meanwhile(
     site: Site, monkeypatch: pytest.MonkeyPatch, cpus_stay: bool
 ) -> None:
     job = site.submit("held", HOLD)
     site.wait_for(lambda: job in site.failed())
-    # What failed counts at once: jobs like it get more.
+    # The failure counts at once: similar jobs get more.
     site.shell.run("rightsizer", "ingest")
     killer = killed_before_the_mark(site)
     site.wait_for(lambda: killer.poll() is not None)
@@ -286,7 +287,7 @@ def test_one_whose_watcher_is_killed_before_the_mark_is_not_sized_anew_meanwhile
 
 
 def killed_before_the_mark(site: Site) -> "subprocess.Popen[bytes]":
-    """Start a watcher that is killed as it is about to mark the first job that it has queued again."""
+    """Start a watcher that is killed when it is about to mark the first job that it has requeued."""
     programs = site.folder / "killing"
     programs.mkdir()
     environment = {**os.environ, **site.sandbox.environment()}

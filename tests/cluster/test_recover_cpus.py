@@ -1,4 +1,4 @@
-"""Jobs that we left too few CPUs, on a real Slurm: by their time or their output it is told, and they come back."""
+"""Jobs that we left too few CPUs, on a real Slurm: recognised by their time or their output, they come back."""
 
 import os
 import shutil
@@ -19,10 +19,10 @@ from tests.cluster.recovery_site import AS_ASKED, ASKED_CPUS, USER, Site, pasts_
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-# Slow only as long as nobody has queued it again, and busy: one that was idle is left. Others use these processors too.
+# Slow and busy, but only until it was requeued: an idle job would be left alone. Others use these processors too.
 SLOW = 'test -n "$SLURM_RESTART_COUNT" || { for n in 1 2 3 4; do while :; do :; done & done; wait; }\n'
 
-# Out of the sight of whoever reads the script.
+# Hidden from whatever reads the script.
 HALF = """python3 -c 'import multiprocessing, os
 multiprocessing.Pool(int(os.environ["SLURM_CPUS" "_PER_TASK"]) // 2)' && sleep 2
 """
@@ -45,7 +45,7 @@ def site(make_folder: Callable[[], Path]) -> Site:
 
 
 def epilog_of(site: Site) -> str:
-    """The line of docs/recovery.md, while a test switches it on; slurmctld gives it next to no environment."""
+    """Return the line of docs/recovery.md, which a test switches on; slurmctld gives it almost no environment."""
     exports = "".join(
         f"export {name}='{value}'\n" for name, value in {**os.environ, **site.sandbox.environment()}.items()
         if name in ("PATH", "SLURM_CONF", "RIGHTSIZER_CONFIG")
@@ -56,8 +56,8 @@ def epilog_of(site: Site) -> str:
 
 
 @pytest.mark.usefixtures("cpus_follow")
-def test_who_says_that_he_had_too_few_cpus_comes_back_and_his_family_keeps_them(site: Site) -> None:
-    """One starts half as many processes as it has CPUs, and of one a step waits for the CPU of another."""
+def test_a_job_that_says_it_had_too_few_cpus_comes_back_and_its_family_keeps_its_cpus(site: Site) -> None:
+    """One starts half as many processes as it has CPUs; in the other a step waits for the CPU of another step."""
     home = site.folder / "few"
     home.mkdir()
     shutil.chown(home, USER)
@@ -79,14 +79,14 @@ def test_who_says_that_he_had_too_few_cpus_comes_back_and_his_family_keeps_them(
 
 
 @pytest.mark.usefixtures("cpus_follow")
-def test_out_of_time_with_fewer_cpus_comes_back_from_the_epilog(site: Site) -> None:
+def test_a_job_out_of_time_with_fewer_cpus_comes_back_from_the_epilog(site: Site) -> None:
     job = site.submit("slow", SLOW)
     site.wait_for(lambda: "RUNNING" in site.shell.run("squeue", "--noheader", "--format=%T", f"--jobs={job}"))
     site.on_end.touch()
     try:
         site.shell.run("scontrol", "update", f"JobId={job}", "EndTime=now+1")
         if chosen_prefix():
-            # A slurmctld that another release's loader has started calls that loader for the script (exit code 127).
+            # A slurmctld started by another release's loader calls that loader for the script (exit code 127).
             site.wait_for(lambda: "Reason=TimeLimit" in site.shell.run("scontrol", "show", "job", str(job)))
             assert site.recover(job).wait(PATIENCE_S) == 0
         site.wait_for(lambda: site.have_come_back(job))
@@ -96,7 +96,7 @@ def test_out_of_time_with_fewer_cpus_comes_back_from_the_epilog(site: Site) -> N
     assert first.state in ("TIMEOUT", "REQUEUED")
     assert first.cpus < ASKED_CPUS
     assert second == AS_ASKED
-    # Whatever Slurm calls it now, it is known as what it was.
+    # Whatever Slurm calls this run now, we know how it ended.
     site.shell.run("rightsizer", "ingest")
     engine = open_store(site.config.store.url)
     cut = min(read_attempts(engine, job), key=lambda one: one.row.start_s)

@@ -1,4 +1,4 @@
-"""Jobs cut in each way of asking for CPUs and memory, on a real Slurm: killed once, they get what was asked."""
+"""Jobs cut in each form of CPU and memory request, on a real Slurm: killed once, they get the original request."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,11 +15,11 @@ from tests.cluster.matrix.table import CPUS, MEMORY, PLACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-# As a shell ends whose child was killed; the twin, which asks for the same and is not cut, runs to its end.
+# Ends like a shell whose child was killed; the twin, with the same request but not cut, runs to its end.
 KILLED_ONCE = (
     'case $SLURM_JOB_NAME in *.twin) ;; *) test -n "$SLURM_RESTART_COUNT" || exit 137;; esac\nsrun hostname\n'
 )
-# Those of arrays come back one by one, and components of het jobs not at all. What those that run alone are allocated
+# Array tasks come back one by one, and components of het jobs not at all. What a form that runs alone is allocated
 # depends on what else runs: on 22.05 a twin of 16 CPUs was once given 14.
 FORMS = tuple(
     replace(form, script=KILLED_ONCE)
@@ -30,7 +30,7 @@ FORMS = tuple(
 
 @pytest.fixture(scope="module")
 def cells(make_folder: Callable[[], Path]) -> Iterator[Mapping[str, Cell]]:
-    """Each form once it has failed, was queued again, and has ended."""
+    """Yield each form once it has failed, was requeued, and has ended."""
     folder = make_folder()
     with trained_cluster(folder / "site", chosen_prefix(), FORMS) as sandbox:
         trial = Trial(sandbox, FORMS, folder)
@@ -50,7 +50,7 @@ def cells(make_folder: Callable[[], Path]) -> Iterator[Mapping[str, Cell]]:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_all_that_was_asked_is_allocated_again(
+def test_the_whole_original_request_is_allocated_again(
     cells: Mapping[str, Cell], form: Form, cpus_stay: bool
 ) -> None:
     ours, twin = cells[form.name].ours, cells[form.name].twin

@@ -1,4 +1,4 @@
-"""Jobs whose GPUs we cut, in each way of asking, on a real Slurm: queued again they are allocated what was asked."""
+"""Jobs whose GPUs were cut, in each form of request, on a real Slurm: requeued, they get the original request."""
 
 import json
 import shutil
@@ -18,16 +18,16 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 HOUR_S = 3600
 ASKED_GPUS, USED_GPUS = 4, 1
 AS_ASKED = Run("COMPLETED", 8, 8000, ASKED_GPUS)
-# It ends by itself, as programs do that find too few GPUs, or small ones.
+# It ends by itself, like programs that find too few or too small GPUs.
 NO_GPU_MEMORY = 'test -n "$SLURM_RESTART_COUNT" || { echo CUDA out of memory >&2; exit 1; }\n'
-# Each asks for 8 CPUs, 8000 MiB and 4 GPUs in all.
+# Each requests 8 CPUs, 8000 MiB and 4 GPUs in all.
 WAYS: Mapping[str, tuple[str, ...]] = {
     "gres": ("-c8", "--mem=8000", "--gres=gpu:4"),
     "per_node": ("-c8", "--mem=8000", "--gpus-per-node=4"),
     "in_all": ("-c8", "--mem=8000", "--gpus=4"),
     "per_task": ("-n2", "-c4", "--mem=8000", "--gpus-per-task=2"),
 }
-# Out of the sight of whoever reads the script. Slurm refuses a step of more GPUs than the job has.
+# Hidden from whatever reads the script. Slurm refuses a step with more GPUs than the job has.
 FEW = {"gres": "sr''un -n1 --gres=gpu:4 true\n", "in_all": "sr''un -n1 --gpus=4 true\n"}
 IN_ALL = {"gpus_per_job": ASKED_GPUS}
 TOLD = {"per_task": {"num_tasks": 2, "cpus_per_task": 4, "gpus_per_task": 2}}
@@ -56,7 +56,7 @@ def site(make_folder: Callable[[], Path]) -> Site:
 
 @pytest.fixture(scope="module")
 def recovered(site: Site) -> dict[str, int]:
-    """The jobs by the name of their way, all of them seen by recovery, which may read what they wrote, and ingested."""
+    """Return the jobs by name, after recovery, which may read their output, has seen all of them, and ingest too."""
     home = site.folder / "home"
     home.mkdir()
     shutil.chown(home, USER)
@@ -76,7 +76,7 @@ def recovered(site: Site) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("way", [*WAYS, *KILLED, *(f"few_{way}" for way in FEW)])
-def test_all_that_was_asked_is_allocated_again(
+def test_the_whole_original_request_is_allocated_again(
     site: Site, recovered: dict[str, int], way: str, cpus_stay: bool
 ) -> None:
     first, second = site.runs(recovered[way])[str(recovered[way])]
@@ -85,7 +85,7 @@ def test_all_that_was_asked_is_allocated_again(
     assert second == (AS_ASKED._replace(cpus=first.cpus) if cpus_stay else AS_ASKED)
 
 
-def test_a_step_that_takes_its_memory_from_the_environment_is_told_and_credited(
+def test_a_step_that_takes_its_memory_from_the_environment_is_reported_and_credited(
     site: Site, recovered: dict[str, int]
 ) -> None:
     job = recovered["step_by_gpu"]
@@ -103,7 +103,7 @@ def test_the_audit_agrees_with_what_slurm_allocated(site: Site, recovered: dict[
 
 
 @pytest.mark.parametrize("way", FEW)
-def test_a_family_that_could_not_go_on_with_fewer_keeps_its_gpus(
+def test_a_family_that_could_not_go_on_with_fewer_gpus_keeps_its_gpus(
     site: Site, recovered: dict[str, int], way: str
 ) -> None:
     name = f"few_{way}"
@@ -116,7 +116,7 @@ def test_a_family_that_could_not_go_on_with_fewer_keeps_its_gpus(
 
 
 def _keeps_gpus(site: Site, name: str, way: str) -> bool:
-    """Whether that is learned; slurmdbd hears of a job's end a moment after it."""
+    """Whether that has been learned; slurmdbd hears of a job's end a moment after it."""
     site.shell.run("rightsizer", "ingest")
     granted = site.token_of(name, FEW[way], asked=WAYS[way]).granted
     return not any(kind.startswith("gpus") for kind in granted)

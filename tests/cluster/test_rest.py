@@ -1,4 +1,4 @@
-"""Jobs submitted by slurmrestd, on a real Slurm: cut as by sbatch, each beside a twin that opted out."""
+"""Jobs submitted through slurmrestd, on a real Slurm: cut as by sbatch, each next to a twin that opted out."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +12,12 @@ from tests.cluster.rest import rest_as
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-# What the job has must agree with what it is told, and an srun in it must fit there.
+# The job's allocation must agree with its environment, and an srun in it must fit.
 STEP = "test $SLURM_CPUS_ON_NODE = $(srun sh -c 'echo $SLURM_CPUS_ON_NODE')\n"
 ASKED = {"cpus_per_task": ASKED_CPUS, "memory_per_node": ASKED_MIB}
 
 
-def test_a_job_by_slurmrestd_is_cut_with_a_name_and_without(make_folder: Callable[[], Path]) -> None:
+def test_a_job_from_slurmrestd_is_cut_with_and_without_a_name(make_folder: Callable[[], Path]) -> None:
     site = start_site(make_folder(), nodes=1)
     with rest_as(site.user, site.folder) as rest:
         site.train(pasts_of(dict.fromkeys(("step", NAMELESS), STEP)))
@@ -34,12 +34,12 @@ def test_a_job_by_slurmrestd_is_cut_with_a_name_and_without(make_folder: Callabl
     assert site.shell.accounted(nameless, "JobName") == NAMELESS
 
 
-def test_a_session_in_an_interpreter_keeps_its_memory(make_folder: Callable[[], Path]) -> None:
+def test_an_interactive_session_in_an_interpreter_keeps_its_memory(make_folder: Callable[[], Path]) -> None:
     site = start_site(make_folder(), nodes=1)
     site.train(pasts_of(dict.fromkeys(("python3", "solve"), "")))
     number = ("python3", "-c", "import os; print(os.environ['SLURM_JOB_ID'])")
     asks = ("srun", f"--mem={ASKED_MIB}")
-    # What is called by another name than its program's tells of the next one.
+    # A job with another name than its program's shows what the next one with that name does.
     jobs = [int(site.user.run(*asks, *more, *number)) for more in ((), ("--job-name=solve",))]
     assert [site.shell.wait_ended(job) for job in jobs] == ["COMPLETED"] * 2
     assert [site.shell.allocated(job)["mem"] for job in jobs] == [f"{ASKED_MIB}M", "128M"]

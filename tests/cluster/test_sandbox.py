@@ -1,4 +1,4 @@
-"""The private Slurm on this host: it runs jobs for everybody, limits memory, and leaves nothing behind."""
+"""The private Slurm on this host: it runs jobs for all users, limits memory, and leaves nothing behind."""
 
 import os
 import pwd
@@ -39,14 +39,14 @@ OTHER_RELEASES = other_releases()
 
 
 def left_of(directory: Path) -> tuple[Identity, ...]:
-    """All processes of the sandbox in `directory`, by marker, node name and cgroup."""
+    """Return all processes of the sandbox in `directory`, by marker, node name and cgroup."""
     layout = Layout(directory)
     nodes = layout.node_names(NODES_LOOKED_FOR)
     return find_processes(marks(layout, nodes), teardown.cgroup_processes(nodes))
 
 
 def bare(directory: Path, nodes: int = 1) -> Options:
-    """A sandbox without hook and service, quick to start."""
+    """Return options for a sandbox without hook and service, which starts fast."""
     return Options(directory=directory, nodes=nodes, hook=False, serve=False)
 
 
@@ -73,7 +73,7 @@ def test_another_user_may_submit_with_and_without_an_account(other_shell: "Shell
         )
 
 
-def test_memory_over_the_limit_is_killed(sandbox: Sandbox, shell: "Shell") -> None:
+def test_a_job_over_its_memory_limit_is_killed(sandbox: Sandbox, shell: "Shell") -> None:
     if not sandbox.manifest.enforcement.memory:
         pytest.skip(f"memory is not limited here: {sandbox.manifest.enforcement.reason}")
     over = shell.submit_and_wait("--mem=100", script=ALLOCATE_300_MIB)
@@ -85,21 +85,21 @@ def test_memory_over_the_limit_is_killed(sandbox: Sandbox, shell: "Shell") -> No
 
 
 def test_gpus_and_shards_are_allocated(shell: "Shell") -> None:
-    # The shards of a job on a node are those of one GPU: four, here.
+    # The shards of a job on a node are on one GPU: four, here.
     gpus = shell.submit_and_wait("--gres=gpu:3")
     shards = shell.submit_and_wait("--gres=shard:3")
     assert shell.allocated(gpus)["gres/gpu"] == "3"
     assert shell.allocated(shards)["gres/shard"] == "3"
 
 
-def test_a_job_says_what_its_posing_gpus_would_show(sandbox: Sandbox, other_shell: "Shell") -> None:
+def test_a_job_prints_the_gpu_use_that_it_simulates(sandbox: Sandbox, other_shell: "Shell") -> None:
     job = other_shell.submit_and_wait("--gres=gpu:2", script="simulate-gpu-use 1 70")
     lines = (sandbox.layout.gpu_spool / f"{job}.jsonl").read_text().splitlines()
     assert ['"util_pct":70' in line for line in lines] == [True, True, False, False]
     assert all('"source":"simulated"' in line for line in lines)
 
 
-def test_sixteen_cores_and_64_gb_a_node(shell: "Shell") -> None:
+def test_a_node_may_have_sixteen_cores_and_64_gb(shell: "Shell") -> None:
     fits = shell.submit_and_wait("--cpus-per-task=16", "--mem=64000")
     assert shell.allocated(fits)["cpu"] == "16"
     shell.run("sbatch", "--nodes=1", "--cpus-per-task=17", "--wrap=true", code=1)
@@ -118,7 +118,7 @@ def test_a_second_up_is_refused(sandbox: Sandbox, shell: "Shell") -> None:
     assert shell.accounted(shell.submit_and_wait(), "State") == "COMPLETED"
 
 
-def test_two_side_by_side_and_down_ends_only_its_own(
+def test_two_sandboxes_run_side_by_side_and_down_ends_only_its_own(
     sandbox: Sandbox, shell: "Shell", make_folder: Callable[[], Path]
 ) -> None:
     theirs = Path(tempfile.gettempdir()) / f"#sql-temptable-{os.getpid()}"  # of another MariaDB
@@ -137,7 +137,7 @@ def test_two_side_by_side_and_down_ends_only_its_own(
     assert shell.accounted(shell.submit_and_wait(), "State") == "COMPLETED"
 
 
-def test_a_careful_umask_keeps_nobody_out(other_shell: "Shell", make_folder: Callable[[], Path]) -> None:
+def test_a_strict_umask_keeps_no_user_out(other_shell: "Shell", make_folder: Callable[[], Path]) -> None:
     before = os.umask(0o077)
     try:
         careful = cluster.start(bare(make_folder() / "careful"))
@@ -197,7 +197,7 @@ def test_up_again_keeps_the_accounting(shell: "Shell", make_folder: Callable[[],
     cluster.stop(directory)
 
 
-def test_a_half_failed_up_says_why_and_cleans_up(
+def test_an_up_that_fails_halfway_says_why_and_cleans_up(
     make_folder: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = make_folder() / "half"
@@ -219,7 +219,7 @@ def test_a_half_failed_up_says_why_and_cleans_up(
     cluster.stop(directory)
 
 
-def test_an_up_that_was_killed_is_cleaned_by_down(make_folder: Callable[[], Path]) -> None:
+def test_down_cleans_up_after_an_up_that_was_killed(make_folder: Callable[[], Path]) -> None:
     directory = make_folder() / "killed"
     argv = [
         sys.executable,
@@ -268,7 +268,9 @@ def test_a_prefix_brings_its_own_programs_and_plugins(
 
 
 @pytest.mark.parametrize("name", OTHER_RELEASES)
-def test_another_release(name: str, shell: "Shell", make_folder: Callable[[], Path]) -> None:
+def test_another_release_runs_from_a_prefix(
+    name: str, shell: "Shell", make_folder: Callable[[], Path]
+) -> None:
     prefix = OTHER_RELEASES[name]
     reason = why_missing(prefix)
     if reason:
@@ -288,7 +290,7 @@ def test_another_release(name: str, shell: "Shell", make_folder: Callable[[], Pa
     assert left_of(other.directory) == ()
 
 
-def test_status_notices_what_does_not_run(shell: "Shell", make_folder: Callable[[], Path]) -> None:
+def test_status_reports_what_does_not_run(shell: "Shell", make_folder: Callable[[], Path]) -> None:
     other = cluster.start(bare(make_folder() / "status"))
     argv = ["status", "--dir", str(other.directory), "--format", "json"]
     assert CliRunner().invoke(sandbox_group, argv).exit_code == 0
@@ -304,7 +306,7 @@ def test_status_notices_what_does_not_run(shell: "Shell", make_folder: Callable[
 def test_an_ordinary_user_has_a_sandbox_too(make_folder: Callable[[], Path]) -> None:
     if os.geteuid() != 0:
         pytest.skip("all the other tests show it already: they do not run as root")
-    # 26.05 takes `nobody` for no SlurmUser.
+    # 26.05 does not accept `nobody` as SlurmUser.
     user = pwd.getpwnam("games")
     as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
     skip_unless_read_by(user.pw_uid)

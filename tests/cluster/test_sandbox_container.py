@@ -1,4 +1,4 @@
-"""The private Slurm in a container of today, on each release: cgroup v2 alone, and no systemd to ask."""
+"""The private Slurm in a modern container, on each release: only cgroup v2, and no systemd to ask."""
 
 import os
 import re
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 OTHER_RELEASES = other_releases()
 UNIFIED = (CGROUP_ROOT / "cgroup.controllers").exists()
 
-# As in a container on a host of today: cgroup v2 alone, with the container's own at its top, and no systemd to ask.
+# As in a container on a modern host: only cgroup v2, with the container's own group at its top, and no systemd to ask.
 CONTAINER = """
 mount -t tmpfs tmpfs /run
 umount --lazy --recursive /sys/fs/cgroup
@@ -38,15 +38,16 @@ rightsizer sandbox down --dir "$0"
 
 @pytest.fixture
 def group() -> Iterator[Path | None]:
-    """What is a container's own cgroup; None where this host has the controllers in v1."""
+    """Yield a group that serves as a container's own cgroup; None if this host has the controllers in v1."""
     with controlled_group() if UNIFIED else nullcontext() as made:
         yield made
 
 
 def in_container(group: Path | None, *words: str, stranger: bool = False) -> subprocess.CompletedProcess[str]:
-    """Bring a sandbox up in a container, run two jobs there and end it; the test skips where it cannot be had.
+    """Bring a sandbox up in a container, run two jobs there and end it; skip the test if no such container can be had.
 
-    A `stranger` is in the container's cgroup too, and in another PID namespace, so that nobody inside can move it.
+    A `stranger` is in the container's cgroup too, but in another PID namespace, so that nobody inside can move it.
+
     """
     enter = f"echo 0 >{group}/cgroup.procs; " if group else ""
     outside = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--propagation=private")
@@ -68,7 +69,7 @@ def in_container(group: Path | None, *words: str, stranger: bool = False) -> sub
 
 
 @pytest.mark.parametrize("name", [None, *OTHER_RELEASES])
-def test_it_runs_in_a_container_and_limits_memory_if_that_has_the_controllers(
+def test_the_sandbox_runs_in_a_container_and_limits_memory_if_it_has_the_controllers(
     name: str | None, group: Path | None, make_folder: Callable[[], Path]
 ) -> None:
     prefix = OTHER_RELEASES[name] if name else None
@@ -82,7 +83,7 @@ def test_it_runs_in_a_container_and_limits_memory_if_that_has_the_controllers(
     assert states == ["COMPLETED", "OUT_OF_MEMORY" if UNIFIED else "COMPLETED"]
 
 
-def test_it_runs_without_limits_in_a_container_whose_cgroup_is_not_its_own(
+def test_the_sandbox_runs_without_limits_in_a_container_that_shares_its_cgroup(
     group: Path | None, make_folder: Callable[[], Path]
 ) -> None:
     if group is None:

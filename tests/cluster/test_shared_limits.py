@@ -1,4 +1,4 @@
-"""Limits of QOS, accounts, arrays, and licences on a real Slurm: who is at one starts when it is foreseen to."""
+"""Limits of QOS, accounts and arrays, and licences on a real Slurm: a job at a limit starts when foreseen."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 LIMIT_S = 1200
-# Of jobs of 4 CPUs, 100 MiB and a GPU, or of a whole node, one may run: what is set of a QOS, and of an account.
+# Limits by which one job of 4 CPUs, 100 MiB and a GPU, or of a whole node, may run: for a QOS, and for an account.
 OF_QOS = (
     "MaxJobsPU=1",
     "MaxTRESPU=cpu=6",
@@ -36,7 +36,7 @@ OF_QOS = (
 OF_ACCOUNTS = ("MaxJobs=1", "GrpTRES=mem=100", "GrpTRES=gres/gpu=1", "GrpJobs=1", "GrpTRESRunMins=cpu=95")
 # MaxTRESRunMinsPU and PA count from this release on.
 FOR_EACH_SINCE = (24, 5)
-# Of jobs of 4 CPUs for 20 minutes it lets two run, and one more when the first of them has ended early.
+# It lets two jobs of 4 CPUs for 20 minutes run, and a third once the first of them has ended early.
 BUDGET = "GrpTRESMins=cpu=165"
 OF_PARTITION, TWICE = "of-partition", "over-partition"
 MANAGE = ("sacctmgr", "--immediate")
@@ -81,7 +81,7 @@ def submit(shell: Shell, *options: str) -> int:
 
 
 def wait_held(shell: Shell, job: int) -> None:
-    """Wait until Slurm has looked at a job, and says that a limit holds it."""
+    """Wait until Slurm has looked at a job and says that a limit holds it."""
     asked = ("squeue", "--noheader", "--Format=Reason:64", f"--jobs={job}")
     wait_until(lambda: shell.run(*asked).strip() not in ("None", "Priority", "Resources", ""))
 
@@ -104,7 +104,7 @@ CASES = (
 @pytest.mark.parametrize(
     "options", CASES, ids=(*OF_QOS, *(f"account {limit}" for limit in OF_ACCOUNTS), "partition", "licences")
 )
-def test_who_is_at_a_limit_starts_as_foreseen(
+def test_a_job_at_a_limit_starts_as_foreseen(
     shell: Shell, options: tuple[str, ...], request: pytest.FixtureRequest
 ) -> None:
     if "RunMinsPU" in request.node.name and read_release() < FOR_EACH_SINCE:
@@ -116,18 +116,18 @@ def test_who_is_at_a_limit_starts_as_foreseen(
         wait_held(shell, job)
     _, found = foreseen()
     assert LIMIT_S / 2 < found[second] <= LIMIT_S < 3 * LIMIT_S / 2 < found[third] <= 2 * LIMIT_S
-    # It holds nobody up.
+    # It blocks no other job.
     shell.wait_state(submit(shell), "RUNNING")
     shell.run("scancel", str(first))
-    # Slurm may be just looking at the second when the limit falls free, and start the third.
+    # Slurm may be looking at the second just when the limit is freed, and start the third.
     wait_until(lambda: bool(states(shell, second, third) & {"RUNNING"}))
     assert states(shell, second, third) == {"RUNNING", "PENDING"}
     (left,) = (at_s for job, at_s in foreseen()[1].items() if job in (second, third))
     assert LIMIT_S / 2 < left <= LIMIT_S
 
 
-def test_who_waits_for_what_runs_may_still_use_starts_as_that_falls(shell: Shell) -> None:
-    # Of 95 CPU minutes the first may still use 80. So many for the second are free in a minute at most.
+def test_a_job_that_waits_for_a_run_minutes_limit_starts_as_running_jobs_use_theirs_up(shell: Shell) -> None:
+    # Of 95 CPU minutes the first may still use 80; what the second needs is free within a minute.
     options = (f"--account=below-a{OF_ACCOUNTS.index('GrpTRESRunMins=cpu=95')}",)
     shell.wait_state(submit(shell, *options), "RUNNING")
     second = submit(shell, *options, "--time=4")
@@ -136,16 +136,16 @@ def test_who_waits_for_what_runs_may_still_use_starts_as_that_falls(shell: Shell
     assert 0 < found[second] < LIMIT_S / 10
     shell.wait_state(second, "RUNNING")
     (started,) = (job for job in ScontrolQueue().read().jobs if job.job_id == second)
-    # Slurm looks at what waits every few seconds.
+    # Slurm looks at pending jobs every few seconds.
     assert started.start_s - now.time_s == pytest.approx(found[second], abs=10)
 
 
-def test_who_waits_for_a_budget_starts_when_what_runs_leaves_enough_of_it(shell: Shell) -> None:
+def test_a_job_that_waits_for_a_budget_starts_once_running_jobs_leave_enough_of_it(shell: Shell) -> None:
     jobs = [submit(shell, "--account=below-budget") for _ in range(3)]
     for job in jobs[:2]:
         shell.wait_state(job, "RUNNING")
     wait_held(shell, jobs[2])
-    # That no run leaves anything until its limit.
+    # If all jobs ran to their limits, nothing would be left.
     assert math.isinf(foreseen()[1][jobs[2]])
     said = shell.run_both("rightsizer", "explain", str(jobs[2]), "--format", "json")[1]
     assert "account budget: cpu Mins: 165 minutes are left, and running jobs may use 1" in said
@@ -159,7 +159,7 @@ def test_who_waits_for_a_budget_starts_when_what_runs_leaves_enough_of_it(shell:
 
 
 def run_time(job: QueuedJob, runs_s: dict[int, float]) -> RunTime:
-    """Return how long a job runs, where that is known."""
+    """Return how long a job runs, if that is known."""
     if job.job_id not in runs_s:
         return by_limit(job, "this is a test")
     return RunTime(
@@ -167,7 +167,7 @@ def run_time(job: QueuedJob, runs_s: dict[int, float]) -> RunTime:
     )
 
 
-def test_a_qos_that_goes_over_its_partitions_lets_two_run(shell: Shell) -> None:
+def test_a_qos_that_overrides_its_partition_lets_two_jobs_run(shell: Shell) -> None:
     options = ("--partition=held", f"--qos={TWICE}")
     jobs = [submit(shell, *options) for _ in range(3)]
     for job in jobs[:2]:
@@ -176,7 +176,7 @@ def test_a_qos_that_goes_over_its_partitions_lets_two_run(shell: Shell) -> None:
     assert LIMIT_S / 2 < foreseen()[1][jobs[2]] <= LIMIT_S
 
 
-def test_an_array_runs_as_many_tasks_as_it_may(shell: Shell) -> None:
+def test_an_array_runs_as_many_tasks_as_its_limit_allows(shell: Shell) -> None:
     job = submit(shell, "--array=1-3%1")
     wait_until(lambda: bool(shell.run("squeue", "--noheader", "--states=RUNNING", f"--jobs={job}")))
     wait_held(shell, job)

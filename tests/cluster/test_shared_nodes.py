@@ -1,6 +1,7 @@
-"""Jobs that do not have their nodes to themselves, on a real Slurm: suspended ones, and those of a reserved part.
+"""Jobs that do not have their nodes to themselves, on a real Slurm: suspended ones, and those in a reserved part.
 
-Slurm says until when a job may run, and whether one starts; plans and expected starts go by the same.
+Plans and expected starts agree with Slurm on until when a job may run, and whether a job starts.
+
 """
 
 import json
@@ -19,13 +20,13 @@ from tests.cluster.conftest import Shell, unhooked_site
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 NODE_CPUS = NodeShape().cpus
-# Far more than what is told in whole seconds may be off.
+# Far more than rounding to whole seconds can explain.
 SUSPENDED_S = 12
 
 
 @pytest.fixture(scope="module")
 def node(make_folder: Callable[[], "object"]) -> Iterator[Shell]:
-    """A cluster of one node."""
+    """Yield a cluster of one node."""
     with unhooked_site(make_folder() / "site") as sandbox:  # type: ignore[operator]
         yield Shell(sandbox)
 
@@ -37,7 +38,7 @@ def _empty(node: Shell) -> Iterator[None]:
 
 
 def ends_by_s(shell: Shell, job: int) -> int:
-    """Return when Slurm ends a job that runs (unix seconds)."""
+    """Return when Slurm ends a running job (unix seconds)."""
     said = shell.run("env", "SLURM_TIME_FORMAT=%s", "squeue", "--noheader", "--format=%e", f"--jobs={job}")
     return int(said)
 
@@ -48,7 +49,7 @@ def foreseen_s(shell: Shell, job: int) -> int:
     return int(next(row["base_start_s"] for row in rows if row["job_id"] == job))
 
 
-def test_what_a_job_was_suspended_is_no_part_of_its_run(node: Shell) -> None:
+def test_the_time_that_a_job_was_suspended_is_not_part_of_its_run(node: Shell) -> None:
     over = node.sandbox.directory.parent / "over"
     first = node.submit(f"-c{NODE_CPUS}", "--mem=100", "-t9", script=until(over))
     node.wait_state(first, "RUNNING")
@@ -69,7 +70,7 @@ def test_what_a_job_was_suspended_is_no_part_of_its_run(node: Shell) -> None:
     assert told.use.wall_s == int(node.accounted(first, "ElapsedRaw"))
 
 
-def test_who_runs_in_a_reserved_part_of_a_node_takes_nothing_of_the_rest(node: Shell) -> None:
+def test_a_job_in_a_reserved_part_of_a_node_takes_nothing_from_the_rest(node: Shell) -> None:
     name = node.sandbox.manifest.nodes[0]
     words = ("users=root", "starttime=now", "duration=30", f"nodes={name}", f"tres=cpu={NODE_CPUS // 2}")
     node.run("scontrol", "create", "reservation", "reservationname=course", *words)
@@ -85,7 +86,7 @@ def test_who_runs_in_a_reserved_part_of_a_node_takes_nothing_of_the_rest(node: S
         out = node.run("rightsizer", "explain", str(waits), "--format", "json")
         fewer = next(row for row in json.loads(out) if "CPUs" in row["if it asked for"])
         assert fewer["sooner by (min)"] > 5
-        # As it is told, so it comes to pass.
+        # As predicted, a smaller job starts, and this one keeps waiting.
         node.wait_ended(node.submit(f"-c{NODE_CPUS // 4}", "--mem=100", "-t2"))
         assert node.run("squeue", "--noheader", "--format=%T", f"--jobs={waits}").strip() == "PENDING"
         node.run("scancel", str(inside), str(outside))

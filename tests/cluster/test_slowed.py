@@ -1,4 +1,4 @@
-"""On a real Slurm: jobs that a cut slows, of their CPUs or of their memory, soon get back what slows them."""
+"""On a real Slurm: jobs that run longer because their CPUs or their memory were cut soon get that resource back."""
 
 import os
 import subprocess
@@ -16,11 +16,11 @@ from tests.cluster.recovery_site import Run, Site, past_of, start_site
 WORK = """python3 -c 'import time
 while time.process_time() < 1: pass'
 """
-# A second of work, then two pieces that wait for two seconds: three seconds with two CPUs, five with one.
+# A second of work, then two pieces that wait for two seconds each: three seconds with two CPUs, five with one.
 TURNS = f"""{WORK}seq 2 | xargs -P "$SLURM_CPUS_PER_TASK" -n 1 sh -c 'sleep 2'
 """
-# As who reads a file again that its memory cannot keep: no disk of a test is slow enough. A script that names the
-# variable keeps its memory.
+# Like a job that reads a file again because its memory cannot hold it: no disk of a test is slow enough. A script
+# that names the variable keeps its memory.
 AGAIN = f"""{WORK}env | grep -q MEM_PER_NODE=500 || sleep 4
 """
 
@@ -45,7 +45,7 @@ def site() -> Iterator[Site]:
     ],
     ids=["cpus", "memory"],
 )
-def test_who_keeps_fewer_cores_busy_than_with_all_gets_it_back(
+def test_a_family_that_keeps_fewer_cores_busy_than_before_the_cut_gets_them_back(
     site: Site, name: str, body: str, cpus: int, busy: float, cut: Callable[[Run], bool], said: str
 ) -> None:
     asked = (f"-c{cpus}", "--mem=500")

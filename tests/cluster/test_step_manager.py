@@ -1,4 +1,4 @@
-"""Steps that are managed on the job's node (enable_stepmgr): slurmctld never hears that one was killed for memory."""
+"""Steps managed on the job's node (enable_stepmgr): slurmctld never hears that one was killed for memory."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,9 @@ LINES = ("SlurmctldParameters=enable_stepmgr", "PrologFlags=contain")
 
 
 @pytest.mark.usefixtures("cpus_follow")
-def test_whose_step_was_killed_comes_back_by_what_accounting_says(make_folder: Callable[[], Path]) -> None:
+def test_a_job_whose_step_was_killed_comes_back_by_what_accounting_says(
+    make_folder: Callable[[], Path],
+) -> None:
     if parse_version(release_of(find_programs(chosen_prefix()))) < SINCE:
         pytest.skip("this release of Slurm has no enable_stepmgr")
     site = start_site(make_folder(), 1, Shape(lines=LINES))

@@ -1,4 +1,4 @@
-"""The gate at a real slurmctld that has no number of slurmdbd's for a job."""
+"""The gateway at a real slurmctld that has no number from slurmdbd for a job."""
 
 import os
 import signal
@@ -27,12 +27,12 @@ DBD_ASKED_S = 6.0
 
 @pytest.fixture
 def site(make_folder: Callable[[], Path]) -> Iterator[Sandbox]:
-    """A sandbox of one node on whose Slurm this process's commands work too; its clients wait longer than slurmctld."""
+    """Yield a sandbox of one node, on which this process's commands work; its clients wait longer than slurmctld."""
     with unhooked_site(make_folder() / "site", Shape(lines=("MessageTimeout=60",))) as sandbox:
         yield sandbox
 
 
-def test_who_has_no_number_of_slurmdbds_holds_up_nobody(site: Sandbox, tmp_path: Path) -> None:
+def test_a_job_without_a_number_from_slurmdbd_holds_up_no_other(site: Sandbox, tmp_path: Path) -> None:
     """Before 24.11 slurmctld refuses to change such a job, after five seconds."""
     full, clock_s = Shell(site), [0.0]
     full.wait_state(full.submit("--cpus-per-task=8", "--time=60", script="sleep 600"), "RUNNING")

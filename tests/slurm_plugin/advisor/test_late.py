@@ -245,7 +245,7 @@ def test_a_share_above_slurms_limit_is_sized_with_the_cpus_that_slurm_makes_of_i
     assert queued.again(Known(3000.0), cpus_per_task=16, mem_per_cpu_mib=1999) == CHANGED
 
 
-def test_memory_per_cpu_stays_memory_per_cpu() -> None:
+def test_a_request_for_memory_per_cpu_stays_per_cpu() -> None:
     queued = Queued(mem_per_node_mib=None, mem_per_cpu_mib=1000)
     again = sized(queued.again(Known(200.0)))
     assert again.change.mem_per_node_mib is None

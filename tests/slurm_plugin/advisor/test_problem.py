@@ -220,7 +220,7 @@ def test_a_job_that_no_node_holds_takes_several() -> None:
     assert problem(snapshot(waiting(1, cpus=20, num_nodes=1))).pending[0].nodes == 3
 
 
-def test_an_array_runs_as_many_tasks_as_it_may() -> None:
+def test_an_array_runs_as_many_tasks_as_its_limit_allows() -> None:
     both = problem(
         snapshot(
             waiting(1, tasks=90, array_job_id=1, array_tasks="10-99%5"),

@@ -233,7 +233,7 @@ def test_where_slurm_is_not_safe_any_time_that_is_left_will_do(left: int, *, is_
     )
 
 
-def test_who_waits_for_a_budget_starts_when_what_runs_leaves_enough_of_it() -> None:
+def test_a_job_that_waits_for_a_budget_starts_once_running_jobs_leave_enough_of_it() -> None:
     # The first has an hour, of which 50 minutes are left; it is expected to end in ten.
     jobs = running(1), waiting(2, reason="AssocGrpCPUMinutesLimit"), waiting(3, limit_s=1800)
 

@@ -61,7 +61,7 @@ def test_it_comes_back_with_all_that_was_asked_and_a_mark() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "tasks"), [(4, 4), (3, 6)])
-def test_who_ran_on_more_nodes_than_the_least_of_his_range_comes_back(nodes: int, tasks: int) -> None:
+def test_a_job_that_ran_on_more_nodes_than_the_least_of_its_range_comes_back(nodes: int, tasks: int) -> None:
     """--nodes=2-4, and --nodes=1-3 with two tasks a node: slurmctld counts the tasks anew when it starts such a job."""
     comment = token(grant=Grant(mem_per_node_mib=500))
     run = failed(num_nodes=nodes, num_tasks=tasks, cpus_per_task=8, admin_comment=comment)
