@@ -1,4 +1,4 @@
-"""Every release that is here with all jobs played on it, once for all who look at what accounting made of them."""
+"""Every installed release with all jobs played on it, once for all tests that check what accounting made of them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +15,7 @@ RELEASES = releases()
 
 @pytest.fixture(scope="session")
 def plays(make_folder: Callable[[], Path]) -> Iterator[Mapping[str, Future[Played]]]:
-    """All releases that can run here, side by side: most of the time their jobs wait."""
+    """Run all releases that can run here, side by side: their jobs wait most of the time."""
     here = {name: prefix for name, prefix in RELEASES.items() if not why_missing(prefix)}
     with ExitStack() as undo, ThreadPoolExecutor(len(here) or 1) as pool:
         yield {
@@ -26,7 +26,7 @@ def plays(make_folder: Callable[[], Path]) -> Iterator[Mapping[str, Future[Playe
 
 @pytest.fixture(scope="session", params=RELEASES)
 def played(request: pytest.FixtureRequest, plays: Mapping[str, Future[Played]]) -> Played:
-    """A release with all jobs played and ingested."""
+    """Return a release with all jobs played and ingested."""
     reason = why_missing(RELEASES[request.param])
     if reason:
         pytest.skip(reason)

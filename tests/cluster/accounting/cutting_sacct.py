@@ -1,12 +1,12 @@
 #!/usr/bin/python3 -IS
-"""A sacct that loses the end of what the real one printed, as what runs it for a site may (ssh, a container's command).
+"""A sacct that loses the end of the real output, as a wrapper at a site may (ssh, or a container's command).
 
 cutting_sacct.py …       as accounting.sacct, with these variables set:
 
 CUT_SACCT    the real sacct
 CUT_CALL     which question about a window is cut, the first being 0
-CUT_AT       where: a share of the bytes (0.5), or with `line:` of the lines, which then all are whole (`line:0.5`)
-CUT_STATUS   what it exits with
+CUT_AT       where: a share of the bytes (0.5), or with `line:` of the lines, which then are all whole (`line:0.5`)
+CUT_STATUS   its exit status
 CUT_COUNT    a file in which it counts the questions about a window
 """
 
@@ -22,7 +22,7 @@ def main() -> int:
     """Ask the real sacct, and print what is left of its answer."""
     answer = subprocess.run([os.environ["CUT_SACCT"], *sys.argv[1:]], stdout=subprocess.PIPE, check=False)
     printed = answer.stdout
-    # A question about one job is no window.
+    # A question about one job has no window.
     window = any(word.startswith("--starttime") for word in sys.argv)
     if not window or any(word.startswith("--jobs") for word in sys.argv) or asked() != os.environ["CUT_CALL"]:
         sys.stdout.buffer.write(printed)
@@ -41,7 +41,7 @@ def asked() -> str:
 
 
 def cut(printed: bytes, where: str) -> bytes:
-    """Return the beginning of what was printed."""
+    """Return the beginning of the output."""
     kind, _, share = where.rpartition(":")
     if not kind:
         return printed[: int(len(printed) * float(share))]

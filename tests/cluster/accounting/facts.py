@@ -1,4 +1,4 @@
-"""What the workers of a job wrote about themselves (worker.py), and what that comes to. It knows nothing of Slurm."""
+"""What a job's workers wrote about themselves (worker.py), and what it adds up to. Knows nothing of Slurm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """One process: `holds` are its memory in MiB, from when to when (unix seconds); `ended`, whether it got so far."""
+    """One process: `holds` is its memory in MiB, from when to when (unix seconds); `ended`, whether it got so far."""
 
     job: int
     attempt: int

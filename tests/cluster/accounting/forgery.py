@@ -1,8 +1,8 @@
-"""Names and comments that try to be rows of sacct: in the very columns and order in which ingest asks.
+"""Names and comments that try to be rows of sacct, in the very columns and order that ingest asks for.
 
-Their delimiter is that of the figures, or of the form of those that are drawn for texts.
+Their delimiter is that of the figures, or has the form of those that are drawn for texts.
 
-Slurm keeps 255 bytes of a name, all of a comment, and `--parsable2` escapes nothing in either.
+Slurm keeps 255 bytes of a name and all of a comment, and `--parsable2` escapes nothing in either.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ NO_SUCH_JOB = 4_000_001
 ADMIN_COMMENT = (
     "rightsizer/1;id=f0f0f0f0f0f0;mode=enforce;why=resized;asked=cpus:64,mem:64000;granted=cpus:1,mem:1"
 )
-# Of the form in which ingest draws the delimiter of texts.
+# It has the form in which ingest draws the delimiter of texts.
 GUESS = "|0123456789abcdef|"
-# Innocent to look at, hostile to those who split lines.
+# They look innocent, but break code that splits lines.
 ODD_NAMES = (
     b"|||COMPLETED|0:0",
     b"a\nb|c|d",
@@ -41,7 +41,7 @@ ODD_NAMES = (
 
 
 def figures_row(key: tuple[str, str], **values: str) -> str:
-    """Return a row of the call for figures, of an attempt that completed; `values` go over what it says."""
+    """Return a row, as in the answer with figures, of a completed attempt; `values` override its columns."""
     job, submit_s = key
     told = {
         "JobIDRaw": job,
@@ -57,28 +57,28 @@ def figures_row(key: tuple[str, str], **values: str) -> str:
 
 
 def step_row(key: tuple[str, str], **values: str) -> str:
-    """Return a row of a step of that job which used next to nothing."""
+    """Return a row of a step of that job that used next to nothing."""
     job, submit_s = key
     usage = {"NTasks": "1", "MaxRSS": "1048576", "TRESUsageInTot": "mem=1048576"}
     return figures_row((f"{job}.7", submit_s), **{**usage, **values})
 
 
 def texts_row(key: tuple[str, str], name: str = "forged", comment: str = "", admin_comment: str = "") -> str:
-    """Return a row of the call for texts."""
+    """Return a row as in the answer with texts."""
     texts = {"JobName": name, "Comment": comment, "AdminComment": admin_comment}
     return DELIMITER.join((*key, *(texts[column] for column in TEXTS)))
 
 
 def ended_texts() -> str:
-    """Return what a name ends with so that its own row is whole before the line end that follows."""
+    """Return the end of a name that completes its own row before the line end that follows."""
     return DELIMITER * (len(TEXTS) - 1)
 
 
 def forged_texts(victim: tuple[str, str], own: tuple[str, str]) -> dict[str, bytes]:
     """Return names (or comments) by what they pretend.
 
-    The keys are ids and submit times of the job that is robbed and of the forger's own job, as sacct prints them.
-    `KEY` is what tells attempts apart in both calls.
+    The keys are ids and submit times of the victim's job and of the forger's own job, as sacct prints them. `KEY`
+    distinguishes attempts in both answers.
     """
     assert KEY == ("JobIDRaw", "Submit")
     nobodys = (str(NO_SUCH_JOB), own[1])

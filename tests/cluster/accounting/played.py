@@ -1,4 +1,4 @@
-"""All the jobs of workload.py played on one release, and what ingest made of them."""
+"""Plays all jobs of workload.py on one release, and holds what ingest made of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 
 @dataclass(frozen=True)
 class Played:
-    """A release after all jobs have ended and were ingested: in one go, and in two halves, the first while jobs ran."""
+    """A release after all jobs have ended and were ingested: at once, and in two parts, the first while jobs ran."""
 
     site: Site
     while_running: Ingested
@@ -26,19 +26,19 @@ class Played:
     attempts: tuple[Attempt, ...]
 
     def of(self, name: str) -> list[Attempt]:
-        """Return the attempts at a job, or at all tasks of an array, the first first."""
+        """Return the attempts of a job, or of all tasks of an array, in order."""
         job = self.site.jobs[name]
         found = [one for one in self.attempts if one.row.job_id == job or in_array(one, job)]
         return sorted(found, key=lambda one: (one.row.display_id, one.row.submit_s))
 
     def only(self, name: str) -> Attempt:
-        """Return the one attempt at a job."""
+        """Return the only attempt of a job."""
         [attempt] = self.of(name)
         return attempt
 
 
 def in_array(attempt: Attempt, job: int) -> bool:
-    """Whether an attempt is of a task of an array."""
+    """Whether an attempt belongs to a task of an array."""
     return attempt.row.display_id.startswith(f"{job}_")
 
 
@@ -50,7 +50,7 @@ def play(folder: Path, prefix: Path | None) -> Iterator[Played]:
         workload.drive(site)
         early = [name for name in workload.EARLY if name in site.jobs]
         wait_until(lambda: all(workload.has_ended(site, name) for name in early), "some jobs have ended")
-        # A window ends before the second that it is asked in.
+        # A window ends before the second in which it is asked for.
         time.sleep(1.1)
         while_running = site.ingest("halves")
         first_half = site.attempts("halves") if while_running.status == 0 else []

@@ -1,4 +1,4 @@
-"""A sandbox to make accounting on: submit, act as its administrator, ask its database, ingest."""
+"""A sandbox that produces accounting: submit, act as its administrator, query its database, ingest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.cluster.accounting.facts import Fact, read_facts
 
 OTHER_USER = "nobody"
 NODES = 3
-# A deadline costs nothing where it is not reached: a machine may be slow, and stand still for a while.
+# A deadline costs nothing if it is not reached: a machine may be slow, and stand still for a while.
 PATIENCE_S = 300.0
 
 Word = str | bytes
@@ -39,7 +39,7 @@ Word = str | bytes
 
 @dataclass
 class Site:
-    """One release's sandbox, and the ids of the jobs that were submitted to it, by the names the tests give them."""
+    """One release's sandbox, and the ids of the jobs submitted to it, by the names that the tests give them."""
 
     sandbox: Sandbox
     folder: Path
@@ -52,14 +52,14 @@ class Site:
 
     @functools.cached_property
     def stranger(self) -> str | None:
-        """Another user who may run this release's commands, whom only root can be; None: the one who runs the tests."""
+        """Return another user that can run this release's commands (root only); None: the tests' own user."""
         if os.geteuid() != 0 or self.answer("sbatch", "--version", user=OTHER_USER).returncode != 0:
             return None
         return OTHER_USER
 
     @property
     def facts_folder(self) -> Path:
-        """Where the jobs write what they did."""
+        """Return where the jobs write what they did."""
         return self.folder / "facts"
 
     def worker(self, *parts: str) -> str:
@@ -72,10 +72,10 @@ class Site:
         return read_facts(self.facts_folder, self.jobs[name], attempt)
 
     def at_work(self, name: str) -> bool:
-        """Whether a worker of a job still runs, or its slurmstepd, whatever slurmctld thinks of it.
+        """Whether a worker of a job still runs, or its slurmstepd, whatever slurmctld says of the job.
 
-        The latter goes last, seen up to three seconds later without cgroups; until then its node calls another run of
-        the job a duplicate, and is drained. Its socket tells.
+        slurmstepd ends last: without cgroups, up to three seconds later was seen. Until then its node calls another run
+        of the job a duplicate, and is drained. Its socket shows that it still runs.
         """
         state, job = self.sandbox.layout.state, self.jobs[name]
         if any(any(state.glob(f"{node}/{node}_{job}.*")) for node in self.sandbox.manifest.nodes):
@@ -84,7 +84,7 @@ class Site:
         return any(Path("/proc", pid).exists() for pid in pids)
 
     def run(self, *argv: Word, user: str | None = None, more: Mapping[str, str] | None = None) -> str:
-        """Run a command on the sandbox and return its stdout; AssertionError with its words where it fails."""
+        """Run a command in the sandbox and return its stdout; AssertionError with its output if it fails."""
         answer = self.answer(*argv, user=user, more=more)
         assert answer.returncode == 0, f"{argv!r}: {answer.stdout!r}{answer.stderr!r}"
         return answer.stdout.decode(errors="surrogateescape")
@@ -92,7 +92,7 @@ class Site:
     def answer(
         self, *argv: Word, user: str | None = None, more: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a command on the sandbox, whatever it returns."""
+        """Run a command in the sandbox, whatever it returns."""
         return subprocess.run(
             [*as_user(user), *argv],
             env=self.environment(more),
@@ -103,12 +103,12 @@ class Site:
         )
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return a user's environment on the sandbox, free of what another Slurm left in ours."""
+        """Return a user's environment in the sandbox, without variables that another Slurm left in ours."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN_PREFIXES)}
         return {**kept, **self.sandbox.environment(), **(more or {})}
 
     def submit(self, name: str, *options: Word, script: str = "true", user: str | None = None) -> int:
-        """Submit a batch job and note its id under `name`, which is its own name too unless an option says another."""
+        """Submit a batch job and note its id under `name`, which is its job name too unless an option sets another."""
         output = "/dev/null" if user else f"{self.folder}/out-{name}-%j"
         argv = ["sbatch", "--parsable", f"--output={output}", f"--job-name={name}", *options]
         answer = self.run(*argv, f"--wrap={script}", user=user)
@@ -116,12 +116,12 @@ class Site:
         return self.jobs[name]
 
     def states(self) -> dict[str, str]:
-        """Return what slurmctld says of the jobs that it still has to do with, by their ids (`12_3` in an array)."""
+        """Return the states that slurmctld shows for the jobs it still handles, by id (`12_3` in an array)."""
         lines = self.run("squeue", "--noheader", "--array", "--format=%i %T").splitlines()
         return dict(line.split(" ", 1) for line in lines)
 
     def database(self, query: str) -> list[dict[str, Any]]:
-        """Run a statement on slurmdbd's own database, return its rows; `{jobs}` and `{steps}` in it are tables."""
+        """Run a statement on slurmdbd's own database; return its rows. `{jobs}` and `{steps}` stand for tables."""
         layout, ports = self.sandbox.layout, self.sandbox.manifest.ports
         connection = pymysql.connect(
             host=LOOPBACK,
@@ -141,18 +141,18 @@ class Site:
 
     @functools.cached_property
     def keeps_bytes(self) -> bool:
-        """Whether slurmdbd gave its database the bytes of 🦊 for latin1, as with MySQL's client library."""
+        """Whether slurmdbd gave its database the bytes of 🦊 as latin1, as with MySQL's client library."""
         return any("ðŸ" in row["job_name"] for row in self.database("SELECT job_name FROM {jobs}"))
 
     def as_printed(self, stored: str) -> str:
-        """Return a text of the database as sacct prints it, and ingest takes it."""
+        """Return a text of the database as sacct prints it and ingest stores it."""
         if not self.keeps_bytes:
             return stored
         characters = (one.encode("cp1252", "ignore") or one.encode("latin1") for one in stored)
         return b"".join(characters).decode("utf-8", "backslashreplace")
 
     def ingest(self, store: str = "", *options: str, more: Mapping[str, str] | None = None) -> Ingested:
-        """Run `rightsizer ingest` into the sandbox's own store, or into another one of that name."""
+        """Run `rightsizer ingest` into the sandbox's own store, or into another one with that name."""
         argv = ("rightsizer", "ingest", "--format", "json", *options)
         answer = self.answer(
             *argv, more={"RIGHTSIZER_CONFIG": str(self.configuration(store)), **(more or {})}
@@ -162,9 +162,9 @@ class Site:
         return Ingested(answer.returncode, said, {row["what"]: row for row in rows})
 
     def configuration(self, store: str = "", **changes: str | int) -> Path:
-        """Return a configuration file for a store of that name; `changes` are of its [accounting].
+        """Return a configuration file for a store with that name; `changes` apply to its [accounting].
 
-        It reads a day back, which is one window.
+        It reads one day back, which is one window.
         """
         own = self.sandbox.layout.rightsizer_toml
         if not store:
@@ -214,7 +214,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Ingested:
-    """What one run of `rightsizer ingest` came to: its exit status, its words, its table by the first column."""
+    """The result of one run of `rightsizer ingest`: its exit status, its output, its table by the first column."""
 
     status: int
     said: str
@@ -222,12 +222,12 @@ class Ingested:
 
     @property
     def found_new(self) -> int:
-        """How many rows of any kind it added or changed."""
+        """Return how many rows of any kind it added or changed."""
         return sum(row["new"] + row["changed"] for row in self.table.values())
 
 
 def as_user(user: str | None) -> Sequence[str]:
-    """Return the words before a command that another user is to run."""
+    """Return the words in front of a command that make another user run it."""
     if user is None:
         return ()
     entry = pwd.getpwnam(user)

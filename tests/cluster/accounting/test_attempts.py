@@ -1,7 +1,7 @@
-"""What ingest makes of real jobs on every release that is here, against what the tests made these jobs do.
+"""What ingest makes of real jobs on every installed release, compared with what the tests made these jobs do.
 
-The jobs wrote down themselves how much memory they held, when, and on how many CPUs (worker.py); what Slurm recorded of
-them besides is asked of slurmdbd's own database, not of sacct.
+The jobs themselves wrote down how much memory they held, when, and on how many CPUs (worker.py). What else Slurm
+recorded is read from slurmdbd's own database, not from sacct.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tests.cluster.accounting.played import Played
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-# Beside its workers a job holds a shell, and an srun for each step.
+# In addition to its workers a job has a shell, and an srun for each step.
 OTHERS_MIB = 16.0
-# jobacct_gather/linux adds up resident pages, so those that processes share, Python's and srun's own, count for each:
-# some 6 to 9 MiB for a worker, which counts of itself what is its own alone.
+# jobacct_gather/linux adds up resident pages, so that pages shared by processes, Python's and srun's own, count for
+# each: about 6 to 9 MiB for a worker, which itself counts only what is its own.
 SHARED_MIB = 12.0
-# What a worker counts of itself, and what the kernel charges its cgroup with, differ by some pages.
+# What a worker counts for itself and what the kernel charges its cgroup with differ by some pages.
 ROUNDING_MIB = 1.0
-# Until 23.11.0, jobacct_gather/cgroup looked for a task on any node but the first under another number than
-# task/cgroup had put it (fixed in 23.11.1): most of the memory of such steps is not counted.
+# Before 23.11.1, jobacct_gather/cgroup looked for a task on any node but the first under another number than
+# task/cgroup had given it: most of the memory of such steps is not counted.
 COUNTS_ALL_TASKS = (23, 11)
-# From here on jobacct_gather/cgroup asks for the kernel's own peak at the end; all others look once a second.
+# From this release on jobacct_gather/cgroup asks for the kernel's own peak at the end; all others sample once a second.
 ASKS_THE_KERNEL = (24, 11)
 STATES = {
     3: "COMPLETED",
@@ -51,17 +51,17 @@ OVER_NODES = ("two-nodes", "two-nodes-four-tasks")
 
 
 def counts_processes(attempt: Attempt) -> bool:
-    """Whether Slurm added up processes, and not what it charged a cgroup with."""
+    """Whether Slurm added up processes instead of reading what a cgroup was charged with."""
     return attempt.gather.startswith("jobacct_gather/linux")
 
 
 def others_mib(attempt: Attempt, facts: Sequence[Fact]) -> float:
-    """Return how much more than its workers held a job may have had, as Slurm counts it, in MiB."""
+    """Return how much more memory than its workers' a job may have held, as Slurm counts it, in MiB."""
     return OTHERS_MIB + SHARED_MIB * len(facts) * counts_processes(attempt)
 
 
 def is_near(measured_mib: float | None, true_mib: float, more_mib: float) -> bool:
-    """Whether a measured peak is that of the workers, with what else such a job holds."""
+    """Whether a measured peak is that of the workers, plus what else such a job holds."""
     return measured_mib is not None and true_mib - ROUNDING_MIB <= measured_mib <= true_mib + more_mib
 
 
@@ -70,7 +70,7 @@ def assert_peak(attempt: Attempt, facts: Sequence[Fact]) -> None:
     use, true_mib, more = attempt.use, held_mib(facts), others_mib(attempt, facts)
     assert true_mib > 0
     assert is_near(use.peak_mem_mib, true_mib, more), (use.peak_mem_mib, true_mib, more)
-    # Slurm tells the largest task and the sum, not the nodes: all others may have one task each.
+    # Slurm gives the largest task and the sum, not the nodes: every other node may have just one task.
     node_mib = max(held_mib(node) for node in by_node(facts))
     most = (1 + sum(len(node) - 1 for node in by_node(facts))) * largest_task_mib(facts)
     assert use.peak_node_mib is not None
@@ -96,7 +96,7 @@ def test_every_attempt_is_there_once_and_none_that_no_job_made(played: Played) -
 
 
 def was_eligible(row: dict[str, Any]) -> bool:
-    """Whether an attempt could have started before it ended; slurmdbd writes a time far ahead where it could not."""
+    """Whether an attempt could have started before it ended; if not, slurmdbd writes a time far in the future."""
     return bool(row["time_eligible"] <= row["time_end"])
 
 
@@ -116,7 +116,7 @@ def test_every_column_is_as_slurm_stored_it(played: Played) -> None:
         assert (row.req_cpus, row.nodes) == (recorded["cpus_req"], recorded["nodes_alloc"] or row.nodes)
 
 
-def test_every_step_is_that_of_its_attempt(played: Played) -> None:
+def test_every_step_belongs_to_its_attempt(played: Played) -> None:
     query = """SELECT id_job, time_submit, step.id_step, step.time_start AS step_start, step.state AS step_state
                FROM {jobs} AS job JOIN {steps} AS step ON job.job_db_inx = step.job_db_inx"""
     names = {-5: "batch", -4: "extern"}
@@ -129,7 +129,7 @@ def test_every_step_is_that_of_its_attempt(played: Played) -> None:
     assert stored == recorded
 
 
-def test_it_says_who_measured(played: Played) -> None:
+def test_every_attempt_names_the_release_and_the_gather_plugin(played: Played) -> None:
     year, month = played.site.version
     assert {one.slurm_release for one in played.attempts} == {f"{year}.{month:02d}"}
     configured = dict(
@@ -169,7 +169,7 @@ def test_components_have_rows_and_use_of_their_own(played: Played, component: in
 
 
 def assert_peak_of_all_tasks(played: Played, attempt: Attempt, facts: Sequence[Fact]) -> None:
-    """Check a peak of tasks on several nodes or of a second component: a lower bound where Slurm lost some."""
+    """Check a peak of tasks on several nodes or of a second component: a lower bound if Slurm lost some tasks."""
     if played.site.version >= COUNTS_ALL_TASKS or counts_processes(attempt):
         assert_peak(attempt, facts)
         assert attempt.use.memory_quality in ("exact", "sampled")
@@ -190,7 +190,7 @@ def test_tasks_of_an_array_have_rows_and_use_of_their_own(played: Played, index:
 
 
 def all_facts(played: Played) -> list[Fact]:
-    """Return what the workers of all tasks of the array wrote: each task has a job id of its own."""
+    """Return what the workers of all tasks of the array wrote: each task has its own job id."""
     jobs = [one.row.job_id for one in played.of("array")]
     return [fact for job in jobs for fact in read_facts(played.site.facts_folder, job)]
 
@@ -210,11 +210,11 @@ def test_tasks_of_an_array_that_never_started_have_one_row(played: Played) -> No
 
 
 @pytest.mark.parametrize("name", ["sub-second", "sub-second-step"])
-def test_what_was_too_short_to_be_seen_is_never_believed_to_be_nothing(played: Played, name: str) -> None:
+def test_a_use_too_short_to_be_sampled_is_never_taken_for_nothing(played: Played, name: str) -> None:
     attempt, facts = played.only(name), played.site.facts(name)
     use, true_mib, more = attempt.use, held_mib(facts), others_mib(attempt, facts)
     if played.site.version < ASKS_THE_KERNEL or counts_processes(attempt):
-        # What it saw it may have seen before it had grown; on a busy machine it looks twice at such a job.
+        # A sample may have been taken before the worker had grown; on a busy machine Slurm samples such a job twice.
         assert use.memory_quality in ("short", "absent", "sampled")
         assert (use.peak_mem_mib or 0.0) <= true_mib + more
     elif use.peak_mem_mib is None:
@@ -227,7 +227,7 @@ def test_what_was_too_short_to_be_seen_is_never_believed_to_be_nothing(played: P
 def test_busy_cores_are_those_that_the_job_kept_busy(played: Played) -> None:
     attempt, [fact] = played.only("busy"), played.site.facts("busy")
     assert attempt.use.cores is not None
-    # Beside its worker, who burns four seconds, the shell and srun need some, and more of a slow machine.
+    # Besides its worker, which burns four seconds, the shell and srun need some, and more on a slow machine.
     assert fact.cpu_s - 0.5 <= attempt.use.cores * attempt.row.elapsed_s <= fact.cpu_s + 1.5
     assert attempt.use.cores_quality == "exact"
 
@@ -236,7 +236,7 @@ def test_busy_cores_are_those_that_the_job_kept_busy(played: Played) -> None:
 
 
 @pytest.mark.parametrize("name", ["oom-quick", "oom-slow", "oom-step"])
-def test_killed_for_memory_is_a_lower_bound_at_its_limit(played: Played, name: str) -> None:
+def test_the_peak_of_a_job_killed_for_memory_is_a_lower_bound_at_its_limit(played: Played, name: str) -> None:
     enforces_memory(played)
     use = played.only(name).use
     assert (use.outcome, use.memory_quality) == ("out_of_memory", "censored")
@@ -245,7 +245,7 @@ def test_killed_for_memory_is_a_lower_bound_at_its_limit(played: Played, name: s
     assert use.wall_quality == "censored"
 
 
-def test_a_job_that_survives_a_step_killed_for_memory_is_not_believed_to_need_what_was_seen(
+def test_the_peak_of_a_job_that_survives_a_step_killed_for_memory_is_not_taken_for_its_need(
     played: Played,
 ) -> None:
     enforces_memory(played)
@@ -255,13 +255,13 @@ def test_a_job_that_survives_a_step_killed_for_memory_is_not_believed_to_need_wh
 
 
 def enforces_memory(played: Played) -> None:
-    """Skip where memory is not limited."""
+    """Skip the test if memory is not limited."""
     if not played.site.sandbox.manifest.enforcement.memory:
         pytest.skip(f"memory is not limited here: {played.site.sandbox.manifest.enforcement.reason}")
 
 
 @pytest.mark.parametrize("name", workload.TIMED_OUT)
-def test_timed_out_is_a_lower_bound_of_the_time(played: Played, name: str) -> None:
+def test_the_run_time_of_a_job_that_timed_out_is_a_lower_bound(played: Played, name: str) -> None:
     attempt = played.only(name)
     assert (attempt.use.outcome, attempt.use.wall_quality) == ("timeout", "censored")
     [fact] = played.site.facts(name)
@@ -285,7 +285,7 @@ def test_each_attempt_of_a_requeued_job_has_its_own_use(played: Played, name: st
     assert second.use.wall_quality == "exact"
     assert_peak(second, played.site.facts(name, attempt=1))
     if name == "node-fail":
-        # What its node had measured was lost with it.
+        # What its node had measured was lost with the node.
         assert first.row.state == "NODE_FAIL"
         assert first.use.peak_mem_mib is None
         assert first.use.memory_quality in ("short", "absent")
@@ -296,13 +296,13 @@ def test_each_attempt_of_a_requeued_job_has_its_own_use(played: Played, name: st
 
 
 @pytest.mark.parametrize("name", ["exit-code", "killed-by-itself", "cancelled"])
-def test_what_failed_or_was_cancelled_was_cut_short(played: Played, name: str) -> None:
+def test_a_job_that_failed_or_was_cancelled_was_cut_short(played: Played, name: str) -> None:
     attempt = played.only(name)
     assert (attempt.use.outcome, attempt.use.wall_quality) == ("cut_short", "censored")
     assert attempt.row.state.split()[0] == ("CANCELLED" if name == "cancelled" else "FAILED")
 
 
-def test_cancelled_while_pending_never_started_and_used_nothing(played: Played) -> None:
+def test_a_job_cancelled_while_pending_never_started_and_used_nothing(played: Played) -> None:
     attempt = played.only("cancelled-pending")
     assert (attempt.row.start_s, attempt.row.elapsed_s) == (0, 0)
     assert attempt.use.outcome == "cut_short"
@@ -318,7 +318,7 @@ def test_cancelled_while_pending_never_started_and_used_nothing(played: Played) 
 def test_odd_texts_come_out_as_slurm_stored_them(played: Played, number: int) -> None:
     named, commented = played.only(f"odd-{number}"), played.only(f"odd-comment-{number}")
     plain = ODD_NAMES[number].isascii() and b'"' not in ODD_NAMES[number]
-    if plain:  # of others Slurm itself stores something else
+    if plain:  # for other texts Slurm itself stores something else
         text = ODD_NAMES[number].decode()
         assert named.row.job_name == text[:255]
         assert commented.row.comment == text
@@ -333,7 +333,7 @@ def test_a_step_cannot_forge_rows_by_its_name(played: Played) -> None:
     assert {row["step_id"] for row in steps} - {"extern"} == {"batch", "0"}
 
 
-def test_a_victim_of_forgers_is_untouched(played: Played) -> None:
+def test_forgers_do_not_change_the_attempt_of_their_victim(played: Played) -> None:
     victim = played.only("victim")
     assert (victim.row.job_name, victim.row.comment, victim.row.admin_comment) == (
         "victim",
@@ -362,17 +362,17 @@ def test_forgers_gain_nothing(played: Played) -> None:
 # ---- runs
 
 
-def test_ingest_while_jobs_run_takes_those_that_have_ended(played: Played) -> None:
+def test_an_ingest_while_jobs_run_takes_those_that_have_ended(played: Played) -> None:
     ended = {one.row.job_id for one in played.first_half}
     assert played.site.jobs[workload.RUNS_ON] not in ended
     early = set(workload.EARLY) & played.site.jobs.keys()
     assert {played.site.jobs[name] for name in early} <= ended
-    # What slurmdbd heard of their steps only later, the next run has mended.
+    # What slurmdbd received about their steps only later, the next run has added.
     kept = {(one.row.job_id, one.row.submit_s, one.row.state) for one in played.attempts}
     assert {(one.row.job_id, one.row.submit_s, one.row.state) for one in played.first_half} <= kept
 
 
-def test_two_halves_make_one_whole(played: Played) -> None:
+def test_two_partial_ingests_make_the_same_store_as_one(played: Played) -> None:
     assert played.site.attempts("halves") == list(played.attempts)
     halves = played.site.rows(schema.steps, "halves")
     whole = played.site.rows(schema.steps)

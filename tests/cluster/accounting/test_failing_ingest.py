@@ -1,7 +1,7 @@
-"""Ingest on a real Slurm that fails meanwhile: nothing is counted by halves, and the next run completes it.
+"""Ingest on a real Slurm that fails meanwhile: nothing is half counted, and the next run completes it.
 
-slurmdbd is away, or has purged steps, sacct's output is cut off anywhere, the clock goes back, two ingests run at the
-same time.
+slurmdbd is away or has purged steps, sacct's output is cut off anywhere, the clock is set back, two ingests run at
+the same time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 RELEASES = releases()
 JOBS = 12
-# So long after the last job's end no step of it can still be on its way to slurmdbd.
+# So long after the last job's end none of its steps can still be on its way to slurmdbd.
 SETTLES_S = 11
 RANDOM_CUTS = 3
 TABLES = (schema.attempts, schema.steps)
@@ -56,19 +56,19 @@ class Ready:
     whole: Rows
 
     def stored(self, store: str) -> Rows:
-        """Return all attempts and steps of a store, in an order of their own; nothing where there is no store."""
+        """Return all attempts and steps of a store, in an order of its own; nothing if there is no store."""
         if not (self.site.folder / f"{store}.db").exists():
             return tuple([] for _ in TABLES)
         return tuple(sorted(map(repr, self.site.rows(table, store))) for table in TABLES)
 
     def windows(self, store: str) -> list[dict[str, Any]]:
-        """Return up to when a store has read sacct."""
+        """Return until when a store has read sacct."""
         return self.site.rows(schema.windows, store)
 
 
 @pytest.fixture(scope="module", params=RELEASES)
 def ready(request: pytest.FixtureRequest, make_folder: Callable[[], Path]) -> Iterator[Ready]:
-    """A release with some jobs, ended and settled."""
+    """Return a release with some jobs that have ended, their steps in slurmdbd."""
     prefix = RELEASES[request.param]
     reason = why_missing(prefix)
     if reason:
@@ -96,7 +96,7 @@ def complaint_of(ingested: Ingested) -> str:
     return lines[0]
 
 
-def test_without_slurmdbd_it_says_so_and_the_next_run_completes(ready: Ready) -> None:
+def test_ingest_reports_a_missing_slurmdbd_and_the_next_run_completes_it(ready: Ready) -> None:
     assert ready.site.ingest("away").status == 0
     before, marks = ready.stored("away"), ready.windows("away")
     ready.site.end_slurmdbd()
@@ -121,30 +121,30 @@ def cuts() -> list[tuple[str, str, str]]:
     return [*ended_well, ("0", "0.5", "1"), ("1", "0.5", "1")]
 
 
-# What is cut off is cut off alike whichever release printed it.
+# A cut answer looks alike whichever release printed it.
 @pytest.mark.parametrize("ready", [SYSTEM], indirect=True)
 @pytest.mark.parametrize(("call", "where", "status"), cuts())
-def test_an_answer_that_was_cut_off_is_not_taken_for_the_whole(
+def test_an_answer_that_was_cut_off_is_not_taken_for_a_complete_one(
     ready: Ready, call: str, where: str, status: str
 ) -> None:
     store = f"cut-{call}-{where}-{status}".replace(":", "-")
     ingested = cut_off(ready.site, store, call, where, status)
     if ingested.status == 0:
-        # What was missing in the texts was asked for again.
+        # What was missing from the texts was asked for again.
         assert (call, status) == ("0", "0")
         assert ready.stored(store) == ready.whole
         return
     complaint_of(ingested)
     assert ready.stored(store) == ([], [])
     assert ready.windows(store) == []
-    # Overlap brings nothing back here: what was marked as read would be lost.
+    # Here no overlap brings anything back: what was wrongly marked as read would stay lost.
     ready.site.configuration(store, overlap_s=0)
     assert ready.site.ingest(store).status == 0
     assert ready.stored(store) == ready.whole
 
 
 def cut_off(site: Site, store: str, call: str, where: str, status: str) -> Ingested:
-    """Run ingest with a sacct whose answer is cut."""
+    """Run ingest with a sacct whose answer is cut off."""
     program = site.folder / "cutting_sacct.py"
     shutil.copy(cutting_sacct.__file__, program)
     program.chmod(0o755)
@@ -165,7 +165,7 @@ def cut_off(site: Site, store: str, call: str, where: str, status: str) -> Inges
     return ingested
 
 
-def test_steps_that_ended_before_the_window_count(ready: Ready) -> None:
+def test_steps_that_ended_before_the_window_of_their_job_count(ready: Ready) -> None:
     engine = open_store(ready.site.url("seconds"), create=True)
     ends_s = {one.row.end_s for one in ready.site.attempts("undisturbed")}
     with commands_on(ready.site.sandbox):
@@ -177,7 +177,7 @@ def test_steps_that_ended_before_the_window_count(ready: Ready) -> None:
     assert ready.stored("seconds") == ready.whole
 
 
-def test_a_clock_that_was_ahead_loses_nothing(ready: Ready) -> None:
+def test_a_clock_that_was_ahead_loses_no_job(ready: Ready) -> None:
     ahead_s = 86_400
     engine = open_store(ready.site.url("clock"), create=True)
     settings = IngestSettings(
@@ -193,7 +193,7 @@ def test_a_clock_that_was_ahead_loses_nothing(ready: Ready) -> None:
             ingest(engine, settings, int(time.time()) + ahead_s)
             later = ready.site.submit("later", "--mem=50")
             workload.wait_ended(ready.site)
-            # A window ends before the second that it is asked in.
+            # A window ends before the second in which it is asked for.
             time.sleep(3)
             report = ingest(engine, settings, int(time.time()))
             again = ingest(engine, settings, int(time.time()))
@@ -211,7 +211,7 @@ def real_sacct(site: Site) -> Path:
     return Path(found)
 
 
-def test_two_at_the_same_time_make_what_one_makes(ready: Ready) -> None:
+def test_ingests_at_the_same_time_store_what_a_single_one_stores(ready: Ready) -> None:
     site = ready.site
     one = site.ingest("alone")
     with ThreadPoolExecutor(4) as pool:
@@ -225,8 +225,8 @@ def test_two_at_the_same_time_make_what_one_makes(ready: Ready) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_the_last_job_may_have_been_queued_again_and_wait(ready: Ready) -> None:
-    """Of this job sacct tells, by its number, also what waits; about the window it does not."""
+def test_ingest_works_if_the_last_job_was_requeued_and_is_pending(ready: Ready) -> None:
+    """Asked for this job by its id, sacct also shows the pending attempt; asked for the window, it does not."""
     site = ready.site
     job = site.submit("again", "--mem=50", script="sleep 600")
     try:
@@ -243,7 +243,7 @@ def test_the_last_job_may_have_been_queued_again_and_wait(ready: Ready) -> None:
 
 @contextmanager
 def steps_purged(site: Site) -> Iterator[None]:
-    """Let slurmdbd have no steps, as PurgeStepAfter leaves it: it deletes rows whatever becomes of their job."""
+    """Empty slurmdbd's steps as PurgeStepAfter does, which deletes rows without regard to their job."""
     site.database("CREATE TABLE purged AS SELECT * FROM {steps}")
     try:
         site.database("DELETE FROM {steps}")
@@ -254,12 +254,12 @@ def steps_purged(site: Site) -> Iterator[None]:
 
 
 def known_of(site: Site, store: str) -> tuple[list[Attempt], list[str]]:
-    """Return all attempts and steps of a store, in an order of their own."""
+    """Return all attempts and steps of a store, in an order of its own."""
     attempts = sorted(site.attempts(store), key=lambda one: one.row.key)
     return attempts, sorted(map(repr, site.rows(schema.steps, store)))
 
 
-def test_steps_that_slurmdbd_has_purged_stay(ready: Ready) -> None:
+def test_steps_that_slurmdbd_has_purged_stay_in_the_store(ready: Ready) -> None:
     site = ready.site
     assert site.ingest("purged").status == 0
     before = known_of(site, "purged")
@@ -268,31 +268,31 @@ def test_steps_that_slurmdbd_has_purged_stay(ready: Ready) -> None:
         assert site.ingest("purged").status == 0
         assert site.ingest("after").status == 0
     assert known_of(site, "purged") == before
-    # What is read first then is not taken for jobs that needed nothing.
+    # A job first read after the purge is not taken for one that needed nothing.
     after = [one for one in site.attempts("after") if one.use.outcome == "completed"]
     assert {(one.use.peak_mem_mib, one.use.cores) for one in after} == {(None, None)}
 
 
 # What slurmctld keeps, and hands on when it can, is alike on all releases.
 @pytest.mark.parametrize("ready", [SYSTEM], indirect=True)
-def test_what_slurmctld_handed_on_late_is_read_within_a_day(ready: Ready) -> None:
+def test_a_job_that_slurmctld_handed_on_late_is_read_within_a_day(ready: Ready) -> None:
     site, store = ready.site, "late"
     site.configuration(store, overlap_s=0, late_days=1, cluster=f"sandbox-{site.sandbox.layout.tag}")
     assert site.ingest(store).status == 0
     site.end_slurmdbd()
     kept = site.submit("kept", "--mem=50")
     wait_until(lambda: site.states().get(str(kept)) is None, "it has ended")
-    time.sleep(2)  # a window ends before the second that it is asked in
+    time.sleep(2)  # a window ends before the second in which it is asked for
     slurmctld = teardown.running_record(site.sandbox.layout, "slurmctld")
     assert slurmctld is not None
     os.kill(slurmctld.pid, signal.SIGSTOP)
     try:
         site.start_slurmdbd()
-        # It answers, as it does those who read from elsewhere, and lacks what slurmctld has not handed on.
+        # slurmdbd answers, as it does for readers on other hosts, but lacks what slurmctld has not handed on.
         assert site.ingest(store).status == 0
     finally:
         os.kill(slurmctld.pid, signal.SIGCONT)
-    # For some seconds it may know the state alone (22.05): the record of the end came before that of the start.
+    # For some seconds it may know only the state (22.05): the record of the end came before that of the start.
     wait_until(lambda: has_ended_in_sacct(site, kept), "slurmdbd knows its end")
     assert site.ingest(store).status == 0
     assert kept not in {one.row.job_id for one in site.attempts(store)}

@@ -1,4 +1,4 @@
-"""slurmdbd's own database says of every attempt what sacct says, on every release that is here."""
+"""slurmdbd's own database gives the same as sacct for every attempt, on every installed release."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READER = "rightsizer_reader"
 
 @pytest.fixture(scope="module")
 def reader(played: Played) -> str:
-    """The URL of the database for an account that may only read it."""
+    """Return the URL of the database for an account that may only read it."""
     sandbox = played.site.sandbox
     add_reader(sandbox)
     return url_of(sandbox, READER)
@@ -53,17 +53,17 @@ def name_of(sandbox: Sandbox) -> str:
 
 
 def key_of(attempt: Attempt) -> tuple[int, int]:
-    """Return what names an attempt."""
+    """Return the key of an attempt."""
     return attempt.row.job_id, attempt.row.submit_s
 
 
 def without_list(attempt: Attempt) -> Attempt:
-    """Return an attempt at tasks that never started without the list of them: `12` instead of `12_[0-2]`."""
+    """Return an attempt of tasks that never started without the list of them: `12` instead of `12_[0-2]`."""
     row = attempt.row
     return replace(attempt, row=replace(row, display_id=re.sub(r"_\[.*\]$", "", row.display_id)))
 
 
-def test_the_database_says_what_sacct_says(played: Played, reader: str) -> None:
+def test_the_database_gives_the_same_attempts_as_sacct(played: Played, reader: str) -> None:
     site = played.site
     site.configuration("direct", slurmdbd_url=reader, cluster=name_of(site.sandbox))
     ingested = site.ingest("direct")
@@ -71,7 +71,7 @@ def test_the_database_says_what_sacct_says(played: Played, reader: str) -> None:
     direct = {key_of(one): without_list(one) for one in site.attempts("direct")}
     by_sacct = {key_of(one): without_list(one) for one in played.attempts}
     other = [one for key, one in by_sacct.items() if direct.get(key) != one]
-    # Bytes that are no UTF-8 are told by sacct alone.
+    # Only sacct shows bytes that are not UTF-8.
     assert [
         one.row.job_name
         for one in other
@@ -96,7 +96,7 @@ def test_an_account_that_may_write_is_refused_with_the_grant_to_use(played: Play
         list(read_database(url_of(sandbox, f"{DATABASE_USER}:{password}"), name_of(sandbox), 0, 1, 1))
 
 
-def test_a_cluster_that_is_not_there(reader: str) -> None:
+def test_an_unknown_cluster_is_refused_with_the_command_that_lists_clusters(reader: str) -> None:
     with pytest.raises(SlurmError, match="sacctmgr list cluster"):
         list(read_database(reader, "elsewhere", 0, 1, 1))
     with pytest.raises(SlurmError, match="not a cluster's name"):

@@ -1,10 +1,10 @@
-"""What the jobs of these tests run: it holds memory, burns CPU time, and writes down what it really did.
+"""The program that the jobs of these tests run: it holds memory, burns CPU time, and records what it really did.
 
     worker.py FOLDER [MIB:SECONDS | cpu:SECONDS | meet:NUMBER | exit:CODE]…
 
-Each part follows the one before; memory of a part is given back at its end. The facts are the kernel's (/proc), not
-Slurm's, and are written before each part and after the last, so that a worker that is killed leaves them too. It needs
-nothing but Python: it runs wherever a job does.
+The parts are done in order, and the memory of a part is freed at its end. The facts come from the kernel (/proc), not
+from Slurm, and are written before each part and after the last, so that a worker that is killed leaves them too. It
+needs only Python, so that it runs wherever a job does.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 
 MIB = 1024**2
-# A worker does not hold everything at once: who grows slowly is seen by samples on the way.
+# A worker does not take everything at once: samples see one that grows slowly on the way.
 GROW_MIB = 8
 
 
 def main(folder: str, parts: list[str]) -> int:
-    """Do the parts one after another; returns the exit status."""
+    """Do the parts one after another; return the exit status."""
     facts = Facts(folder)
     facts.write()
     for part in parts:
@@ -42,17 +42,17 @@ def main(folder: str, parts: list[str]) -> int:
 
 
 def meet(number: int, facts: Facts) -> None:
-    """Wait until so many workers of this attempt are there: a busy machine starts them one after another."""
+    """Wait until `number` workers of this attempt are there: a busy machine starts them one after another."""
     ours = f"{facts.who['job']}-{facts.who['attempt']}-*.json"
     while len(list(facts.path.parent.glob(ours))) < number:
         time.sleep(0.05)
 
 
 def hold(mib: int, seconds: float, facts: Facts) -> None:
-    """Hold so much memory, every page of it written, for so long; note what the process had, from when to when."""
+    """Hold this much memory for this long, every page written; note what the process held, from when to when."""
     held = b"1" * (mib * MIB)
     from_s = time.time()
-    # Who is killed meanwhile holds it until then, which is before its time is over.
+    # A worker that is killed meanwhile holds it until then, so it is noted before its time is over.
     facts.note(memory_mib(), from_s, from_s + seconds)
     time.sleep(seconds)
     facts.holds[-1][2] = time.time()
@@ -60,7 +60,7 @@ def hold(mib: int, seconds: float, facts: Facts) -> None:
 
 
 def grow(until_mib: int, facts: Facts) -> None:
-    """Hold more and more, a little each tenth of a second, up to so much."""
+    """Hold more and more memory, a little every tenth of a second, up to `until_mib`."""
     held = []
     for _ in range(0, until_mib, GROW_MIB):
         held.append(b"1" * (GROW_MIB * MIB))
@@ -69,21 +69,21 @@ def grow(until_mib: int, facts: Facts) -> None:
 
 
 def burn(seconds: float) -> None:
-    """Compute until so much CPU time of this process is used."""
+    """Compute until this process has used this much CPU time."""
     until_s = time.process_time() + seconds
     while time.process_time() < until_s:
         pass
 
 
 def memory_mib() -> float:
-    """Return the anonymous memory of this process in MiB: what no page cache is counted in."""
+    """Return the anonymous memory of this process in MiB, which includes no page cache."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     lines = dict(line.split(":", 1) for line in status.splitlines())
     return int(lines["RssAnon"].split()[0]) / 1024
 
 
 class Facts:
-    """What this process did so far; `holds` are MiB, from when to when."""
+    """What this process has done so far; `holds` are MiB with begin and end."""
 
     def __init__(self, folder: str) -> None:
         self.began_s = time.time()
@@ -106,7 +106,7 @@ class Facts:
         self.write()
 
     def write(self, *, ended: bool = False) -> None:
-        """Write the facts so far, whole or not at all."""
+        """Write the facts so far, completely or not at all."""
         measured = {
             "began_s": self.began_s,
             "cpu_s": time.process_time(),

@@ -1,4 +1,4 @@
-"""The jobs whose accounting is looked at: all submitted together, then driven as users, nodes and clocks drive jobs."""
+"""The jobs whose accounting is checked: all submitted together, then driven as users, nodes and clocks drive jobs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.cluster.accounting.site import Site
 from tests.cluster.advised_site import until
 from tests.waiting import wait_until
 
-# Longer than any job of these is let run.
+# Longer than any of these jobs may run.
 FOR_EVER_S = "1700"
-# So long a job holds what Slurm is to see: it samples once a second, later where the machine is busy.
+# How long a job holds what Slurm should see: it samples once a second, less often if the machine is busy.
 SEEN_S = "8"
 ARRAY_FAILS = 2
 TIMED_OUT = ("timeout", "timeout-by-end-time")
@@ -27,14 +27,14 @@ FAR_MIN = 30
 REQUEUED = ("requeue", "requeuehold", "node-fail")
 VICTIM_MIB = 70
 RUNNING_OR_SUSPENDED = 2
-# Until when the one job that runs into a limit of a minute is killed: slurmctld looks every half minute.
+# Enough for the one job with a limit of a minute to be killed: slurmctld looks every half minute.
 PATIENCE_S = 600.0
-# So long after the last job's end a step may be on its way to slurmdbd that slurmctld does not know of yet.
+# So long after the last job's end a step that slurmctld does not know of may still be on its way to slurmdbd.
 STEPS_PATIENCE_S = 10.0
 
 
 def submit_all(site: Site) -> None:
-    """Submit everything; what is forged needs its victim's id, which is the first."""
+    """Submit everything; forgeries need the id of their victim, which comes first."""
     submit_killed(site)
     submit_attempts(site)
     submit_steps(site)
@@ -44,9 +44,9 @@ def submit_all(site: Site) -> None:
 
 
 def submit_killed(site: Site) -> None:
-    """Jobs that are killed for time and, where memory is limited, for memory."""
+    """Submit jobs that are killed for time and, if memory is limited, for memory."""
     site.submit("timeout", "--time=1", "--mem=50", script=site.worker("20:" + FOR_EVER_S))
-    # Its own limit is far: a busy machine takes more than a minute until all jobs to be driven run.
+    # Its own limit is far: on a busy machine it takes more than a minute until all jobs to be driven run.
     site.submit(
         "timeout-by-end-time", f"--time={FAR_MIN}", "--mem=50", script=site.worker("20:" + FOR_EVER_S)
     )
@@ -58,7 +58,7 @@ def submit_killed(site: Site) -> None:
 
 
 def submit_attempts(site: Site) -> None:
-    """Jobs that hold 60 MiB in a step at their first attempt, until they are requeued, and then 20 MiB."""
+    """Submit jobs that hold 60 MiB in a step at their first attempt, until they are requeued, and then 20 MiB."""
     again = (
         f'case "${{SLURM_RESTART_COUNT:-0}}" in 0) srun {site.worker("60:" + FOR_EVER_S)};; '
         f"*) srun {site.worker('20:' + SEEN_S)};; esac"
@@ -70,13 +70,13 @@ def submit_attempts(site: Site) -> None:
 
 
 def submit_steps(site: Site) -> None:
-    """Jobs with steps one after another, at the same time, and too short to be seen."""
+    """Submit jobs with steps one after another, at the same time, and too short to be sampled."""
     here = "--exclude=" + site.sandbox.manifest.nodes[-1]
     one, other = "80:" + SEEN_S, "40:" + SEEN_S
     site.submit("in-turn", here, "--mem=200", script=f"srun {site.worker(one)}; srun {site.worker(other)}")
     alone = "srun --ntasks=1 --mem=120 --overlap"
     one, other = site.worker("meet:2", one), site.worker("meet:2", other)
-    # Batch scripts of 25.05 and 25.11.0 run with SIGCHLD blocked: dash's `wait` never ends then, bash's does.
+    # Batch scripts of 25.05 and 25.11.0 run with SIGCHLD blocked: then dash's `wait` never ends, but bash's does.
     both = f"bash -c {shlex.quote(f'{alone} {one} & {alone} {other} & wait')}"
     site.submit("at-once", here, "--mem=300", "--ntasks=2", script=both)
     site.submit(
@@ -94,7 +94,7 @@ def submit_steps(site: Site) -> None:
 
 
 def submit_shapes(site: Site) -> None:
-    """Jobs of many tasks, of many nodes, of many components, and arrays."""
+    """Submit jobs with many tasks, nodes or components, and arrays."""
     here = "--exclude=" + site.sandbox.manifest.nodes[-1]
     sized = "sh -c 'exec {} $(({} + {} * SLURM_PROCID)):" + SEEN_S + "'"
     site.submit(
@@ -137,24 +137,24 @@ def submit_het(site: Site, here: str) -> None:
 
 
 def submit_ends(site: Site) -> None:
-    """Jobs that fail, kill themselves, are cancelled while they run and before they start."""
+    """Submit jobs that fail, kill themselves, or are cancelled while running or before they start."""
     here = "--exclude=" + site.sandbox.manifest.nodes[-1]
     site.submit("exit-code", here, "--mem=50", script=site.worker("20:2 exit:7"))
     site.submit("killed-by-itself", here, "--mem=50", script="sleep 2; kill -KILL $$")
     site.submit("cancelled", here, "--mem=80", script=site.worker("40:" + FOR_EVER_S))
     site.submit(RUNS_ON, here, "--mem=20", f"--time={FAR_MIN}", script=until(end_file(site)))
-    # Eligible, but never to start: all nodes, whole, after everything else.
+    # Eligible, but will never start: it wants all nodes, whole, after everything else.
     never = ("--nodes=3", "--exclusive", "--nice=100000")
     site.submit("cancelled-pending", *never)
-    # Its name makes ingest ask for it by itself, and sacct takes no id of tasks that never started.
+    # Its name makes ingest ask for it separately, and sacct takes no id of tasks that never started.
     site.submit("array-never-started", *never, "--array=0-2", b"--job-name=never\nstarted")
 
 
 def submit_texts(site: Site) -> None:
-    """Jobs with odd names and comments, and jobs whose names and comments pretend to be rows of sacct.
+    """Submit jobs with odd names and comments, and jobs whose names and comments pretend to be rows of sacct.
 
-    The forgers are another user's, where the tests may be one; the victim's name is ordinary, and its admin comment a
-    token of ours.
+    The forgers belong to another user, if the tests can act as one; the victim's name is ordinary, and its admin
+    comment a token of ours.
     """
     here = "--exclude=" + site.sandbox.manifest.nodes[-1]
     site.submit("victim", here, "--mem=150", script=f"srun {site.worker(f'{VICTIM_MIB}:{SEEN_S}')}")
@@ -171,13 +171,13 @@ def submit_texts(site: Site) -> None:
 
 
 def forged_step(site: Site) -> bytes:
-    """Return a forged row as `printf` takes it."""
+    """Return a forged row as an argument of `printf`."""
     text = forged_texts(key_of(site, "victim"), ("1", "1"))["a step of the victim"].partition(b"\n")[2]
     return text.replace(b"\x1f", b"\\037")
 
 
 def submit_forger(site: Site, here: str, job: str, kind: str, what: str) -> None:
-    """Submit a job on hold, rename it when its own id and time of submission are known, and let it run."""
+    """Submit a job on hold, rename it once its id and submit time are known, and release it."""
     site.submit(job, here, "--mem=20", "--hold", user=site.stranger)
     text = forged_texts(key_of(site, "victim"), key_of(site, job))[what]
     change = {"name": b"JobName=", "comment": b"Comment="}[kind] + text
@@ -186,7 +186,7 @@ def submit_forger(site: Site, here: str, job: str, kind: str, what: str) -> None
 
 
 def key_of(site: Site, job: str) -> tuple[str, str]:
-    """Return a job's id and its time of submission, as sacct prints them to ingest."""
+    """Return a job's id and submit time, as sacct prints them to ingest."""
     argv = ("squeue", "--noheader", "--states=all", f"--jobs={site.jobs[job]}", "--Format=SubmitTime")
     return str(site.jobs[job]), site.run(*argv, more={"SLURM_TIME_FORMAT": "%s"}).strip()
 
@@ -205,7 +205,7 @@ def drive(site: Site) -> None:
     site.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
     wait_until(lambda: all(pends(site, name) for name in REQUEUED), "the requeued jobs wait again")
     wait_until(lambda: is_resumed(site, node), "the node is there again")
-    # A slurmd that was told to end a job ends whichever run of it there is, and refuses one that starts in that second.
+    # A slurmd told to end a job ends any run of it, and refuses one that starts in the same second.
     wait_until(lambda: not any(site.at_work(name) for name in REQUEUED), "the first runs are over")
     time.sleep(APART_S)
     for name in REQUEUED:
@@ -215,21 +215,21 @@ def drive(site: Site) -> None:
 
 
 def end_file(site: Site) -> Path:
-    """Return what the job waits for that runs on."""
+    """Return the file for which the job that keeps running waits."""
     return site.folder / "end"
 
 
 def let_end(site: Site) -> None:
-    """Let the job end that ran on."""
+    """Let the job end that has kept running."""
     end_file(site).touch()
 
 
 def is_resumed(site: Site, node: str) -> bool:
-    """Whether a node is idle; it is told to be where it is not.
+    """Whether a node is idle; a node that is not is told to resume.
 
-    One that is there returns by itself, at a moment of its own, and may be drained then, where something of a job that
-    slurmctld has given up still runs on it. 24.11 and 26.05 call it mixed, though nothing runs on it, until a
-    job starts or ends anywhere.
+    A node that is up returns by itself at some moment, and may then be drained if something of a job that slurmctld has
+    given up still runs on it. 24.11 and 26.05 call it mixed, although nothing runs on it, until a job starts or ends
+    anywhere.
     """
     if site.run("sinfo", "-hn", node, "-o", "%T").strip() in ("idle", "mixed"):
         return True
@@ -239,22 +239,22 @@ def is_resumed(site: Site, node: str) -> bool:
 
 DRIVEN = (*REQUEUED, "cancelled", "timeout-by-end-time")
 RUNS_ON = "runs-on"
-# Where memory is not limited no job is killed for it.
+# If memory is not limited no job is killed for it.
 EARLY = ("sub-second", "cancelled", "oom-quick")
 
 
 def runs(site: Site, name: str) -> bool:
-    """Whether a worker of the job is at work, and holds what Slurm is to see."""
+    """Whether a worker of the job is at work, and holds what Slurm should see."""
     return any(fact.holds for fact in site.facts(name))
 
 
 def pends(site: Site, name: str) -> bool:
-    """Whether a job waits to be started."""
+    """Whether a job is pending."""
     return site.states().get(str(site.jobs[name])) == "PENDING"
 
 
 def wait_ended(site: Site) -> None:
-    """Wait until all jobs and steps have ended, for slurmdbd too; AssertionError naming the jobs that have not."""
+    """Wait until all jobs and steps have ended, for slurmdbd too; AssertionError names the jobs that have not."""
     deadline = time.monotonic() + PATIENCE_S
     while left := unended(site):
         assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s ended: {left}\n{why(site)}"
@@ -271,17 +271,17 @@ def has_ended(site: Site, name: str) -> bool:
 
 
 def is_ended(row: Mapping[str, Any]) -> bool:
-    """Whether a row of slurmdbd's is that of an end, with all that 22.05 tells of a short job only later."""
+    """Whether a row of slurmdbd is that of an end, with everything that 22.05 adds only later for a short job."""
     return bool(row["time_end"] and row["partition"] and is_end(row["state"]))
 
 
 def why(site: Site) -> str:
-    """Return what slurmctld says of jobs that wait or run, and of the nodes."""
+    """Return what slurmctld says of pending and running jobs, and of the nodes."""
     return site.run("squeue", "--format=%i %j %T %r %S %Q") + site.run("sinfo", "-N", "--long")
 
 
 def unended(site: Site) -> list[object]:
-    """Return what slurmctld still has to do, or else that of which slurmdbd does not know the end."""
+    """Return the jobs that slurmctld still handles, or else those whose end slurmdbd does not know."""
     if states := site.states():
         return [states]
     if queue := re.findall(r"DBD Agent queue size:\s*([1-9]\d*)", site.run("sdiag")):
@@ -291,5 +291,5 @@ def unended(site: Site) -> list[object]:
 
 
 def is_end(state: int) -> bool:
-    """Whether slurmdbd's number of a state is that of an end; 1024 is the attempt that was requeued."""
+    """Whether slurmdbd's number of a state means an end; 1024 is an attempt that was requeued."""
     return state & 0xFF > RUNNING_OR_SUSPENDED or bool(state & 1024)

@@ -1,4 +1,4 @@
-"""Print the matrix of forms and releases: `python -m tests.cluster.matrix` (make matrix). Exit 1: a cell is wrong."""
+"""Print the matrix of forms and releases: `python -m tests.cluster.matrix` (make matrix). Exit 1 if a cell is wrong."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def rows_of(releases: Sequence[Release]) -> list[tuple[str, ...]]:
-    """Lay out form × release: what ours got, and what the untouched twin got."""
+    """Lay out form × release: what our job got, and what the untouched twin got."""
     rows = [("FORM", "ASKED", *(release.version for release in releases))]
     for form in FORMS:
         cells = (cell_text(release.cell(form)) for release in releases)
@@ -44,14 +44,14 @@ def rows_of(releases: Sequence[Release]) -> list[tuple[str, ...]]:
 
 
 def cell_text(cell: Cell) -> str:
-    """Say what was allocated with us and, where that differs, without; a mark says whether that is the plan."""
+    """Say what was allocated with us and, if that differs, without; a mark shows whether that is as planned."""
     ours, twin = (amounts(ran.allocations) for ran in (cell.ours, cell.twin))
     changed = f"{ours} (was {twin})" if ours != twin else f"{ours} (as it was)"
     return f"{'✗' if cell.problem else '✓'} {changed}"
 
 
 def amounts(allocations: Sequence[Allocation]) -> str:
-    """Write allocations as CPUs/MiB/GPUs, equal ones once."""
+    """Write allocations as CPUs/MiB/GPUs, equal ones only once."""
     texts = (
         f"{one.get('cpu', 0)}c {one.get('mem', 0)}M"
         + (f" {one['gres/gpu']}g" if "gres/gpu" in one else "")

@@ -13,16 +13,16 @@ from tests.builders import job_row
 from tests.cluster.matrix.form import Form
 
 JOBS = 8
-# Two CPUs, whatever was asked; of one thread they would be one.
+# It makes two CPUs, whatever was requested; a use of one core would make one.
 USED_CORES = 1.5
 USED_GPUS = 1
-# What past jobs asked for: no row asks for twice as much, so that they tell about each.
+# The request of past jobs. No row requests twice as much, so that they are evidence for every row.
 ASKED_CPUS, ASKED_MIB, ASKED_GPUS = 32, 32000, 4
 RAN_S = 100
 
 
 def script_of(form: Form) -> str:
-    """Return the shell commands of a form's job: an `srun` with no options must work in it, where it does at all."""
+    """Return the shell commands of a form's job: a plain `srun` must work in it if it works in that form at all."""
     if form.is_direct or form.script:
         return form.script
     if not form.srun:
@@ -41,7 +41,7 @@ def past_of(forms: Sequence[Form], user: str) -> list[Attempt]:
 
 def _attempt(form: Form, user: str, submit_s: int, job_id: int) -> Attempt:
     row = job_row(
-        # No job of the sandbox has such a high number.
+        # No job of the sandbox has an id as high as this.
         job_id=10_000_000 + job_id,
         display_id=str(10_000_000 + job_id),
         user=user,

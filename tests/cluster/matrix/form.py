@@ -1,4 +1,4 @@
-"""One way of asking: what is typed, and what of Slurm's allocation must differ from the untouched twin's."""
+"""One form of request: what is typed, and what in Slurm's allocation must differ from the untouched twin's."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Command = Literal["sbatch", "#SBATCH", "sbatch --wrap", "srun", "salloc"]
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """One way of asking. `cut` are the words of AllocTRES that must differ from the twin's, in counts and MiB.
+    """One form of request. `cut` are the words of AllocTRES that must differ from the twin's, as counts and MiB.
 
-    `asks` are options, on the command line or in `#SBATCH` lines. `tasks` is how many the past jobs of its family
+    `asks` are options, on the command line or in `#SBATCH` lines. `tasks` is how many tasks the past jobs of its family
     had, and `used_mib` what they used. `jobs` is how many rows sacct shows for one submission (tasks of an array, parts
-    of a heterogeneous job). `srun` is whether its script starts a step, `script` stands for another one than the usual.
-    One that is `alone` runs before the others, while all nodes are free: slurmctld 22.05 takes the first node's CPUs
-    for those of every node (`_pick_step_nodes` in step_mgr.c), and refuses the step where a busy first node took fewer
-    tasks than the second.
+    of a heterogeneous job). `srun` is whether its script starts a step; `script` replaces the usual one. A form that is
+    `alone` runs before the others, while all nodes are free: slurmctld 22.05 takes the first node's CPUs for those of
+    every node (`_pick_step_nodes` in step_mgr.c), and refuses the step if a busy first node took fewer tasks than the
+    second.
     """
 
     name: str
@@ -38,13 +38,13 @@ class Form:
 
     @property
     def asked(self) -> str:
-        """The form as its user types it."""
+        """Return the form as its user types it."""
         variables = [f"{name}={value}" for name, value in self.environment.items()]
         return " ".join([*variables, self.command, self.asks]).strip()
 
     @property
     def is_direct(self) -> bool:
-        """Whether it is no batch job."""
+        """Whether it is not a batch job."""
         return self.command in {"srun", "salloc"}
 
     @property
@@ -54,7 +54,7 @@ class Form:
 
     @property
     def parts(self) -> list[list[str]]:
-        """Its options; of a heterogeneous job those of each part."""
+        """Return its options; for a heterogeneous job those of each part."""
         parts: list[list[str]] = [[]]
         for word in shlex.split(self.asks):
             if word == ":":

@@ -1,8 +1,9 @@
-"""Ways of asking where slurm.conf sets MaxMemPerCPU=2000, which Lua does not see, and one partition has whole nodes.
+"""Forms of request where slurm.conf sets MaxMemPerCPU=2000, which Lua does not see, and one partition has whole nodes.
 
-Read as the rows of table.py. Slurm gives a job whose memory its CPUs cannot carry more of them: the twin has more
-then than it asks, and ours must never have more than the twin. On 25.11 and 26.05 an srun inside a job with -c whose
-CPUs were raised aborts, ours or not («cpus-per-task set by two different environment variables»): such rows start none.
+To be read like the rows of table.py. If the CPUs of a job cannot carry its memory, Slurm gives it more of them: the
+twin then has more than it requests, and ours must never have more than the twin. On 25.11 and 26.05 an srun inside a
+job with -c whose CPUs were raised aborts, with us or without («cpus-per-task set by two different environment
+variables»): such rows start none.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SHAPE = Shape(
     ),
     outside_main=1,
 )
-# Slurm gives memory to nobody here.
+# Here Slurm does not allocate memory.
 UNCOUNTED_SHAPE = Shape(nodes=(_NODE,), lines=("SelectTypeParameters=CR_Core",))
 UNCOUNTED_FORMS = (
     form("uncounted-cpus-mem", "-c 8 --mem=8000", cpu=2),
@@ -32,7 +33,7 @@ UNCOUNTED_FORMS = (
     form("uncounted-per-cpu", "-c 8 --mem-per-cpu=1000"),
     form("uncounted-gpus", "-c 4 --mem=8000 --gpus=4", cpu=2, gpu=1),
 )
-# Slurm refuses whoever asks for more of a node.
+# Slurm refuses a job that requests more of a node.
 REFUSED_SHAPE = Shape(
     nodes=(_NODE,),
     lines=(
@@ -48,7 +49,7 @@ REFUSED_FORMS = (
     form("refused-not", "-p small -c 8 --mem=4000", cpu=2, mem=256),
     form("refused-not-cpus", "-p few -c 4 --mem=8000", cpu=2, mem=256),
 )
-# A program may map no more than 110 % of what its job asks for. This one maps 4 GiB, and uses nothing of it.
+# A program may map no more than 110 % of its job's request. This one maps 4 GiB, and uses none of it.
 VIRTUAL_SHAPE = Shape(nodes=(_NODE,), lines=("VSizeFactor=110",))
 _MAPS = "python3 -c 'import mmap; mmap.mmap(-1, 4 << 30)'\n"
 VIRTUAL_FORMS = (
@@ -72,7 +73,7 @@ FORMS = (
     form("limit-tasks-fewer", "-n 4 -c 8 --mem=20000", tasks=4, srun=False),
     form("limit-nodes", "-p pair -N 2 -c 4 --mem=16000", cpu=4, mem=512, tasks=2, srun=False),
     form("limit-per-node", "-p pair -N 2 --ntasks-per-node=2 -c 4 --mem=8000", cpu=8, mem=512, tasks=4),
-    # The memory is needed: so are the CPUs that carry it.
+    # The memory is needed, and so are the CPUs that carry it.
     form("limit-needed", "-c 16 --mem=16000", cpu=8, used_mib=15500),
     form("limit-needed-all", "-c 8 --mem=16000", used_mib=15500),
     form("limit-needed-raised", "-c 4 --mem=16000", used_mib=15500, srun=False),
@@ -84,9 +85,9 @@ FORMS = (
     form("limit-partitions", "-p main,wide -c 16 --mem=16000", cpu=8, used_mib=15500),
     form("limit-gpus", "-c 4 --mem-per-gpu=4000 --gpus=4", cpu=2, mem=256, gpu=1),
     form("limit-gpus-bring-memory", "-p withgpus -c 4 --gpus=4", cpu=2),
-    # It gets all CPUs of its node, whatever it asks: nothing of it is for others to use.
+    # It gets all CPUs of its node, whatever it requests: other jobs could use none of them.
     form("limit-exclusive-partition", "-p whole -c 8 --mem=8000", srun=False),
-    # It and its twin in the same one of the two: the first, which has room for them while nothing else runs.
+    # It and its twin run in the same one of the two: the first, which has room for them while nothing else runs.
     form("limit-one-of-them-exclusive", "-p main,whole -c 8 --mem=8000", alone=True),
     form("limit-array", "--array=1-2 -c 8 --mem=16000", cpu=2, mem=256, jobs=2),
     form("limit-srun", "-c 4 --mem=16000", command="srun", cpu=4, mem=256),

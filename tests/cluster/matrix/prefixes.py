@@ -1,4 +1,4 @@
-"""Where other releases of Slurm are: those that `tools/setup releases` made, and those that somebody names."""
+"""Where other releases of Slurm are: those that `tools/setup releases` made, and those that a user names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PREFIXES_VARIABLE = "RIGHTSIZER_SLURM_PREFIXES"
 PREFIX_VARIABLE = "RIGHTSIZER_SLURM_PREFIX"
 RELEASES_VARIABLE = "RIGHTSIZER_RELEASES"
 SYSTEM = "system"
-# What `tools/setup releases` makes; what is not on this machine is skipped by name.
+# What `tools/setup releases` makes; what is missing on this machine is skipped by name.
 MADE = ("24.11", "26.05")
 
 
@@ -23,7 +23,7 @@ def releases_folder() -> Path:
 
 
 def chosen_prefix() -> Path | None:
-    """Return the prefix whose Slurm the tests on one release run on, $RIGHTSIZER_SLURM_PREFIX; None: this system's."""
+    """Return the prefix whose Slurm the tests on one release use, $RIGHTSIZER_SLURM_PREFIX; None: this system's."""
     text = os.environ.get(PREFIX_VARIABLE)
     return Path(text) if text else None
 
@@ -34,17 +34,17 @@ def named_prefixes() -> dict[str, Path]:
 
 
 def other_releases() -> dict[str, Path]:
-    """Return the releases besides this system's, by a name for each; their folders need not be there."""
+    """Return the releases other than this system's, with a name for each; their folders need not exist."""
     return {**{name: releases_folder() / name for name in MADE}, **named_prefixes()}
 
 
 def releases() -> dict[str, Path | None]:
-    """Return all releases that may be run here, by a name for each; this system's own has no prefix."""
+    """Return all releases that may run here, with a name for each; this system's own has no prefix."""
     return {SYSTEM: None, **other_releases()}
 
 
 def why_missing(prefix: Path | None) -> str | None:
-    """Say why the Slurm of a prefix (None: this system's) cannot be run; None where it can."""
+    """Say why the Slurm of a prefix (None: this system's) cannot run; None if it can."""
     if prefix is not None and not prefix.is_dir():
         return f"there is no {prefix}; `tools/setup releases` makes it where it can"
     try:

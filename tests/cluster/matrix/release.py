@@ -26,10 +26,10 @@ from tests.cluster.matrix.table import RESERVATION, SHAPE
 from tests.stores import store_attempts
 
 TWIN = "--comment=rightsize=off"
-# A deadline costs nothing where it is not reached: a machine may be slow, and stand still for a while.
+# A deadline costs nothing if it is not reached: a machine may be slow, and stand still for a while.
 COMMAND_PATIENCE_S = 300.0
 JOBS_PATIENCE_S = 600.0
-# So long slurmdbd is waited for; then slurmctld is asked for the jobs that it has lost.
+# How long to wait for slurmdbd; after that slurmctld is asked for the jobs that it has lost.
 ACCOUNTED_PATIENCE_S = 150.0
 
 # Partition, state and AllocTRES.
@@ -38,13 +38,13 @@ COUNTED = ("cpu", "mem", "node", "gres/gpu")
 UNENDED = ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "CONFIGURING", "")
 
 Allocation = dict[str, int]
-# From 23.11 to 24.11.0 Slurm does so itself where it raises a job's CPUs for its share of memory.
+# From 23.11 to 24.11.0 Slurm causes this itself when it raises a job's CPUs for its share of memory.
 _ABORTS = "cpus_per_task set by two different environment variables"
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of one submission: its jobs' states and allocations, what they wrote, and what its command said."""
+    """What became of one submission: its jobs' states and allocations, their output, and that of its command."""
 
     states: tuple[str, ...]
     allocations: tuple[Allocation, ...]
@@ -58,7 +58,7 @@ class Ran:
 
     @property
     def gpus_seen(self) -> tuple[int, ...]:
-        """How many GPUs each task of an inner srun saw; empty where none looked."""
+        """Return how many GPUs each task of an inner srun saw; empty if none looked."""
         lines = [line.removeprefix("gpus=") for line in self.output.splitlines() if line.startswith("gpus=")]
         return tuple(len(line.split(",")) if line else 0 for line in lines)
 
@@ -73,7 +73,7 @@ class Cell:
 
     @property
     def problem(self) -> str:
-        """What is not as the table says; '' where all is."""
+        """Return what differs from the table; '' if nothing does."""
         for who, ran in (("", self.ours), ("twin: ", self.twin)):
             if not (ran.completed or (ran is self.twin and _ABORTS in ran.output)):
                 states = "+".join(ran.states) or "no job"
@@ -86,7 +86,7 @@ class Cell:
 
     @property
     def planned(self) -> tuple[Allocation, ...]:
-        """The allocations that the table asks for."""
+        """Return the allocations that the table requires."""
         return tuple({**allocation, **self.form.cut} for allocation in self.twin.allocations)
 
     def _gpu_problem(self) -> str:
@@ -109,9 +109,9 @@ def trained_cluster(
     *,
     clients: bool = False,
 ) -> Iterator[Sandbox]:
-    """Start a sandbox that enforces, on a model trained from the past of all forms; end it afterwards.
+    """Start a sandbox in enforce mode, with a model trained from the past of all forms; end it afterwards.
 
-    `commands` are run on it before the service starts and reads what they set.
+    `commands` run in it before the service starts and reads what they set.
     """
     options = Options(
         directory=folder,
@@ -138,7 +138,7 @@ def trained_cluster(
 
 
 def reserve(sandbox: Sandbox, user: str) -> None:
-    """Make the reservation that a form asks for; of licences, so that it keeps no node from the other forms."""
+    """Make the reservation that a form asks for: of licences, so that it takes no node from the other forms."""
     sandbox_run(
         sandbox,
         "scontrol",
@@ -154,7 +154,7 @@ def reserve(sandbox: Sandbox, user: str) -> None:
 
 
 def sandbox_run(sandbox: Sandbox, *argv: str) -> str:
-    """Run a command on the sandbox and return its stdout; AssertionError with its words where it fails."""
+    """Run a command in the sandbox and return its stdout; AssertionError with its output if it fails."""
     answer = subprocess.run(
         argv,
         env=environment(sandbox),
@@ -169,16 +169,16 @@ def sandbox_run(sandbox: Sandbox, *argv: str) -> str:
 
 
 def environment(sandbox: Sandbox, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return a user's environment on the sandbox, free of what another Slurm left in ours."""
+    """Return a user's environment in the sandbox, without variables that another Slurm left in ours."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN_PREFIXES)}
     return {**kept, **sandbox.environment(), **(more or {})}
 
 
 class Trial:
-    """All the forms on one sandbox: `submit`, then `collect`."""
+    """All the forms in one sandbox: `submit`, then `collect`."""
 
     def __init__(self, sandbox: Sandbox, forms: Sequence[Form], folder: Path) -> None:
-        """`folder` takes the scripts and what the jobs write; any user may read it."""
+        """`folder` takes the scripts and the output of the jobs; any user may read it."""
         self.sandbox = sandbox
         self.forms = forms
         self.folder = folder
@@ -186,7 +186,7 @@ class Trial:
         self._direct: dict[str, subprocess.Popen[str]] = {}
 
     def submit(self) -> None:
-        """Submit every form and its twin; those that run alone have ended before the next is submitted."""
+        """Submit every form and its twin; those that run alone have ended before the next one is submitted."""
         for form in sorted(self.forms, key=lambda form: not form.alone):
             for twin in (False, True):
                 self._submit(form, twin=twin)
@@ -210,7 +210,7 @@ class Trial:
             self._said[name] = child.communicate(timeout=COMMAND_PATIENCE_S)[0]
 
     def _await_known(self, name: str) -> None:
-        """Wait until slurmctld has a direct job: of many clients of one user at once the service leaves some alone."""
+        """Wait until slurmctld has a direct job: the service leaves some of many clients of one user alone."""
         argv = ("squeue", "--states=all", "--noheader", f"--name={name}", "--format=%i")
         deadline = time.monotonic() + COMMAND_PATIENCE_S
         while self._direct[name].poll() is None and time.monotonic() < deadline:
@@ -218,7 +218,7 @@ class Trial:
                 return
 
     def argv(self, form: Form, name: str, *, twin: bool) -> list[str]:
-        """Write the form's script, if it has one, and return the words that submit it."""
+        """Write the form's script, if it has one, and return the command that submits it."""
         always = [f"--job-name={name}", "--time=2", *([TWIN] if twin else [])]
         wait = ["--wait"] if form.alone else []
         if form.is_direct:
@@ -240,7 +240,7 @@ class Trial:
         return ["sbatch", *wait, output, *options, str(script)]
 
     def collect(self) -> list[Cell]:
-        """Wait until all have ended; one that has not within minutes is returned as it is."""
+        """Wait until all have ended; a job that has not within minutes is returned as it is."""
         began_s = time.monotonic()
         while not self._all_ended(rows := self._rows()) and time.monotonic() < began_s + JOBS_PATIENCE_S:
             if time.monotonic() > began_s + ACCOUNTED_PATIENCE_S and self._all_ended(self._completed(rows)):
@@ -274,7 +274,7 @@ class Trial:
         return rows
 
     def _completed(self, rows: dict[str, list[JobRow]]) -> dict[str, list[JobRow]]:
-        """Ask slurmctld for the jobs of which slurmdbd lost some: that of 22.05 at times lacks a task of an array."""
+        """Ask slurmctld for jobs that slurmdbd has lost: that of 22.05 sometimes lacks a task of an array."""
         remembered = self._remembered()
         short = {
             name: remembered[name]
@@ -322,7 +322,7 @@ class Trial:
 
 
 def job_name(form: Form, *, twin: bool) -> str:
-    """Name the job; the family of ours is the form's."""
+    """Name the job; the family of our job is the form's."""
     return f"{form.name}.twin" if twin else form.name
 
 
@@ -334,7 +334,7 @@ def allocation(text: str) -> Allocation:
 
 @dataclass(frozen=True)
 class Release:
-    """What one release did: its version, such as `24.11`, and a cell for each form."""
+    """The result of one release: its version, such as `24.11`, and a cell for each form."""
 
     version: str
     cells: tuple[Cell, ...]
@@ -349,7 +349,7 @@ def run_release(
 ) -> Release:
     """Submit all forms to the Slurm of `prefix` (None: this system's) and return what it allocated.
 
-    With `clients` direct srun and salloc ask before they submit.
+    With `clients`, direct srun and salloc ask before they submit.
     """
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         folder = Path(name)

@@ -1,8 +1,8 @@
-"""The ways of asking, and what Slurm must allocate for each: one row per form, for people to read.
+"""The forms of request, and what Slurm must allocate for each: one row per form, for people to read.
 
-Every row belongs to a family whose last eight jobs used 200 MiB, one core a task and one GPU a node: 256 MiB, two
-CPUs a task and one GPU are what such a job is granted. Enforcing, its AllocTRES is that of the same submission with
-`--comment=rightsize=off`, but for the words given here: `cpu`, `mem` (MiB) and `gpu` of the whole job.
+Every row belongs to a family whose last eight jobs used 200 MiB, one core per task and one GPU per node: such a job is
+granted 256 MiB, two CPUs per task and one GPU. In enforce mode its AllocTRES is that of the same submission with
+`--comment=rightsize=off`, except for the words given here: `cpu`, `mem` (MiB) and `gpu` of the whole job.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from slurm_plugin.sandbox.shape import NodeShape, Shape
 from tests.cluster.matrix.form import form
 
 RESERVATION = "course"
-# One node for most rows (of several Slurm would choose by what is free at the moment), two for rows that want them,
-# and one whose cores have two hyper-threads. Where a partition sets nothing else, a CPU brings 1000 MiB.
+# One node for most rows (among several Slurm would choose by what is free at the moment), two for rows that need them,
+# and one whose cores have two hyper-threads. Unless a partition sets something else, a CPU brings 1000 MiB.
 _MAIN = NodeShape(
     cores=64,
     memory_mib=256000,
@@ -90,7 +90,7 @@ GPUS = (
     form("cpus-gpus-per-task", "-n 2 -c 4 --mem=4000 --gpus-per-task=2", cpu=4, mem=256, gpu=2, tasks=2),
     form("gpus-per-task-typed", "-n 2 --mem=4000 --gpus-per-task=a:1", mem=256, tasks=2),
     form("nodes-gpus", "-p pair -N 2 --mem=4000 --gpus=4", mem=512, gpu=2, tasks=2),
-    # On smaller nodes, with fewer CPUs, all tasks would be on one of them, with half of the GPUs.
+    # On smaller nodes, with fewer CPUs, all tasks would go to one of them, with half of the GPUs.
     form("tasks-gres", "-p pair -N 2 -n 5 -c 4 --mem=8000 --gres=gpu:2", mem=512, gpu=2, tasks=5, alone=True),
     form("gpus-per-socket", "--sockets-per-node=1 --mem=4000 --gpus-per-socket=2", mem=256),
     form("cpus-per-gpu", "--mem=4000 --gpus=2 --cpus-per-gpu=4", mem=256),
@@ -136,7 +136,7 @@ PLACE = (
     form("het", "-p pair -c 4 --mem=4000 : -p pair -c 2 --mem=2000", jobs=2),
     form("het-directives", "-p pair -c 4 --mem=4000 : -p pair -c 2 --mem=2000", command="#SBATCH", jobs=2),
 )
-# What the script, or the environment, asks for a step of its own.
+# What the script, or the environment, requests for a step of its own.
 STEPS = (
     form("step-cpus", "-n 4 -c 8 --mem=8000", script="srun -c 4 hostname\n", cpu=16, mem=256, tasks=4),
     form("step-fit", "-c 8 --mem=8000", script="srun -c 4 hostname\n", mem=256),
@@ -156,7 +156,7 @@ STEPS = (
         mem=512,
         tasks=2,
     ),
-    # With less these are refused («More processors requested than permitted», «Memory required by task is not
+    # With less, these steps are refused («More processors requested than permitted», «Memory required by task is not
     # available»), run one after the other, or are killed.
     form(
         "step-variables",
@@ -181,12 +181,12 @@ STEPS = (
     form("step-share", "-c 8 --mem-per-cpu=1000", script="srun -n 1 -c 1 hostname\n"),
     form("step-gpu-share", "--gpus=4 --mem-per-gpu=2000", script="srun -n 1 --gpus=1 hostname\n"),
     form("step-blanks", "-c 8 --mem=8000", script="srun --mem  2GB hostname\n", cpu=2, mem=2048),
-    # Submitted from inside a job, whose environment goes along.
+    # Submitted from inside a job, whose environment is passed on.
     form("step-exported-cpus", "-n 2 -c 8 --mem=8000", SRUN_CPUS_PER_TASK="8", cpu=4, mem=256, tasks=2),
     form("step-exported-gpus", "--mem=4000 --gres=gpu:4", SLURM_GPUS="4"),
     form("step-exported-gres", "--mem=4000 --gpus=4", SLURM_GRES="gpu:4"),
 )
-# CPUs and GPUs of a direct srun or salloc are known to their client as well: only the memory is cut.
+# The client of a direct srun or salloc knows its CPUs and GPUs too, so only the memory is cut.
 DIRECT = (
     form("srun", "-c 4 --mem=8000", command="srun", mem=256),
     form("srun-per-cpu", "-n 2 -c 2 --mem-per-cpu=2000", command="srun", mem=512, tasks=2),
@@ -202,7 +202,7 @@ WHOLE_NODES = (
     form("exclusive", "--exclusive -c 4 --mem=8000"),
     form("environment-exclusive", "-c 4 --mem=8000", SBATCH_EXCLUSIVE="exclusive"),
     form("exclusive-user", "--exclusive=user -c 4 --mem=8000"),
-    # It gets all 32 CPUs of a socket; with fewer CPUs a task the srun would start more than two of them.
+    # It gets all 32 CPUs of a socket; with fewer CPUs per task the srun would start more than two tasks.
     form(
         "whole-sockets",
         "-p sockets -c 16 --mem=8000",
@@ -210,8 +210,8 @@ WHOLE_NODES = (
         mem=256,
     ),
 )
-# The rows in one part, typed as a direct srun that asks before it submits: cut as a batch job would be, but for one
-# whose tasks follow from its GPUs, so that the client cannot say how many there are.
+# The rows with one part, typed as a direct srun that asks before it submits. They are cut as a batch job would be,
+# except one whose tasks follow from its GPUs, so that the client cannot say how many there are.
 AS_CLIENT = tuple(
     replace(row, command="srun", cut={} if row.name == "tasks-per-gpu" else row.cut)
     for row in (*CPUS, *MEMORY, *GPUS, *PLACE)
