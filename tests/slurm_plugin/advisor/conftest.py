@@ -1,4 +1,4 @@
-"""An advisor on a queue of ours, and a queue that is worth reordering."""
+"""An advisor on a fake queue, and a queue that is worth reordering."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MakeAdvisor = Callable[..., Advisor]
 
 
 def mixed() -> Snapshot:
-    """Two full nodes; long wide jobs stand before short narrow ones."""
+    """Return two full nodes; long wide jobs are ahead of short narrow ones."""
     held = [running(1, cpus=8, limit_s=1200), running(2, cpus=8, limit_s=1200, nodes=("n2",))]
     long = [waiting(number, cpus=8, limit_s=18_000) for number in range(3, 7)]
     short = [waiting(number, cpus=2, limit_s=300) for number in range(7, 13)]
@@ -38,7 +38,7 @@ def queue() -> FakeQueue:
 
 @pytest.fixture
 def make(tmp_path: Path, queue: FakeQueue) -> MakeAdvisor:
-    """Make an advisor on the fixture's queue; names are those of its settings."""
+    """Return a function that makes an advisor on the fixture's queue; its arguments are the advisor's settings."""
 
     def make(
         *, apply: bool = True, keeps: bool = True, lending: Lending | None = None, **settings: object

@@ -1,4 +1,4 @@
-"""A job that was decided at submit and waits, and what sizing it again says: for the tests of late.py. No Slurm."""
+"""A job decided at submission and still pending, and what sizing it again gives: for the tests of late.py. No Slurm."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASKED = {"cpus_per_task": 8, "mem_per_node_mib": 8000}
 
 
 class Known:
-    """Stands for a predictor where the test itself says what a job will need."""
+    """Stands for a predictor; the test itself says what a job will need."""
 
     settings = ChainSettings()
 
@@ -46,7 +46,7 @@ class Known:
 
 
 class Queued:
-    """A job as it was decided at submit, and as it then waits."""
+    """A job as it was decided at submission, and as it then waits."""
 
     def __init__(self, known: Known | None = None, config: Config = ENFORCING, **asked: Any) -> None:
         self.config = config

@@ -1,4 +1,4 @@
-"""In which of several partitions a job may start, by whose it is."""
+"""In which of several partitions a job may start, depending on its user, account and QOS."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ABOVE = {"lasers": "physics", "physics": "root"}
         ({"accounts": ("chemistry",)}, False),
         ({"denied_accounts": ("physics",)}, False),
         ({"denied_accounts": ("chemistry",)}, True),
-        # Where some are allowed, Slurm does not look at whom it denies.
+        # If some accounts are allowed, Slurm does not look at the denied ones.
         ({"accounts": ("physics",), "denied_accounts": ("lasers",)}, True),
         ({"all_qos": ("normal", "long")}, True),
         ({"all_qos": ("long",)}, False),
@@ -38,13 +38,13 @@ ABOVE = {"lasers": "physics", "physics": "root"}
         ({"most_nodes": math.inf}, True),
     ],
 )
-def test_whom_a_partition_takes(partition: dict[str, Any], takes: bool) -> None:
+def test_which_jobs_a_partition_accepts(partition: dict[str, Any], takes: bool) -> None:
     known = snapshot(account_parents=ABOVE, user_groups={"ann": frozenset({"ann"})})
     job = waiting(1, account="lasers", qos="normal", num_nodes=2)
     assert may_use(job, PartitionState(name="own", **partition), known) is takes
 
 
-def test_what_is_not_known_of_a_user_forbids_nothing_and_an_account_counts_alone() -> None:
+def test_unknown_groups_of_a_user_forbid_nothing_and_an_account_counts_without_its_parents() -> None:
     partitions = [
         PartitionState(name="own", groups=("staff",)),
         PartitionState(name="a", accounts=("physics",)),
@@ -53,7 +53,7 @@ def test_what_is_not_known_of_a_user_forbids_nothing_and_an_account_counts_alone
     assert [may_use(job, one, snapshot()) for one in partitions] == [True, False]
 
 
-def test_a_partition_that_does_not_take_a_job_is_none_that_it_may_start_in() -> None:
+def test_a_job_does_not_count_in_a_partition_that_does_not_accept_it() -> None:
     partitions = (PartitionState(name="batch"), PartitionState(name="own", accounts=("chemistry",), tier=9))
     found = snapshot(
         waiting(1, partitions=("batch", "own")), waiting(2, partitions=("own",)), partitions=partitions
@@ -61,5 +61,5 @@ def test_a_partition_that_does_not_take_a_job_is_none_that_it_may_start_in() -> 
     several, alone = problem_of(found, lambda job: by_limit(job, "this is a test")).pending
     pools = numbers_of(found).pools
     assert (several.pools, several.tier) == (frozenset({pools["batch"]}), 1)
-    # Of one alone slurmctld tells whether it is so.
+    # For a job with only one partition slurmctld itself says so.
     assert (alone.pools, alone.tier) == (frozenset({pools["own"]}), 9)

@@ -1,4 +1,4 @@
-"""Partitions whose jobs may not have all CPUs of a node (MaxCPUsPerNode, MaxCPUsPerSocket), in a plan."""
+"""Partitions whose jobs may not use all CPUs of a node (MaxCPUsPerNode, MaxCPUsPerSocket), in a plan."""
 
 from __future__ import annotations
 
@@ -50,36 +50,36 @@ def asks(job_id: int, cpus: int, *partitions: str, **fields: Any) -> QueuedJob:
     ("per_node", "per_socket", "cpus_per_socket", "most"),
     [(None, None, 4, 8), (6, None, 4, 6), (12, None, 4, 8), (None, 3, 4, 6), (5, 3, 4, 5), (None, 3, 8, 3)],
 )
-def test_how_much_of_a_node_a_partition_may_have(
+def test_how_many_cpus_of_a_node_a_partition_may_use(
     per_node: int | None, per_socket: int | None, cpus_per_socket: int, most: int
 ) -> None:
     partition = PartitionState(name="cpu", most_cpus_per_node=per_node, most_cpus_per_socket=per_socket)
     assert cap_of(node("n1", cpus_per_socket=cpus_per_socket), partition) == most
 
 
-def test_jobs_of_a_capped_partition_wait_for_each_other_and_others_for_room_alone() -> None:
+def test_jobs_of_a_capped_partition_wait_for_each_other_and_others_only_for_room() -> None:
     jobs = (asks(1, 4), asks(2, 4), asks(3, 4, "batch"), asks(4, 1))
     assert starts(shared(*jobs)) == [0, HOUR_S, 0, 2 * HOUR_S]
 
 
-def test_what_runs_counts_where_it_runs() -> None:
+def test_running_jobs_count_only_in_their_own_partition() -> None:
     here = running(9, cpus=4, partitions=("cpu",), limit_s=1800)
     assert starts(shared(here, asks(1, 1))) == [1200]
     elsewhere = running(9, cpus=4, partitions=("batch",), limit_s=1800)
     assert starts(shared(elsewhere, asks(1, 1))) == [0]
 
 
-def test_who_asks_for_more_of_a_node_than_the_cap_takes_several_or_is_in_no_simulation() -> None:
+def test_a_job_above_the_cap_of_a_node_takes_several_nodes_or_is_not_simulated() -> None:
     two = (node("n1"), node("n2"))
     assert problem(shared(asks(1, 6), nodes=two)).pending[0].nodes == 2
     assert problem(shared(asks(1, 6))).pending[0].kept == UNEQUAL
 
 
-def test_who_lists_other_partitions_too_is_under_no_cap() -> None:
+def test_a_job_that_lists_other_partitions_too_is_under_no_cap() -> None:
     assert starts(shared(asks(1, 4), asks(2, 4, "batch", "cpu"))) == [0, 0]
 
 
-def test_a_cap_is_no_type_of_gpu_and_nothing_to_have() -> None:
+def test_a_cap_is_not_taken_for_a_gpu_type_or_a_resource_to_share() -> None:
     one = node("n1", gpus=4, gpu_types=(("a100", 4),))
     plain = shared(asks(1, 1, gpus=4), asks(2, 2, gpus=0), asks(3, 1, "batch", gpus=4), nodes=(one,))
     found = problem(plain)
@@ -91,7 +91,7 @@ def test_a_cap_is_no_type_of_gpu_and_nothing_to_have() -> None:
     assert cells_of(found)[0].total == (8000, 16_000, 4000, 0)
 
 
-def test_with_types_a_job_that_takes_any_has_those_that_are_left_and_its_cpus_under_the_cap() -> None:
+def test_with_gpu_types_a_job_takes_any_type_left_and_its_cpus_count_under_the_cap() -> None:
     mixed = (node("n1", gpus=4, gpu_types=(("a100", 2), ("h100", 2))), node("n2"))
     typed = {"gpus": 2, "gpu_types": (("a100", 2),)}
     of = shared(
@@ -105,14 +105,14 @@ def test_with_types_a_job_that_takes_any_has_those_that_are_left_and_its_cpus_un
     assert starts(of) == [3000, 0]
 
 
-def test_where_no_node_has_more_than_the_cap_there_is_none() -> None:
+def test_a_cap_that_no_node_exceeds_has_no_effect() -> None:
     found = problem(
         shared(asks(1, 4), partitions=(BOTH[0], PartitionState(name="cpu", most_cpus_per_node=8)))
     )
     assert (found.bounds, found.pending[0].demand) == (0, (4000, 1000, 0))
 
 
-def test_what_was_kept_before_there_was_a_cap_is_not_passed_on() -> None:
+def test_a_queue_kept_from_before_there_was_a_cap_is_not_used_on() -> None:
     before = shared(asks(1, 4), partitions=(BOTH[0], PartitionState(name="cpu")))
     kept = unmoved(None, before, problem(before), HOUR_S).shadow
     now = shared(asks(1, 4), asks(2, 4))

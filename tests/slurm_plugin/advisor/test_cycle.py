@@ -1,4 +1,4 @@
-"""A cycle on a queue with state: what is changed, written down, kept and left alone."""
+"""One cycle on a queue with state: what is changed, recorded, kept and left alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def journaled(folder: Path) -> list[Cycle]:
     return [cycle for cycle in lines if cycle is not None]
 
 
-def test_a_cycle_changes_exactly_what_it_says_and_undo_brings_all_back(
+def test_a_cycle_changes_exactly_what_it_announces_and_undo_restores_all(
     make: MakeAdvisor, queue: FakeQueue, tmp_path: Path
 ) -> None:
     before = queue.snapshot
@@ -57,7 +57,7 @@ def test_a_queue_in_the_best_order_is_left_alone(make: MakeAdvisor, queue: FakeQ
     assert queue.writes == []
 
 
-def test_it_refuses_where_a_partition_or_a_qos_preempts_by_priority(
+def test_the_advisor_refuses_if_a_partition_or_a_qos_preempts_by_priority(
     make: MakeAdvisor, queue: FakeQueue
 ) -> None:
     modes = {
@@ -77,7 +77,9 @@ def test_it_refuses_where_a_partition_or_a_qos_preempts_by_priority(
     make().cycle()
 
 
-def test_it_waits_until_it_knows_which_qos_preempts_which(make: MakeAdvisor, queue: FakeQueue) -> None:
+def test_the_advisor_waits_until_it_knows_which_qos_preempts_which(
+    make: MakeAdvisor, queue: FakeQueue
+) -> None:
     queue.snapshot = replace(queue.snapshot, terms=replace(TERMS, preempt_type="preempt/qos"))
     with pytest.raises(SlurmError, match="until slurmdbd says which QOS preempts which"):
         make().cycle()
@@ -98,7 +100,7 @@ def test_a_dry_run_writes_nothing(make: MakeAdvisor, queue: FakeQueue, tmp_path:
     assert not any(job.problem for job in written.jobs)
 
 
-def test_by_lot_it_only_watches_and_brings_back_what_it_had_changed(
+def test_a_control_cycle_only_watches_and_undoes_earlier_changes(
     make: MakeAdvisor, queue: FakeQueue, tmp_path: Path
 ) -> None:
     make().cycle()
@@ -110,7 +112,7 @@ def test_by_lot_it_only_watches_and_brings_back_what_it_had_changed(
     assert [one.control for one in journaled(tmp_path)] == [False, True]
 
 
-def test_lots_are_drawn_as_often_as_the_site_wants_and_stay_the_same() -> None:
+def test_control_blocks_are_drawn_as_often_as_the_site_wants_and_reproducibly() -> None:
     drawn = [is_control("alpha", block, 0.1) for block in range(10_000)]
     assert 900 < sum(drawn) < 1100
     assert drawn == [is_control("alpha", block, 0.1) for block in range(10_000)]
@@ -119,11 +121,11 @@ def test_lots_are_drawn_as_often_as_the_site_wants_and_stay_the_same() -> None:
     assert all(is_control("alpha", block, 1.0) for block in range(1000))
 
 
-def test_what_would_be_without_us_is_kept_so_that_delays_do_not_add_up(
+def test_the_queue_without_us_is_kept_so_that_delays_do_not_add_up(
     make: MakeAdvisor, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make().cycle()
-    # The first of the two that run has ended; really a short one takes its place, without us a long one would.
+    # The first of the two running jobs has ended. In reality a short one takes its place; without us a long one would.
     queue.pass_s(100)
     queue.remove(1)
     seen: list[Problem] = []
@@ -134,19 +136,19 @@ def test_what_would_be_without_us_is_kept_so_that_delays_do_not_add_up(
         return plan_for(problem, bounds)
 
     monkeypatch.setattr(planning, "plan", planned)
-    # Another process: what would be is on disk.
+    # Another process: the queue without us is on disk.
     make().cycle()
     queue.change(7, state="RUNNING", nodes=("n1",), start_s=queue.snapshot.time_s, site_factor=0)
     queue.pass_s(60)
     make().cycle()
     starts_s = {job.job_id: job.unmoved_start_s for job in seen[-1].pending}
-    # The long one would have begun when the end was seen to have been, halfway between two cycles.
+    # The long one would have begun when the first was taken to have ended, halfway between two cycles.
     assert starts_s[3] == pytest.approx(-110)
     assert 7 not in starts_s
     assert seen[-1].longest_wait_s > 0
 
 
-def test_a_queue_without_us_that_is_too_old_or_from_the_future_begins_anew(
+def test_a_queue_without_us_that_is_too_old_or_from_the_future_starts_anew(
     make: MakeAdvisor, queue: FakeQueue, tmp_path: Path
 ) -> None:
     make().cycle()
@@ -162,7 +164,7 @@ def test_a_queue_without_us_that_is_too_old_or_from_the_future_begins_anew(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"shadow": 5}', b"\xff\xfe", b"[]"])
-def test_a_damaged_state_is_put_aside_and_said(
+def test_a_damaged_state_is_put_aside_and_reported(
     content: bytes, make: MakeAdvisor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "advisor"
@@ -174,16 +176,14 @@ def test_a_damaged_state_is_put_aside_and_said(
     assert json.loads((folder / NAME).read_bytes())["shadow"]
 
 
-def test_a_damaged_state_that_cannot_be_put_aside_is_said(tmp_path: Path) -> None:
+def test_a_damaged_state_that_cannot_be_put_aside_is_reported(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("{")
     (tmp_path / "state.damaged" / "in the way").mkdir(parents=True)
     with pytest.raises(ServiceError, match=r"cannot write the advisor's state to .*; set advisor\.directory"):
         read_state(tmp_path)
 
 
-def test_what_a_crash_cut_off_in_the_journal_does_not_swallow_the_next_cycle(
-    make: MakeAdvisor, tmp_path: Path
-) -> None:
+def test_a_line_cut_off_by_a_crash_does_not_swallow_the_next_cycle(make: MakeAdvisor, tmp_path: Path) -> None:
     advisor = make()
     advisor.cycle()
     (file,) = (tmp_path / "advisor").glob("cycles-*.jsonl")
@@ -207,7 +207,7 @@ def test_what_a_crash_cut_off_in_the_journal_does_not_swallow_the_next_cycle(
         ({"preempt_mode": "PRIORITY,CANCEL"}, "PreemptMode without PRIORITY"),
     ],
 )
-def test_it_refuses_where_a_factor_would_not_order_the_queue(
+def test_the_advisor_refuses_if_a_factor_would_not_order_the_queue(
     terms: dict[str, object], says: str, make: MakeAdvisor, queue: FakeQueue
 ) -> None:
     queue.snapshot = replace(queue.snapshot, terms=replace(TERMS, **terms))
@@ -216,7 +216,9 @@ def test_it_refuses_where_a_factor_would_not_order_the_queue(
     assert queue.writes == []
 
 
-def test_no_factor_takes_a_priority_below_what_slurm_keeps(make: MakeAdvisor, queue: FakeQueue) -> None:
+def test_no_factor_takes_a_priority_below_the_lowest_that_slurm_uses(
+    make: MakeAdvisor, queue: FakeQueue
+) -> None:
     for job in queue.snapshot.jobs:
         if job.waits and not job.held:
             queue.own[job.job_id] = 3
@@ -227,7 +229,7 @@ def test_no_factor_takes_a_priority_below_what_slurm_keeps(make: MakeAdvisor, qu
             assert job.priority == 3 + job.site_factor
 
 
-def test_who_comes_to_keep_his_place_goes_back_to_it(make: MakeAdvisor, queue: FakeQueue) -> None:
+def test_a_moved_job_that_must_keep_its_place_goes_back_to_it(make: MakeAdvisor, queue: FakeQueue) -> None:
     make().cycle()
     moved = next(iter(queue.factors()))
     queue.change(moved, other=("features",))
@@ -238,7 +240,7 @@ def test_who_comes_to_keep_his_place_goes_back_to_it(make: MakeAdvisor, queue: F
     assert "asks for features" in change.reason
 
 
-def test_jobs_that_vanish_between_read_and_write_are_told(make: MakeAdvisor, queue: FakeQueue) -> None:
+def test_jobs_that_vanish_between_read_and_write_are_reported(make: MakeAdvisor, queue: FakeQueue) -> None:
     changed = make(apply=False, keeps=False).cycle().changes[0].job_id
     queue.before_write = lambda: queue.remove(changed)
     outcome = make().cycle()
@@ -249,7 +251,7 @@ def test_jobs_that_vanish_between_read_and_write_are_told(make: MakeAdvisor, que
 @pytest.mark.parametrize(
     "wrong", [{"at_s": float("nan")}, {"demand": (-5, 0, 0)}, {"limit_s": -1.0}, {"likely_s": float("nan")}]
 )
-def test_a_plan_goes_without_a_forecast_that_is_nonsense(
+def test_a_plan_is_made_without_a_forecast_that_makes_no_sense(
     wrong: dict[str, Any], make: MakeAdvisor, queue: FakeQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     fields: dict[str, Any] = {"at_s": 5.0, "demand": (1000, 1, 0), "limit_s": 60.0, "likely_s": 6.0, **wrong}
@@ -261,7 +263,9 @@ def test_a_plan_goes_without_a_forecast_that_is_nonsense(
     assert "go without a forecast" in caplog.text
 
 
-def test_a_forecast_that_fails_stops_no_plan(make: MakeAdvisor, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_forecast_does_not_stop_the_plan(
+    make: MakeAdvisor, caplog: pytest.LogCaptureFixture
+) -> None:
     def away(_snapshot: Snapshot) -> tuple[()]:
         raise StoreError("the store is away; start it")
 
@@ -270,7 +274,7 @@ def test_a_forecast_that_fails_stops_no_plan(make: MakeAdvisor, caplog: pytest.L
     assert "the store is away" in caplog.text
 
 
-def test_intervals_are_calibrated_by_what_came_in_the_table_and_in_the_journal(
+def test_intervals_are_calibrated_by_past_starts_in_the_table_and_in_the_journal(
     make: MakeAdvisor, queue: FakeQueue, tmp_path: Path
 ) -> None:
     rolled = make(apply=False, keeps=False).cycle()
@@ -293,7 +297,7 @@ def test_intervals_are_calibrated_by_what_came_in_the_table_and_in_the_journal(
     assert told == {number: NOW_S + found[number].high_s for number in told}
 
 
-def test_a_past_that_cannot_be_read_stops_no_plan_and_is_said_once(
+def test_unreadable_past_starts_do_not_stop_the_plan_and_are_logged_once(
     make: MakeAdvisor, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away(_snapshot: Snapshot) -> Calibration:
@@ -307,7 +311,7 @@ def test_a_past_that_cannot_be_read_stops_no_plan_and_is_said_once(
     assert caplog.text.count("the store is away") == 1
 
 
-def test_a_new_job_is_told_once_and_changed_ones_whenever_they_change(
+def test_a_new_job_is_journalled_once_and_a_changed_one_at_every_change(
     make: MakeAdvisor, queue: FakeQueue, tmp_path: Path
 ) -> None:
     advisor = make()
@@ -324,7 +328,7 @@ def test_a_new_job_is_told_once_and_changed_ones_whenever_they_change(
 
 
 class Sized:
-    """Stands where jobs are sized again, and notes when that happens."""
+    """Stands for the sizing of pending jobs, and notes when it happens."""
 
     def __init__(self, queue: FakeQueue, folder: Path) -> None:
         self.queue, self.folder = queue, folder
@@ -335,18 +339,18 @@ class Sized:
         self.refreshed += 1
 
     def run(self, _snapshot: Snapshot, _gateway: object, starting: frozenset[int]) -> list[object]:
-        # Whatever becomes of it: the order is in force, and written down.
+        # Whatever becomes of it: the order is in force, and journalled.
         assert self.queue.factors()
         assert journaled(self.folder)
         self.starting.append(starting)
         return []
 
 
-def test_jobs_are_sized_again_after_the_order_but_not_those_that_start_now(
+def test_pending_jobs_are_sized_after_the_order_except_those_that_start_now(
     make: MakeAdvisor, queue: FakeQueue, tmp_path: Path
 ) -> None:
     sized: Any = Sized(queue, tmp_path)
-    # Of the first node 2 CPUs are free: one short job starts at once.
+    # 2 CPUs of the first node are free: one short job starts at once.
     queue.change(1, cpus=6)
     outcome = Advisor(replace(make().means, late_sizing=sized)).cycle()
     soon = {job.job_id for job in outcome.plan.jobs if job.start_s <= 1}

@@ -1,4 +1,4 @@
-"""What is written down of a cycle: when each job is to start, why, and of a large queue which jobs at all."""
+"""What is journalled of a cycle: when each job should start, why, and which jobs of a large queue at all."""
 
 import math
 from typing import Any
@@ -32,7 +32,7 @@ def journaled(found: Plan, **fields: Any) -> Cycle:
     )  # fmt: skip
 
 
-def test_a_job_is_told_of_in_unix_seconds_with_what_became_of_its_change() -> None:
+def test_a_job_is_journalled_in_unix_seconds_with_the_outcome_of_its_change() -> None:
     changed = planned(1, after=700, reason="moved")
     [found] = journaled(plan(changed), written=[Written(job_id=1, problem="started")]).jobs
     assert found == AdvisedJob(
@@ -43,7 +43,7 @@ def test_a_job_is_told_of_in_unix_seconds_with_what_became_of_its_change() -> No
     assert found.problem == ""
 
 
-def test_what_lies_beyond_the_horizon_is_not_known() -> None:
+def test_a_start_beyond_the_horizon_is_unknown() -> None:
     late = planned(1, base_start_s=math.inf, start_s=math.inf, high_s=math.inf)
     tried = (Tried(order="as it is", value=math.inf), Tried(order="shortest", value=2.0))
     cycle = journaled(plan(late, gain=math.nan, tried=tried))
@@ -53,14 +53,14 @@ def test_what_lies_beyond_the_horizon_is_not_known() -> None:
     assert journaled(plan(late)).gain == 0.25
 
 
-def test_what_changed_is_told_first_then_a_lot_of_what_is_new() -> None:
+def test_changed_jobs_are_journalled_first_then_a_sample_of_the_new_ones() -> None:
     new, changed = [planned(number) for number in range(1, 3 * MOST_JOBS)], planned(5000, after=7)
     found = told(plan(*new, changed), frozenset([1, 2, 3]))
     assert found[0] == changed
     assert len(found) == MOST_JOBS
     lot = {one.job_id for one in found[1:]}
     assert lot < set(range(4, 3 * MOST_JOBS))
-    # Whoever came late is as likely to be told of as the first, and the same are, whatever order they are in.
+    # Late jobs are as likely to be in it as the first, and the sample is the same whatever their order.
     assert MOST_JOBS / 3 < sum(number > 1.5 * MOST_JOBS for number in lot) < 2 * MOST_JOBS / 3
     assert told(plan(changed, *reversed(new)), frozenset([1, 2, 3])) == found
     assert told(plan(*new[:9], changed), frozenset(range(1, 9)) | {5000}) == [changed, new[8]]

@@ -54,7 +54,7 @@ def predictor_of(walls_s: Sequence[int]) -> Predictor:
     return Predictor("m1", history, {}, ChainSettings())
 
 
-def test_without_a_model_or_evidence_the_limit_counts_and_that_is_said() -> None:
+def test_without_a_model_or_evidence_the_limit_counts_and_the_basis_says_so() -> None:
     none = Expectations(None).run_time(waiting(1))
     assert (none.likely_s, none.upper_s, none.basis) == (
         3600,
@@ -66,7 +66,7 @@ def test_without_a_model_or_evidence_the_limit_counts_and_that_is_said() -> None
     assert "no finished job like it" in stranger.basis
 
 
-def test_jobs_run_as_long_as_those_like_them_and_never_beyond_their_limit() -> None:
+def test_jobs_run_as_long_as_similar_jobs_and_never_beyond_their_limit() -> None:
     expectations = Expectations(predictor_of([100] * 9))
     found = expectations.run_time(waiting(1, cpus=2))
     assert 99 <= found.likely_s <= 105
@@ -76,7 +76,7 @@ def test_jobs_run_as_long_as_those_like_them_and_never_beyond_their_limit() -> N
     assert (short.likely_s, short.upper_s) == (60, 60)
 
 
-def test_of_an_unknown_job_its_user_tells_else_who_had_the_same_limit() -> None:
+def test_the_run_time_of_an_unknown_job_comes_from_its_user_or_else_from_its_limit() -> None:
     expectations = Expectations(predictor_of([100] * 9))
     limit_s = ended(100, 0).row.limit_s
     users, others = (
@@ -91,7 +91,7 @@ def test_of_an_unknown_job_its_user_tells_else_who_had_the_same_limit() -> None:
     assert expectations.run_time(waiting(1, user="bob", name="new", limit_s=limit_s)).likely_s == 1000
 
 
-def test_what_joins_counts_at_once_and_what_did_not_change_is_not_asked_again(
+def test_jobs_that_have_ended_count_at_once_and_an_unchanged_family_is_not_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     predictor = predictor_of([100] * 9)
@@ -115,7 +115,7 @@ def test_what_joins_counts_at_once_and_what_did_not_change_is_not_asked_again(
 
 
 def names(jobs: int) -> list[str]:
-    """Names of jobs of a thousand families."""
+    """Return names of `jobs` jobs, of a thousand families."""
     letters = [chr(97 + number) for number in range(10)]
     return [
         "-".join(letters[number // 10**place % 10] for place in range(3)) + f"-{number}"
@@ -123,7 +123,7 @@ def names(jobs: int) -> list[str]:
     ]
 
 
-def test_ten_thousand_jobs_of_a_thousand_families_take_a_second_or_so() -> None:
+def test_ten_thousand_jobs_of_a_thousand_families_take_at_most_a_few_seconds() -> None:
     one = ended(100, 1)
     history, job = History(50), past_job(one)
     for family in names(1000):
@@ -142,7 +142,9 @@ def test_ten_thousand_jobs_of_a_thousand_families_take_a_second_or_so() -> None:
     upper=st.floats(allow_nan=True, allow_infinity=True),
     limit_s=st.one_of(st.none(), st.integers(0, 10**7)),
 )
-def test_whatever_is_predicted_a_run_time_is_one(likely: float, upper: float, limit_s: int | None) -> None:
+def test_any_prediction_gives_a_run_time_within_the_limit(
+    likely: float, upper: float, limit_s: int | None
+) -> None:
     found = within_limit(waiting(1, limit_s=limit_s), Estimate(likely, upper, 5))
     assert 1 <= found.likely_s <= found.upper_s <= (UNLIMITED_S if limit_s is None else max(1, limit_s))
 
@@ -153,14 +155,14 @@ def test_whatever_is_predicted_a_run_time_is_one(likely: float, upper: float, li
     ran_s=st.floats(0, 1e7),
     left_s=st.floats(0, 1e7),
 )
-def test_what_is_left_of_a_run_is_never_negative_nor_beyond_the_limit(
+def test_the_time_left_is_never_negative_nor_beyond_the_limit(
     likely_s: float, more: float, ran_s: float, left_s: float
 ) -> None:
     run_time = RunTime(likely_s=likely_s, upper_s=likely_s * more, basis="", jobs=5)
     assert 0 <= likely_left_s(run_time, ran_s, left_s) <= left_s
 
 
-def test_a_job_that_has_outrun_those_like_it_is_expected_to_run_on() -> None:
+def test_a_job_that_has_run_longer_than_similar_jobs_is_expected_to_run_on() -> None:
     run_time = RunTime(likely_s=100, upper_s=400, basis="", jobs=9)
     fresh, late, later = (likely_left_s(run_time, ran_s, 10_000) for ran_s in (0, 100, 300))
     assert fresh == pytest.approx(100, rel=0.01)
@@ -171,7 +173,7 @@ def test_a_job_that_has_outrun_those_like_it_is_expected_to_run_on() -> None:
     assert not math.isnan(late)
 
 
-def test_a_job_that_was_sized_is_looked_up_by_what_its_user_asked() -> None:
+def test_a_job_that_was_sized_is_looked_up_by_its_original_request() -> None:
     made: Decision = decision(grant=Grant(cpus_per_task=1, mem_per_node_mib=512))
     comment = format_token(made)
     sized: QueuedJob = waiting(1, admin_comment=f"jobstats {comment}", cpus_per_task=1, mem_per_node_mib=512)

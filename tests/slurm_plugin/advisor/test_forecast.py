@@ -1,4 +1,4 @@
-"""The jobs to come, out of a store."""
+"""The jobs to come, read from a store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DAY_S = 86_400
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A store with a job of ann's, of 10 minutes, at each quarter of an hour of the last two days; and others."""
+    """Return a store with a job of ann's, of 10 minutes, in each quarter of an hour for two days; and others."""
     url = f"sqlite:///{tmp_path}/store.db"
     engine = open_store(url, create=True)
     jobs = []
@@ -56,7 +56,7 @@ def url(tmp_path: Path) -> str:
     return url
 
 
-def test_what_came_yesterday_is_foreseen_in_the_numbers_of_the_snapshot(url: str) -> None:
+def test_the_jobs_of_yesterday_are_forecast_in_the_numbers_of_the_snapshot(url: str) -> None:
     now = snapshot(
         waiting(1, user="bob", account="biology", priority=777),
         waiting(2, submit_s=NOW_S - 5, priority=50),
@@ -66,7 +66,7 @@ def test_what_came_yesterday_is_foreseen_in_the_numbers_of_the_snapshot(url: str
     assert len(samples) == forecast_module.SAMPLES
     numbers = numbers_of(now)
     for sample in samples:
-        # Every second job's partition is gone since.
+        # Every second job's partition no longer exists.
         assert 10 <= len(sample) <= 14
         for one in sample:
             assert 0 <= one.at_s <= 6 * 3600
@@ -78,8 +78,8 @@ def test_what_came_yesterday_is_foreseen_in_the_numbers_of_the_snapshot(url: str
     check(problem_of(now, lambda job: by_limit(job, "a test"), coming=samples))
 
 
-def test_what_is_not_known_of_a_submission_is_what_it_got_or_the_least() -> None:
-    """Two batches, the newest first: the first submission of all is the last row."""
+def test_an_unknown_figure_of_a_submission_is_its_allocation_or_the_minimum() -> None:
+    """There are two batches, the newest first: the very first submission is the last row."""
 
     def batch(*rows: tuple[int, str, int | None, int | None, int | None]) -> pa.Table:
         return pa.table(
@@ -141,11 +141,11 @@ def test_the_store_is_read_once_an_hour(url: str, monkeypatch: pytest.MonkeyPatc
     assert len(reads) == 2
 
 
-def test_another_clusters_past_is_not_ours(url: str) -> None:
+def test_the_past_of_another_cluster_is_not_used(url: str) -> None:
     assert Forecast(url, "beta", DAY_S)(snapshot(waiting(1))) == ()
 
 
-def test_a_store_that_is_away_is_asked_again_only_after_a_while(
+def test_an_unreachable_store_is_asked_again_only_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]

@@ -1,4 +1,4 @@
-"""Of what use idle GPUs are to the jobs that usually come, node by node."""
+"""How useful idle GPUs are to the jobs that usually come, node by node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slurm_plugin.advisor.idle_gpus import beside_a_gpu, idle_gpus, usual_among
 from slurm_plugin.slurm.snapshot import NodeState, SchedulerTerms
 from tests.slurm_plugin.slurm.queued import running, snapshot, waiting
 
-# Four want one GPU with two CPUs, one wants four with eight.
+# Four jobs want one GPU with two CPUs, one wants four with eight.
 USUALLY = usual_among([Given(2, 4000, 1, 1, 4), Given(8, 16_000, 4, 1, 1)])
 
 
@@ -18,7 +18,7 @@ def node(name: str, **changes: object) -> NodeState:
     return msgspec.structs.replace(plain, **changes)
 
 
-def test_each_reason_is_told_of_its_node_and_the_worst_comes_first() -> None:
+def test_each_node_names_its_reason_and_the_worst_comes_first() -> None:
     found = snapshot(
         running(1, cpus=15, mem_mib=1000, nodes=("held",)),
         running(2, cpus=1, mem_mib=62_000, gpus=1, nodes=("full",)),
@@ -53,26 +53,26 @@ def test_each_reason_is_told_of_its_node_and_the_worst_comes_first() -> None:
     }
 
 
-def test_a_job_on_several_nodes_is_usual_by_what_it_has_of_each_and_counts_on_each() -> None:
+def test_a_job_on_several_nodes_is_usual_by_its_share_of_each_and_counts_on_each() -> None:
     usual = usual_among([Given(8, 8000, 4, 2, 1), Given(4, 4000, 2, 1, 2)])
     assert usual.gpus.tolist() == [2]
     assert usual.cpu_milli.tolist() == [4000]
 
 
-def test_where_memory_does_not_count_nothing_is_lost_for_it() -> None:
+def test_no_gpu_is_lost_for_memory_if_memory_does_not_count() -> None:
     held = running(1, cpus=1, mem_mib=64_000, nodes=("n",))
     terms = SchedulerTerms(priority_type="", scheduler_type="", parameters=(), memory_counts=False)
     (row,) = idle_gpus(snapshot(held, nodes=(node("n"),), terms=terms), USUALLY)
     assert (row.usable, row.lost_for_memory, row.mem_free_mib) == (4, 0, None)
 
 
-def test_where_nothing_is_known_of_what_comes_idle_gpus_are_told_and_not_their_use() -> None:
+def test_idle_gpus_are_shown_without_their_use_if_usual_jobs_are_unknown() -> None:
     (row,) = idle_gpus(snapshot(nodes=(node("n"),)), usual_among([]))
     assert (row.idle, row.usable, row.lost_for_gpus) == (4, None, None)
     assert idle_gpus(snapshot(nodes=()), USUALLY) == []
 
 
-def test_what_nine_of_ten_jobs_take_beside_a_gpu() -> None:
+def test_what_nine_of_ten_jobs_take_in_addition_to_a_gpu() -> None:
     some = [Given(4, 8000, 2, 1, 80), Given(8, 1000, 1, 1, 10), Given(64, 64_000, 1, 1, 10)]
     assert beside_a_gpu(some) == (8.0, 4000.0)
     assert beside_a_gpu([Given(64, 64_000, 8, 2, 1)]) == (8.0, 8000.0)

@@ -1,4 +1,4 @@
-"""Waiting jobs sized again: which may be touched, what they get, and what their token then says. No Slurm."""
+"""Pending jobs sized again: which may be changed, what they get, and what their token then says. No Slurm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from slurm_plugin.service.decide import decide
 from tests.slurm_plugin.advisor.queued_late import ENFORCING, NOW_S, Known, Queued, sized
 
 
-def test_what_was_submitted_before_anything_was_known_is_cut_later() -> None:
+def test_a_job_submitted_before_anything_was_known_is_cut_later() -> None:
     again = sized(Queued().again(Known(200.0)))
     assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (1, 224)
     assert not again.raises
@@ -35,7 +35,7 @@ def test_what_was_submitted_before_anything_was_known_is_cut_later() -> None:
     )
 
 
-def test_later_and_at_submit_a_job_gets_the_same() -> None:
+def test_a_job_gets_the_same_later_as_at_submission() -> None:
     known = Known(700.0, 2.5)
     again = sized(Queued().again(known))
     at_submit = Queued(known).answer.decision
@@ -51,7 +51,7 @@ def test_later_and_at_submit_a_job_gets_the_same() -> None:
         ("./fit $SLURM_MEM_PER_NODE\n", {"cpus_per_task": 1, "mem_per_node_mib": None}),
     ],
 )
-def test_what_the_script_fixed_holds_without_the_script(script: str, kept: dict[str, int | None]) -> None:
+def test_a_floor_from_the_script_holds_without_the_script(script: str, kept: dict[str, int | None]) -> None:
     queued = Queued(Known(None, None))
     queued.asked = msgspec.structs.replace(queued.asked, script=script)
     queued.answer = decide(queued.asked, None, ENFORCING, "first", NOW_S - 60)
@@ -60,7 +60,7 @@ def test_what_the_script_fixed_holds_without_the_script(script: str, kept: dict[
     assert {name: getattr(change, name) for name in kept} == kept
 
 
-def test_the_least_that_a_qos_allows_holds_later_too() -> None:
+def test_the_minimum_of_a_qos_holds_later_too() -> None:
     least = SiteFacts(qos_minimums={"normal": Minimum(cpus=4, mem_mib=4096)})
     change = sized(Queued(facts=least).again(Known(200.0))).change
     assert (change.cpus_per_task, change.mem_per_node_mib) == (4, 4096)
@@ -84,7 +84,7 @@ def test_the_least_that_a_qos_allows_holds_later_too() -> None:
         ({"num_tasks": 2}, CHANGED),
     ],
 )
-def test_what_may_not_be_touched_is_left_with_a_reason(changes: dict[str, Any], reason: str) -> None:
+def test_a_job_that_may_not_be_changed_is_left_with_a_reason(changes: dict[str, Any], reason: str) -> None:
     assert Queued().again(Known(200.0), **changes) == reason
 
 
@@ -99,7 +99,7 @@ def test_what_may_not_be_touched_is_left_with_a_reason(changes: dict[str, Any], 
         (msgspec.structs.replace(ENFORCING, rules=(Rule(name="r", percent=0),)), "mode-observe"),
     ],
 )
-def test_the_rules_of_now_hold(config: Config, reason: str) -> None:
+def test_the_current_rules_hold(config: Config, reason: str) -> None:
     assert Queued().again(Known(200.0), config) == reason
 
 
@@ -111,19 +111,17 @@ def test_the_rules_of_now_hold(config: Config, reason: str) -> None:
         (Rule(name="r", partition=("guests",), mode="advise"), {"partitions": ("guests",)}),
     ],
 )
-def test_a_job_that_was_moved_since_is_under_the_rules_of_where_it_is(
-    rule: Rule, now: dict[str, Any]
-) -> None:
+def test_a_job_that_was_moved_is_under_the_rules_of_its_new_place(rule: Rule, now: dict[str, Any]) -> None:
     config = msgspec.structs.replace(ENFORCING, rules=(rule,))
     assert isinstance(Queued().again(Known(200.0), config), Again)
     assert Queued().again(Known(200.0), config, **now) == "mode-advise"
 
 
-def test_who_was_only_observed_stays_so() -> None:
+def test_a_job_that_was_only_observed_stays_so() -> None:
     assert Queued(config=Config(mode="observe")).again(Known(200.0), ENFORCING) == "mode-observe"
 
 
-def test_who_opted_out_at_submit_stays_so_whatever_his_comment_says_now() -> None:
+def test_a_job_that_opted_out_at_submission_stays_so_whatever_its_comment_says_now() -> None:
     assert Queued(comment="rightsize=off").again(Known(200.0), comment="budget 7") == "opted-out"
 
 
@@ -133,7 +131,7 @@ def test_a_grant_that_the_hook_refused_is_not_tried_again() -> None:
     assert queued.again(Known(200.0), admin_comment=token) == "refused:coupled_field"
 
 
-def test_a_job_that_came_back_as_it_was_asked_keeps_that() -> None:
+def test_a_job_that_came_back_with_its_original_request_keeps_it() -> None:
     queued = Queued(Known(3000.0))
     token = format_token(queued.answer.decision) + ";recovery=out_of_memory:0"
     assert queued.again(Known(200.0), admin_comment=token) == RECOVERED
@@ -144,7 +142,7 @@ def test_without_a_model_or_evidence_nothing_changes() -> None:
     assert Queued().again(Known(None, None)) == "no-evidence"
 
 
-def test_a_little_less_is_not_worth_a_write() -> None:
+def test_a_small_saving_is_not_worth_a_write() -> None:
     assert sized(Queued().again(Known(660.0))).change.mem_per_node_mib == 672
     assert Queued(Known(700.0)).again(Known(660.0)) == "fits", "704 MiB become 672"
     assert isinstance(Queued(Known(700.0)).again(Known(500.0)), Again)
@@ -154,7 +152,7 @@ def test_a_little_less_is_not_worth_a_write() -> None:
     assert isinstance(Queued(Known(700.0), any_saving).again(Known(660.0)), Again)
 
 
-def test_our_own_cut_is_raised_where_jobs_like_it_have_needed_more() -> None:
+def test_our_own_cut_is_raised_if_similar_jobs_have_needed_more() -> None:
     again = sized(Queued(Known(200.0)).again(Known(1000.0, 3.0)))
     assert again.raises
     assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (3, 1024)
@@ -166,7 +164,7 @@ def test_cpus_are_raised_though_memory_stays() -> None:
     assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (3, None)
 
 
-def test_it_is_raised_to_what_was_asked_at_most() -> None:
+def test_a_raise_ends_at_the_original_request() -> None:
     again = sized(Queued(Known(200.0)).again(Known(50_000.0, 30.0)))
     assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (8, 8000)
     token = find_token(again.change.admin_comment or "")
@@ -176,7 +174,7 @@ def test_it_is_raised_to_what_was_asked_at_most() -> None:
     assert again.change.reason == "gets what was asked for, based on 5 earlier jobs"
 
 
-def test_without_its_decision_a_job_is_never_cut_but_may_be_raised() -> None:
+def test_a_job_without_its_decision_is_never_cut_but_may_be_raised() -> None:
     queued = Queued(Known(700.0))
     queued.decisions = {}
     assert queued.again(Known(200.0)) == SCRIPT_NOT_KNOWN
@@ -186,7 +184,7 @@ def test_without_its_decision_a_job_is_never_cut_but_may_be_raised() -> None:
     assert again.decision.request.script_signature == queued.answer.decision.request.script_signature
 
 
-def test_neither_is_one_of_an_earlier_release_or_of_another_user() -> None:
+def test_a_job_decided_by_an_earlier_release_or_for_another_user_is_never_cut_either() -> None:
     queued = Queued()
     for decision in (
         msgspec.structs.replace(queued.answer.decision, fixed=None),
@@ -199,7 +197,7 @@ def test_neither_is_one_of_an_earlier_release_or_of_another_user() -> None:
         assert queued.again(Known(200.0)) == SCRIPT_NOT_KNOWN
 
 
-def test_a_write_that_was_cut_off_after_its_token_is_done_again() -> None:
+def test_a_write_that_was_cut_off_after_its_token_is_repeated() -> None:
     queued = Queued()
     token = sized(queued.again(Known(200.0))).change.admin_comment
     again = sized(queued.again(Known(200.0), admin_comment=token))
@@ -207,11 +205,11 @@ def test_a_write_that_was_cut_off_after_its_token_is_done_again() -> None:
     assert again.decision.replaces == "second"
 
 
-def test_who_puts_back_what_he_asked_is_left_alone() -> None:
+def test_a_job_whose_user_restored_the_request_is_left_alone() -> None:
     assert Queued(Known(700.0)).again(Known(200.0), mem_per_node_mib=8000) == CHANGED
 
 
-def test_other_tools_keep_their_words_in_the_comment() -> None:
+def test_words_of_other_tools_in_the_comment_are_kept() -> None:
     queued = Queued()
     ours = format_token(queued.answer.decision)
     comment = f"JS1:abc {ours} budget=7"
@@ -235,8 +233,8 @@ def test_memory_that_comes_with_gpus_stays_as_it_was_granted() -> None:
     assert again.decision.grant == msgspec.structs.replace(at_submit, cpus_per_task=1)
 
 
-def test_a_share_above_slurms_limit_is_sized_with_the_cpus_that_slurm_makes_of_it() -> None:
-    """MaxMemPerCPU is 2000: slurmctld has made 16 CPUs of 2000 MiB of what was asked."""
+def test_a_memory_share_above_the_limit_is_sized_with_the_cpus_that_slurm_makes_of_it() -> None:
+    """MaxMemPerCPU is 2000: slurmctld has turned the request into 16 CPUs of 2000 MiB."""
     queued = Queued(mem_per_node_mib=None, mem_per_cpu_mib=4000)
     change = sized(queued.again(Known(3000.0), cpus_per_task=16, mem_per_cpu_mib=2000)).change
     assert (change.cpus_per_task, change.mem_per_cpu_mib) == (1, 3008)
@@ -263,7 +261,7 @@ def test_a_request_for_memory_per_cpu_stays_per_cpu() -> None:
     per_cpu=st.booleans(),
     tasks=st.integers(1, 4),
 )
-def test_never_above_what_was_asked_never_below_the_floor(
+def test_no_size_is_above_the_request_or_below_the_floor(
     first: float | None, then: float, cores: float, asked_mib: int, asked_cpus: int, per_cpu: bool, tasks: int
 ) -> None:
     kind = "mem_per_cpu_mib" if per_cpu else "mem_per_node_mib"
@@ -295,11 +293,11 @@ def test_never_above_what_was_asked_never_below_the_floor(
         ((26, 5, 5), False),
     ],
 )
-def test_on_some_releases_cpus_stay(release: tuple[int, ...], stay: bool) -> None:
+def test_cpus_stay_on_some_releases(release: tuple[int, ...], stay: bool) -> None:
     assert cpus_must_stay(release) is stay
 
 
-def test_where_cpus_stay_memory_of_nodes_is_sized_alone() -> None:
+def test_memory_per_node_is_sized_alone_where_cpus_stay() -> None:
     again = sized(Queued(Known(700.0, 4.0)).again(Known(200.0, 1.0), cpus_stay=True))
     assert again.decision.grant == Grant(cpus_per_task=4, mem_per_node_mib=224)
     assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (None, 224)

@@ -1,4 +1,4 @@
-"""What waits when a brake stops jobs like it gets back what it asked for: who, how much, what is recorded. No Slurm."""
+"""A brake on jobs like a pending one gives it back its request: which job, how much, what is recorded. No Slurm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BRAKES = (FIT, partition_brake("main"), ALL)
 
 
 def stopped(queued: Queued, brake: Brake = FIT) -> Queued:
-    """The same job, once a brake holds for it."""
+    """Return the same job, once a brake applies to it."""
     queued.facts = msgspec.structs.replace(queued.facts, brakes=frozenset({brake}))
     return queued
 
@@ -57,17 +57,17 @@ def test_a_brake_on_others_gives_nothing_back() -> None:
         ({"admin_comment": ""}, "no-token"),
     ],
 )
-def test_a_brake_gives_nothing_to_whom_late_sizing_may_not_touch(
+def test_a_brake_gives_nothing_to_a_job_that_late_sizing_may_not_change(
     changes: dict[str, Any], reason: str
 ) -> None:
     assert stopped(Queued(Known(200.0))).again(None, **changes) == reason
 
 
-def test_who_has_all_he_asked_for_is_left_by_a_brake() -> None:
+def test_a_brake_leaves_a_job_alone_that_has_its_whole_request() -> None:
     assert stopped(Queued()).again(Known(200.0)) == "braked"
 
 
-def test_a_brake_gives_back_without_the_decision_too_but_no_gpus() -> None:
+def test_a_brake_gives_back_cpus_and_memory_but_no_gpus_without_the_decision_too() -> None:
     queued = stopped(Queued(Known(700.0, 2.0, 1.0), gpus_per_node=4))
     for decisions in (queued.decisions, {}):
         queued.decisions = decisions
@@ -77,7 +77,7 @@ def test_a_brake_gives_back_without_the_decision_too_but_no_gpus() -> None:
         assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (8, 8000)
 
 
-def test_giving_back_that_was_cut_off_after_its_token_is_done_again() -> None:
+def test_giving_back_that_was_cut_off_after_its_token_is_repeated() -> None:
     queued = stopped(Queued(Known(200.0)))
     token = sized(queued.again(None)).change.admin_comment
     again = sized(queued.again(None, admin_comment=token))
@@ -85,7 +85,7 @@ def test_giving_back_that_was_cut_off_after_its_token_is_done_again() -> None:
     assert again.decision.replaces == "second"
 
 
-def test_once_a_person_lets_go_what_was_given_back_is_sized_again() -> None:
+def test_a_job_is_sized_again_once_a_person_releases_the_brake() -> None:
     queued = stopped(Queued(Known(200.0)))
     token = sized(queued.again(None)).change.admin_comment
     whole: dict[str, Any] = {"admin_comment": token, "cpus_per_task": 8, "mem_per_node_mib": 8000}

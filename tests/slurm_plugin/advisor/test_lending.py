@@ -1,4 +1,4 @@
-"""Who is let onto idle nodes of others, on queues by hand: the rules, and what is learned of owners."""
+"""Which jobs are let onto idle nodes of others, with hand-made queues: the rules, and what is learned of owners."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PARTITIONS = (
     PartitionState(name="owner", tier=10),
 )
 FULL = running(1, cpus=8, limit_s=40_000)
-# Owners leave both nodes for 10 h, nine times, and left them an hour ago.
+# Owners were away from both nodes for 10 h, nine times, and left them an hour ago.
 TENS = {
     name: [(at_s, at_s + H) for at_s in (NOW_S - 2 * H - 11 * H * past for past in reversed(range(10)))]
     for name in ("n2", "n3")
@@ -62,7 +62,7 @@ def lending(had: Mapping[str, Sequence[Span]] = TENS, risk: float = 0.2) -> Lend
 
 
 def changes(of: Lending, now: Snapshot, ours: Mapping[int, str] | None = None) -> dict[int, tuple[str, ...]]:
-    """Return what jobs are to list, as the advisor asks; all run to their limits as far as anybody knows."""
+    """Return the partitions that jobs should list, as the advisor asks; all are taken to run to their limits."""
     problem = problem_of(
         now, lambda job: RunTime(likely_s=job.limit_s or 1, upper_s=job.limit_s or 1, basis="x")
     )
@@ -74,11 +74,11 @@ def changes(of: Lending, now: Snapshot, ours: Mapping[int, str] | None = None) -
 BOTH = ("batch", "lent")
 
 
-def test_who_will_be_done_before_owners_are_back_is_let_in() -> None:
+def test_a_job_that_will_end_before_owners_are_back_is_let_in() -> None:
     short, long = waiting(2, limit_s=3600), waiting(3, limit_s=9 * 3600 + 1800)
-    # Until an hour from now 1 of 10 owners is back; until nine and a half from now all of them.
+    # Within an hour from now 1 of 10 owners is back; within nine and a half hours all of them are.
     assert changes(lending(), on(short, long)) == {2: BOTH}
-    # An owner who has come every hour: nobody would be done.
+    # If the owner has come every hour, no job would end in time.
     hourly = {
         name: [(at, at + 60.0) for at in (NOW_S - H * past - 60 for past in reversed(range(20)))]
         for name in ("n2", "n3")
@@ -86,18 +86,18 @@ def test_who_will_be_done_before_owners_are_back_is_let_in() -> None:
     assert changes(lending(hourly), on(short, long)) == {}
 
 
-def test_by_default_who_would_more_likely_than_not_be_interrupted_is_not() -> None:
+def test_by_default_a_job_that_would_more_likely_than_not_be_interrupted_is_not_let_in() -> None:
     of = Lending(
         Config(lent_partitions=(LentPartition(name="lent", jobs_of=("batch",)),)),
         told(a_third_and_rest(2 * H, 10 * H)),
     )
     short, long = waiting(2, limit_s=1800), waiting(3, limit_s=9.5 * H)
-    # A third of owners are back an hour from now, which he who would wait for 11 hours may risk; all in nine.
+    # A third of the owners are back in an hour, a risk that a job waiting 11 hours may take; in nine hours all are.
     assert changes(of, on(short, waiting(4, limit_s=3 * H), long)) == {2: BOTH, 4: BOTH}
 
 
 def a_third_and_rest(first_s: float, second_s: float) -> dict[str, list[Span]]:
-    """Return owners who stay away for so long in a third of cases, and left their nodes an hour ago."""
+    """Return owners who stay away for `first_s` in a third of cases, else `second_s`, and left an hour ago."""
     spans, ends_s = list[Span](), NOW_S - H
     for past in range(20):
         spans.append((ends_s - 60, ends_s))
@@ -124,26 +124,26 @@ def a_third_and_rest(first_s: float, second_s: float) -> dict[str, list[Span]]:
         {"mem_mib": 17_000},
     ],
 )
-def test_whom_an_interruption_would_harm_is_not(fields: dict[str, Any]) -> None:
+def test_a_job_that_an_interruption_would_harm_is_not_let_in(fields: dict[str, Any]) -> None:
     assert changes(lending(), on(waiting(2, **fields))) == {}
 
 
-def test_who_has_a_deadline_is_in_time_there_and_would_be_after_an_interruption() -> None:
+def test_a_job_with_a_deadline_is_let_in_only_if_it_also_meets_it_after_an_interruption() -> None:
     soon = replace(on(), jobs=(running(1, cpus=8, limit_s=3600),))
 
     def let_in(deadline_s: float) -> bool:
         job = waiting(2, deadline_s=NOW_S + deadline_s)
         return bool(changes(lending(), replace(soon, jobs=(*soon.jobs, job))))
 
-    # In 3,000 s he would start in his own partition, and needs an hour.
+    # In its own partition it would start in 3,000 s, and it needs an hour.
     assert let_in(3 * H)
     assert not let_in(3000 + H + 60)
-    # There he would be late anyhow.
+    # In its own partition it would be late anyway.
     assert let_in(3000 + H - 60)
     assert not let_in(H - 60)
 
 
-def test_a_partition_must_take_the_job() -> None:
+def test_a_job_is_let_in_only_if_the_partition_accepts_it() -> None:
     job = waiting(2)
     for lent in (
         PartitionState(name="lent", preempt_mode="REQUEUE", longest_s=1800),
@@ -153,14 +153,14 @@ def test_a_partition_must_take_the_job() -> None:
         assert changes(lending(), on(job, partitions=(PARTITIONS[0], lent, PARTITIONS[2]))) == {}
 
 
-def test_who_starts_at_once_or_nearly_stays_where_he_is() -> None:
+def test_a_job_that_starts_at_once_or_almost_at_once_stays_where_it_is() -> None:
     assert changes(lending(), replace(on(waiting(2)), jobs=(waiting(2),))) == {}
-    # To be interrupted costs an hour in a fiftieth of cases: more than 40 s of waiting, less than hours.
+    # An interruption costs an hour in a fiftieth of cases: more than 40 s of waiting, but less than hours.
     soon = running(1, cpus=8, limit_s=640)
     assert changes(lending(), replace(on(), jobs=(soon, waiting(2)))) == {}
 
 
-def test_no_more_are_let_in_than_there_is_room_for() -> None:
+def test_no_more_jobs_are_let_in_than_there_is_room_for() -> None:
     jobs = [waiting(number, cpus=5) for number in range(2, 6)]
     assert list(changes(lending(), on(*jobs))) == [2, 3]
     array = waiting(2, cpus=5, array_job_id=2, array_tasks="1-9", tasks=9)
@@ -169,7 +169,7 @@ def test_no_more_are_let_in_than_there_is_room_for() -> None:
     assert list(changes(lending(), on(held, *jobs))) == [2]
 
 
-def test_the_risk_is_of_all_nodes_that_have_room() -> None:
+def test_the_risk_is_that_of_all_nodes_with_room() -> None:
     often = {
         "n2": TENS["n2"],
         "n3": [(NOW_S - H * past - 120, NOW_S - H * past - 60) for past in reversed(range(11))],
@@ -178,7 +178,7 @@ def test_the_risk_is_of_all_nodes_that_have_room() -> None:
     assert changes(lending(often, risk=0.6), on(waiting(2))) == {2: BOTH}
 
 
-def test_who_is_in_stays_until_an_owner_may_come_and_is_taken_out_then() -> None:
+def test_a_job_stays_let_in_until_an_owner_may_come_and_is_taken_out_then() -> None:
     job, ours = waiting(2, partitions=BOTH), {2: "lent"}
     of = lending()
     assert changes(of, on(job), ours) == {}
@@ -187,14 +187,14 @@ def test_who_is_in_stays_until_an_owner_may_come_and_is_taken_out_then() -> None
     later = replace(on(job, *taken), time_s=NOW_S + 8.5 * H)
     assert changes(of, later, ours) == {2: ("batch",)}
     assert changes(of, on(waiting(2, partitions=("lent", "batch"), restarts=1)), ours) == {2: ("batch",)}
-    # Where the partition is none any more, nobody is left in it.
+    # If the partition no longer exists, no job is left in it.
     assert changes(of, on(job, partitions=PARTITIONS[:2]), ours) == {2: ("batch",)}
 
 
-def test_owners_who_come_and_go_are_learned_of() -> None:
+def test_owners_are_learned_from_the_queue_as_they_come_and_go() -> None:
     of = lending({})
     short = waiting(2, limit_s=600)
-    # Nobody was there for 28 days.
+    # No owner was there for 28 days.
     assert changes(of, on(short)) == {2: BOTH}
     owners = [running(8, partitions=("owner",), nodes=("n2", "n3"))]
     assert changes(of, replace(on(short, *owners), time_s=NOW_S + 60)) == {}
@@ -202,7 +202,7 @@ def test_owners_who_come_and_go_are_learned_of() -> None:
     assert changes(of, replace(on(short), time_s=NOW_S + 6 * H)) == {2: BOTH}
 
 
-def test_without_accounting_owners_are_learned_of_from_now_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_accounting_owners_are_learned_from_now_on(caplog: pytest.LogCaptureFixture) -> None:
     def away(_partitions: Collection[str], _from_s: float, _to_s: float) -> dict[str, list[Span]]:
         raise SlurmError("sacct failed")
 
@@ -214,7 +214,7 @@ def test_without_accounting_owners_are_learned_of_from_now_on(caplog: pytest.Log
 
 
 class Refusing:
-    """A gateway behind which slurmctld refuses everything."""
+    """A gateway whose slurmctld refuses everything."""
 
     def __init__(self) -> None:
         self.asked: list[Relist] = []
@@ -227,7 +227,7 @@ class Refusing:
         return Written(job_id=change.job_id, problem="Invalid account")
 
 
-def test_what_slurmctld_refuses_is_tried_again_much_later() -> None:
+def test_a_change_that_slurmctld_refuses_is_tried_again_much_later() -> None:
     of, gateway, now = lending(), Refusing(), on(waiting(2))
     problem = problem_of(now, lambda _: RunTime(likely_s=3600, upper_s=3600, basis="x"))
     of.see(now)
@@ -250,7 +250,7 @@ def test_what_slurmctld_refuses_is_tried_again_much_later() -> None:
         ({"partitions": PARTITIONS[:2]}, "a higher PriorityTier"),
     ],
 )
-def test_it_says_what_a_lent_partition_lacks(
+def test_what_a_lent_partition_lacks_is_named_and_logged_once(
     fields: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = on(waiting(2), **fields)
@@ -262,13 +262,13 @@ def test_it_says_what_a_lent_partition_lacks(
 
 
 def in_cycles(make: MakeAdvisor, queue: FakeQueue, job: QueuedJob, **settings: Any) -> Advisor:
-    """Return an advisor that lends, on a queue of one job that waits."""
+    """Return an advisor that lends, on a queue with one pending job."""
     queue.snapshot = on(job)
     queue.own = {one.job_id: one.priority for one in queue.snapshot.jobs}
     return make(lending=lending(), **settings)
 
 
-def test_a_cycle_lets_in_and_undo_takes_out(make: MakeAdvisor, queue: FakeQueue) -> None:
+def test_a_cycle_lets_a_job_in_and_undo_takes_it_out(make: MakeAdvisor, queue: FakeQueue) -> None:
     advisor = in_cycles(make, queue, waiting(2))
     outcome = advisor.cycle()
     assert [one.after for one in queue.relists] == [BOTH]
@@ -278,13 +278,13 @@ def test_a_cycle_lets_in_and_undo_takes_out(make: MakeAdvisor, queue: FakeQueue)
     assert [one.after for one in queue.relists] == [BOTH, ("batch",)]
 
 
-def test_a_dry_run_says_how_many_it_would_let_in(make: MakeAdvisor, queue: FakeQueue) -> None:
+def test_a_dry_run_says_how_many_jobs_it_would_let_in(make: MakeAdvisor, queue: FakeQueue) -> None:
     outcome = in_cycles(make, queue, waiting(2), apply=False).cycle()
     assert queue.relists == []
     assert summary_of(outcome, apply=False).endswith("1 jobs would list other partitions")
 
 
-def test_in_a_control_block_nobody_stays_let_in(make: MakeAdvisor, queue: FakeQueue) -> None:
+def test_no_job_stays_let_in_during_a_control_block(make: MakeAdvisor, queue: FakeQueue) -> None:
     in_cycles(make, queue, waiting(2)).cycle()
     controlled = make(lending=lending(), control_share=1.0)
     assert controlled.cycle().relisted == ()

@@ -1,4 +1,4 @@
-"""One cycle after another: whatever fails in one, the next begins anew; what outlived its lease is undone."""
+"""One cycle after another: if one fails, the next starts afresh; changes that have outlived their lease are undone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Rounds:
             self.stop.set()
 
 
-def test_the_loop_goes_on_after_whatever_failed_and_says_it_once(
+def test_the_loop_goes_on_after_any_failure_and_reports_it_once(
     make: MakeAdvisor, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     advisor, stop = make(), threading.Event()
@@ -53,7 +53,7 @@ def test_the_loop_goes_on_after_whatever_failed_and_says_it_once(
     assert [record.getMessage() for record in caplog.records if "left as it is" in record.getMessage()] == [
         "this cycle failed, the queue is left as it is and the next one tries again: a plan that fails"
     ]
-    # It was stopped: what it had changed is undone.
+    # It was stopped, so its changes are undone.
     assert queue.factors() == {}
 
 
@@ -78,7 +78,7 @@ def test_a_cycle_that_takes_longer_than_a_period_is_followed_by_a_pause(
     assert pauses_s == [50.0, 100.0]
 
 
-def test_what_outlives_its_lease_is_undone_as_soon_as_slurmctld_answers(
+def test_changes_that_outlive_their_lease_are_undone_as_soon_as_slurmctld_answers(
     make: MakeAdvisor, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     advisor, stop = make(lease_s=600), threading.Event()
@@ -102,6 +102,6 @@ def test_what_outlives_its_lease_is_undone_as_soon_as_slurmctld_answers(
 
     monkeypatch.setattr(threading.Event, "wait", wait)
     watch(advisor, stop, lambda _outcome: None)
-    # As long as slurmctld is away nothing can be done; the first failing cycle after that undoes.
+    # While slurmctld is away nothing can be done; the first failing cycle after that undoes the changes.
     assert left == [changed, changed, changed, {}]
     assert "could not be undone yet" in caplog.text

@@ -1,4 +1,4 @@
-"""What came of starts that were foreseen, out of a store and the queue as it is."""
+"""What became of foreseen starts, from a store and the current queue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUBMIT_S = int(TOLD_S) - 60
 
 
 def cycle(number: int, *job_ids: int, cluster: str = "alpha", applied: bool = True) -> Cycle:
-    """Return a cycle a minute after the one before, which foresees each job in ten minutes, in 20 without us."""
+    """Return a cycle one minute after the one before, which foresees each job in ten minutes, and in 20 without us."""
     told_s = TOLD_S + 60 * number
     return Cycle(
         id=f"{cluster}-{number}",
@@ -54,7 +54,7 @@ def cycle(number: int, *job_ids: int, cluster: str = "alpha", applied: bool = Tr
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A store with jobs 1 to 20 that started half an hour after they were told of, each by a plan of its own."""
+    """Return a store with jobs 1 to 20, which started half an hour after they were foreseen, each in its own plan."""
     url = f"sqlite:///{tmp_path}/store.db"
     engine = open_store(url, create=True)
     ended = [
@@ -77,12 +77,12 @@ def url(tmp_path: Path) -> str:
     return url
 
 
-def test_the_store_tells_of_what_ended_and_the_queue_of_what_runs_and_waits(url: str) -> None:
+def test_ended_jobs_come_from_the_store_and_running_and_pending_ones_from_the_queue(url: str) -> None:
     at_s = {"submit_s": float(SUBMIT_S)}
     now = snapshot(
         running(101, start_s=NOW_S - 600, **at_s),
         waiting(102, **at_s),
-        waiting(103, submit_s=NOW_S - 5),  # another job of that number
+        waiting(103, submit_s=NOW_S - 5),  # another job with that id
         waiting(105, array_job_id=105, array_tasks="1-9", **at_s),
     )
     found = read_outcomes(url, "alpha", now)
@@ -92,31 +92,31 @@ def test_the_store_tells_of_what_ended_and_the_queue_of_what_runs_and_waits(url:
     assert {number: told[number] for number in range(1, 21)} == {
         number: (600.0, 60 * number + 1800.0) for number in range(1, 21)
     }
-    # Of the four of the 30th plan one runs, one waits; of 103 and 104 nothing is known.
+    # Of the four jobs in the 30th plan one runs, one waits; nothing is known of 103 and 104.
     same_plan = (found.started_s[found.told_s == TOLD_S + 1800] - TOLD_S).tolist()
     assert (same_plan[0], math.isnan(same_plan[1])) == (6600.0, True)
     without = read_outcomes(url, "alpha", snapshot(waiting(105, **at_s)))
     (watched,) = (without.told_s == TOLD_S + 31 * 60).nonzero()[0]
-    # Where it only watched, the start without it was foreseen, and no interval.
+    # If the advisor only watched, the start without it was foreseen, without an interval.
     assert without.foreseen_s[watched] - without.told_s[watched] == 1200.0
     assert math.isnan(without.low_s[watched])
 
 
-def test_what_waits_for_its_nodes_to_power_up_has_not_started(url: str) -> None:
-    """Slurm's accounting will tell a later start of it, once they are there."""
+def test_a_job_whose_nodes_power_up_has_not_started(url: str) -> None:
+    """Slurm's accounting will give it a later start, once its nodes are there."""
     now = snapshot(running(101, state="CONFIGURING", start_s=NOW_S - 600, submit_s=float(SUBMIT_S)))
     found = read_outcomes(url, "alpha", now)
     assert math.isnan(found.started_s[found.told_s == TOLD_S + 1800].item())
 
 
-def test_intervals_reach_to_what_came(url: str) -> None:
+def test_intervals_reach_to_the_real_starts(url: str) -> None:
     found = PastStarts(url, "alpha")(snapshot())
     assert found[1].high_log == pytest.approx(math.log(1860 / 660))
     assert found[1].low_log == 0.0
     assert PastStarts(url, "nowhere")(snapshot()) == UNCALIBRATED
 
 
-def test_a_store_that_is_away_is_said_and_what_is_known_stays(
+def test_an_unreachable_store_is_reported_and_what_is_known_stays(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
@@ -131,14 +131,14 @@ def test_a_store_that_is_away_is_said_and_what_is_known_stays(
     assert past(snapshot()) == known
 
 
-def test_it_goes_on_asking_a_store_that_was_away(
+def test_an_unreachable_store_is_asked_again(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     (tmp_path / "store.db").rename(tmp_path / "away.db")
     past = PastStarts(url, "alpha")
-    for _ in range(2):  # in each cycle, so that it is said as long as it is so
+    for _ in range(2):  # in every cycle, so that it is reported as long as it lasts
         with pytest.raises(StoreError):
             past(snapshot())
     (tmp_path / "away.db").rename(tmp_path / "store.db")
@@ -146,7 +146,7 @@ def test_it_goes_on_asking_a_store_that_was_away(
     assert past(snapshot())
 
 
-def test_a_store_that_has_nothing_yet_is_asked_again_soon(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_without_rows_yet_is_asked_again_soon(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     past = PastStarts(url, "alpha")
@@ -159,6 +159,8 @@ def test_a_store_that_has_nothing_yet_is_asked_again_soon(url: str, monkeypatch:
     assert past(snapshot()) != UNCALIBRATED
 
 
-def test_of_each_quarter_of_a_day_so_many_rows_are_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bounded_number_of_rows_is_read_for_each_quarter_of_a_day(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(past_starts_module, "MOST_ROWS", 5)
     assert len(read_outcomes(url, "alpha", snapshot()).told_s) <= 5

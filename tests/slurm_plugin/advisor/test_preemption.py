@@ -1,4 +1,4 @@
-"""Who comes first and who yields, as Slurm is set up to preempt."""
+"""Which jobs come first and which yield, given how Slurm is configured to preempt."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_qos_comes_before_those_that_it_preempts_whatever_the_tier() -> None:
     assert tiers == [2 * LEVEL + 2, LEVEL + 5, LEVEL + 2, 5, 2]
 
 
-def test_rings_of_qos_end() -> None:
+def test_a_cycle_of_qos_that_preempt_each_other_ends() -> None:
     ring = {"a": QosState(preempts=frozenset({"b", "gone"})), "b": QosState(preempts=frozenset({"a"}))}
     assert set(levels_of(ring)) == {"a", "b"}
 
@@ -72,20 +72,20 @@ def test_rings_of_qos_end() -> None:
         (BY_QOS, "normal", "owners", Yields(above=2 * LEVEL - 1, exempt_s=600.0)),
         (BY_PARTITION, "", "batch", Yields(above=2, exempt_s=60.0)),
         (BY_PARTITION, "", "owners", None),
-        # It is suspended, and keeps its memory.
+        # It would be suspended, and keep its memory.
         (BY_PARTITION, "", "paused", None),
         ("preempt/none", "", "batch", None),
     ],
 )
-def test_to_whom_a_job_yields(by: str, qos: str, partition: str, yields: Yields | None) -> None:
+def test_to_which_jobs_a_job_yields(by: str, qos: str, partition: str, yields: Yields | None) -> None:
     assert Ranks(site(by=by)).yields(qos, (partition,)) == yields
 
 
-def test_who_lists_partitions_that_preempt_otherwise_yields_to_nobody() -> None:
+def test_a_job_in_partitions_with_different_preemption_yields_to_none() -> None:
     assert Ranks(site(by=BY_PARTITION)).yields("", ("batch", "owners")) is None
 
 
-def test_where_a_qos_that_comes_first_may_not_preempt_it_it_yields_to_nobody() -> None:
+def test_a_job_yields_to_none_if_a_higher_qos_may_not_preempt_it() -> None:
     other = QOS | {"other": QosState()}
     assert Ranks(site(qos=other)).yields("other", ("batch",)) == Yields(above=LEVEL - 1, exempt_s=60.0)
     assert Ranks(site(waiting(1, qos="urgent"), qos=other)).yields("other", ("batch",)) is None
@@ -94,7 +94,7 @@ def test_where_a_qos_that_comes_first_may_not_preempt_it_it_yields_to_nobody() -
 @pytest.mark.parametrize(
     ("by", "fields"), [(BY_QOS, {"qos": "urgent"}), (BY_PARTITION, {"partitions": ("owners",)})]
 )
-def test_who_may_preempt_is_foreseen_to(by: str, fields: dict[str, Any]) -> None:
+def test_a_job_that_may_preempt_is_foreseen_to_do_so(by: str, fields: dict[str, Any]) -> None:
     full = running(1, cpus=8, qos="normal", start_s=NOW_S - 900)
     nodes = snapshot(nodes=1).nodes
     both = tuple(replace(node, partitions=("batch", "owners")) for node in nodes)
@@ -105,7 +105,7 @@ def test_who_may_preempt_is_foreseen_to(by: str, fields: dict[str, Any]) -> None
     assert (first, second) == (0.0, 3600.0)
 
 
-def test_who_may_preempt_waits_for_those_that_are_under_the_same_cap() -> None:
+def test_a_job_that_may_preempt_waits_for_jobs_under_the_same_cap() -> None:
     full = running(1, cpus=8, gpus=2, start_s=NOW_S - 900)
     mixed = replace(
         snapshot(nodes=1).nodes[0],
@@ -122,13 +122,13 @@ def test_who_may_preempt_waits_for_those_that_are_under_the_same_cap() -> None:
 
 
 @pytest.mark.parametrize("end_s", [0.0, NOW_S - 3])
-def test_who_has_ended_holds_his_node_no_longer_than_that_is_cleaned_up(end_s: float) -> None:
+def test_an_ended_job_holds_its_node_only_until_it_is_cleaned_up(end_s: float) -> None:
     ended = running(1, cpus=8, state="COMPLETING", start_s=NOW_S - 600, end_s=end_s)
     found = problem(site(ended, waiting(2, cpus=8), by=BY_PARTITION, nodes=1))
     assert [span.start_s for span in expected_starts(found, samples=0)] == [pytest.approx(0.0, abs=1.0)]
 
 
-def test_who_is_in_his_grace_time_holds_his_node_until_it_is_over() -> None:
+def test_a_job_in_its_grace_time_holds_its_node_until_that_is_over() -> None:
     ending = running(1, cpus=8, start_s=NOW_S - 600, end_s=NOW_S + 20)
     found = problem(site(ending, waiting(2, cpus=8), by=BY_PARTITION, nodes=1))
     assert [span.start_s for span in expected_starts(found, samples=0)] == [20.0]
@@ -145,7 +145,7 @@ def test_who_is_in_his_grace_time_holds_his_node_until_it_is_over() -> None:
         (running(9, partitions=("paused",)), ""),
     ],
 )
-def test_what_is_said_of_it(job: QueuedJob, says: str) -> None:
+def test_the_words_about_preemption(job: QueuedJob, says: str) -> None:
     nodes = tuple(replace(node, partitions=("batch", "owners", "paused")) for node in snapshot(nodes=1).nodes)
     others = (
         running(1),
@@ -158,7 +158,7 @@ def test_what_is_said_of_it(job: QueuedJob, says: str) -> None:
     assert bool(said) == bool(says)
 
 
-def test_where_nobody_preempts_nothing_is_said() -> None:
+def test_nothing_is_said_where_no_job_preempts() -> None:
     assert not preemption_in_words(waiting(9), snapshot(running(1), waiting(9)))
     assert not preemption_in_words(running(1), snapshot(running(1), waiting(9)))
     of_qos = site(running(1, qos="normal"), waiting(9, qos="urgent"))

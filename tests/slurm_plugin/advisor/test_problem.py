@@ -1,4 +1,4 @@
-"""What the advisor makes of the queue that Slurm shows."""
+"""The problem that the advisor makes of the queue that Slurm shows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SEVERAL = (
         (TASKS_A_NODE | {"num_tasks": 7}, "it asks for NtasksPerN:B:S:C=4:0:*:*", False),
     ],
 )
-def test_who_keeps_their_place_and_why(fields: dict[str, object], kept: str, out: bool) -> None:
+def test_which_jobs_keep_their_place_and_why(fields: dict[str, object], kept: str, out: bool) -> None:
     partitions = (PartitionState(name="batch"), PartitionState(name="closed", up=False))
     only = problem(snapshot(waiting(1, **fields), partitions=partitions)).pending[0]
     assert (only.kept, only.out) == (kept, out)
@@ -76,7 +76,7 @@ def test_who_keeps_their_place_and_why(fields: dict[str, object], kept: str, out
         ("AssocGrpCpuLimit", ("batch", "short"), "a limit of its account holds it"),
     ],
 )
-def test_what_one_of_its_partitions_refuses_holds_no_job_that_lists_others(
+def test_the_reason_of_one_partition_does_not_hold_a_job_that_lists_others(
     reason: str, listed: tuple[str, ...], kept: str
 ) -> None:
     only = problem(snapshot(waiting(1, reason=reason, partitions=listed), partitions=SEVERAL)).pending[0]
@@ -90,7 +90,7 @@ def test_what_one_of_its_partitions_refuses_holds_no_job_that_lists_others(
         (("batch", "short"), 3600, {"batch"}, 1),
         (("batch", "short"), None, {"batch"}, 1),
         (("batch", "closed"), 600, {"batch"}, 1),
-        (("short",), 3600, {"short"}, 5),  # its QOS lets it
+        (("short",), 3600, {"short"}, 5),  # its QOS allows it
         (("closed",), 600, {"closed"}, 9),
     ],
 )
@@ -107,7 +107,9 @@ def test_a_job_may_use_the_nodes_of_partitions_that_start_it(
     ("asked", "start_s"),
     [((), 0.0), (("Features=old",), 0.0), (("Features=new-2",), 3000.0), (("Features=new-2|old",), 0.0)],
 )
-def test_a_job_of_a_feature_waits_for_nodes_that_have_it(asked: tuple[str, ...], start_s: float) -> None:
+def test_a_job_that_asks_for_a_feature_waits_for_nodes_that_have_it(
+    asked: tuple[str, ...], start_s: float
+) -> None:
     old, new = (
         NodeState(name=name, cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",), features=features)
         for name, features in (("n1", ("old", "ib")), ("n2", ("new-2", "ib")))
@@ -118,7 +120,7 @@ def test_a_job_of_a_feature_waits_for_nodes_that_have_it(asked: tuple[str, ...],
     assert [span.start_s for span in expected_starts(found, 0)] == [start_s]
 
 
-def test_who_runs_on_nodes_of_a_feature_is_known_by_it() -> None:
+def test_a_running_job_with_a_feature_is_seen_in_the_pool_of_nodes_that_have_it() -> None:
     nodes = tuple(
         NodeState(name=name, cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",), features=(name,))
         for name in ("n1", "n2")
@@ -140,12 +142,12 @@ def test_who_runs_on_nodes_of_a_feature_is_known_by_it() -> None:
         ({"deadline_s": NOW_S + 3000}, -600.0),
     ],
 )
-def test_a_deadline_says_by_when_a_job_has_to_start(fields: dict[str, object], start_by_s: float) -> None:
+def test_a_deadline_says_until_when_a_job_has_to_start(fields: dict[str, object], start_by_s: float) -> None:
     only = problem(snapshot(waiting(1, **fields))).pending[0]
     assert (only.start_by_s, only.kept) == (start_by_s, "")
 
 
-def test_slurms_own_priority_has_no_factor_in_it() -> None:
+def test_slurms_own_priority_does_not_include_our_factor() -> None:
     moved, fixed = problem(
         snapshot(
             waiting(1, priority=5300, site_factor=300), waiting(2, priority=77, site_factor=300, fixed=True)
@@ -154,7 +156,7 @@ def test_slurms_own_priority_has_no_factor_in_it() -> None:
     assert (moved.priority, moved.factor, fixed.priority) == (5000, 300, 77)
 
 
-def test_a_factor_that_somebody_else_has_set_is_a_part_of_slurms_order() -> None:
+def test_a_factor_set_by_somebody_else_is_part_of_slurms_order() -> None:
     mine, theirs = problem(
         snapshot(waiting(1, priority=5300, site_factor=300), waiting(2, priority=5300, site_factor=300)),
         ours={1: {300}, 2: {100, 200}},
@@ -167,7 +169,7 @@ def test_a_factor_that_somebody_else_has_set_is_a_part_of_slurms_order() -> None
     )
 
 
-def test_tiers_are_told_and_what_is_of_a_higher_tier_than_most_keeps_its_place() -> None:
+def test_tiers_are_kept_and_a_job_in_a_higher_tier_than_most_keeps_its_place() -> None:
     partitions = (PartitionState(name="batch"), PartitionState(name="urgent", tier=10))
     low, high, other = problem(
         snapshot(
@@ -181,7 +183,7 @@ def test_tiers_are_told_and_what_is_of_a_higher_tier_than_most_keeps_its_place()
     assert (high.kept, low.kept, other.kept) == ("it is at the top of the queue", "", "")
 
 
-def test_a_few_far_ahead_of_all_others_are_the_top() -> None:
+def test_a_few_jobs_far_ahead_of_all_others_are_the_top() -> None:
     jobs = [waiting(number, priority=1000 + number) for number in range(20)]
     ahead = waiting(99, priority=50_000)
     kept = {each.job_id: each.kept for each in problem(snapshot(*jobs, ahead), reach=10_000).pending}
@@ -190,7 +192,7 @@ def test_a_few_far_ahead_of_all_others_are_the_top() -> None:
     assert not any(each.kept for each in problem(snapshot(*jobs, ahead), reach=100_000).pending)
 
 
-def test_a_job_on_several_nodes_is_there_in_equal_parts_after_those_on_one() -> None:
+def test_a_running_job_on_several_nodes_is_split_evenly_around_those_on_one() -> None:
     wide = running(1, cpus=8, mem_mib=8000, nodes=("n1", "n2"), num_nodes=2)
     narrow = running(2, cpus=6, mem_mib=1000, nodes=("n2",))
     parts = {each.job_id: each.parts for each in problem(snapshot(wide, narrow)).running}
@@ -198,7 +200,7 @@ def test_a_job_on_several_nodes_is_there_in_equal_parts_after_those_on_one() -> 
     assert dict(parts[1]) == {1: (2000, 4000, 0), 0: (6000, 4000, 0)}
 
 
-def test_who_fits_the_nodes_in_unequal_parts_alone_keeps_his_place() -> None:
+def test_a_job_that_fits_the_nodes_only_in_unequal_parts_keeps_its_place() -> None:
     nodes = tuple(
         NodeState(name=f"n{cpus}", cpus=cpus, mem_mib=16_000, gpus=0, partitions=("batch",))
         for cpus in (4, 2)
@@ -216,7 +218,7 @@ def test_an_exclusive_job_takes_whole_nodes() -> None:
     assert (found.pending[0].demand, found.pending[0].nodes) == ((16_000, 32_000, 0), 2)
 
 
-def test_a_job_that_no_node_holds_takes_several() -> None:
+def test_a_job_too_large_for_any_node_takes_several() -> None:
     assert problem(snapshot(waiting(1, cpus=20, num_nodes=1))).pending[0].nodes == 3
 
 
@@ -232,7 +234,7 @@ def test_an_array_runs_as_many_tasks_as_its_limit_allows() -> None:
     assert [each.dues for each in both.pending] == [(Due("array 1", 1),), ()]
 
 
-def test_a_node_that_is_away_is_not_there_nor_what_runs_on_it() -> None:
+def test_an_unavailable_node_and_what_runs_on_it_are_left_out() -> None:
     away = NodeState(name="n1", cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",), away=True)
     there = NodeState(name="n2", cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",))
     wide = running(1, cpus=8, mem_mib=8000, nodes=("n1", "n2"), num_nodes=2)
@@ -242,7 +244,7 @@ def test_a_node_that_is_away_is_not_there_nor_what_runs_on_it() -> None:
 
 
 @pytest.mark.parametrize(("counts", "starts"), [(True, [0.0, 3600.0]), (False, [0.0, 0.0])])
-def test_memory_holds_up_nobody_where_slurm_does_not_count_it(*, counts: bool, starts: list[float]) -> None:
+def test_memory_delays_no_job_if_slurm_does_not_count_it(*, counts: bool, starts: list[float]) -> None:
     terms = msgspec.structs.replace(TERMS, memory_counts=counts)
     found = problem(snapshot(waiting(1, mem_mib=9000), waiting(2, mem_mib=9000), nodes=1, terms=terms))
     assert [one.start_s for one in expected_starts(found, 0)] == starts
@@ -263,7 +265,7 @@ def test_a_reservation_of_a_part_of_its_nodes_leaves_the_rest() -> None:
 
 
 @pytest.mark.parametrize(("gpus", "taken_milli"), [(2, 0), (0, 2000)])
-def test_who_runs_in_a_part_that_is_reserved_takes_nothing_of_the_rest_but_memory(
+def test_a_job_in_a_reserved_part_of_a_node_takes_nothing_but_memory_from_the_rest(
     gpus: int, taken_milli: int
 ) -> None:
     nodes = (NodeState(name="n1", cpus=8, mem_mib=16_000, gpus=4, partitions=("batch",)),)
@@ -282,24 +284,24 @@ def test_who_runs_in_a_part_that_is_reserved_takes_nothing_of_the_rest_but_memor
         ({}, 600.0),
         ({"state": "SUSPENDED", "stopped_s": NOW_S - 500, "ran_before_s": 100.0}, 100.0),
         ({"stopped_s": NOW_S - 50, "ran_before_s": 100.0}, 150.0),
-        # Its nodes power up since ten minutes, and Slurm will give it all of its limit from then on.
+        # Its nodes have been powering up for ten minutes, and Slurm will give it its full limit from then on.
         ({"state": "CONFIGURING"}, 0.0),
     ],
 )
-def test_when_a_job_was_suspended_or_its_nodes_powered_up_it_did_not_run(
+def test_the_time_while_a_job_was_suspended_or_its_nodes_powered_up_is_not_run_time(
     fields: dict[str, object], ran_s: float
 ) -> None:
     (only,) = problem(snapshot(running(1, **fields))).running
     assert (only.ran_s, only.limit_left_s, only.likely_left_s) == (ran_s, 3600 - ran_s, 3600 - ran_s)
 
 
-def test_where_jobs_take_turns_those_that_run_have_the_cpus() -> None:
+def test_a_suspended_job_holds_only_the_cpus_that_running_jobs_leave() -> None:
     suspended = running(1, state="SUSPENDED", cpus=6, stopped_s=NOW_S - 5, ran_before_s=10.0)
     parts = {one.job_id: one.parts for one in problem(snapshot(suspended, running(2, cpus=8))).running}
     assert parts == {2: ((0, (8000, 1000, 0)),), 1: ((0, (0, 1000, 0)),)}
 
 
-def test_a_reservation_now_takes_its_nodes_until_it_ends() -> None:
+def test_a_current_reservation_takes_its_nodes_until_it_ends() -> None:
     course = ReservedNodes(name="course", nodes=("n1",), start_s=NOW_S - 100, end_s=NOW_S + 900)
     found = problem(snapshot(running(1), reservations=(course,)))
     (window,) = found.windows
@@ -358,7 +360,7 @@ def test_no_node_ever_holds_or_lacks_more_than_it_has(
         (math.inf, None, 360),
     ],
 )
-def test_who_runs_beyond_his_limit_does_so_as_long_as_he_may(
+def test_a_job_beyond_its_limit_runs_on_as_long_as_it_may(
     of_cluster_s: float, of_partition_s: float | None, left_s: float
 ) -> None:
     terms = msgspec.structs.replace(TERMS, over_limit_s=of_cluster_s)
@@ -371,7 +373,7 @@ def test_who_runs_beyond_his_limit_does_so_as_long_as_he_may(
     assert held.limit_left_s == 60
 
 
-def test_what_runs_is_expected_to_run_on_as_those_that_ran_as_long() -> None:
+def test_a_running_job_is_expected_to_last_as_long_as_those_that_ran_as_long() -> None:
     found = problem_of(
         snapshot(running(1, start_s=NOW_S - 600)),
         lambda _job: RunTime(likely_s=900, upper_s=1000, basis="", jobs=9),

@@ -1,4 +1,4 @@
-"""By which limits of QOS, accounts and arrays a job goes, and what of a queue that holds up."""
+"""Which limits of QOS, accounts and arrays apply to a job, and which jobs of a queue they hold up."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def site(*jobs: QueuedJob, **fields: Any) -> Snapshot:
 def told(
     of: Snapshot, job: QueuedJob | None = None, partitions: tuple[str, ...] = ("batch",)
 ) -> dict[str, tuple[int, bool]]:
-    """Return for how much a job counts, by limit, and whether that binds it."""
+    """Return how much a job counts for, by limit, and whether that limit binds it."""
     dues = SharedLimits(of).dues(job or waiting(1), partitions, TAKEN, LIMIT_S)
     assert len({due.limit for due in dues}) == len(dues)
     return {due.limit: (due.amount, due.binds) for due in dues}
 
 
-def test_an_account_and_those_above_it_limit_what_their_jobs_have() -> None:
+def test_an_account_and_its_parents_limit_what_their_jobs_have() -> None:
     found = SharedLimits(site(associations=ACCOUNTS))
     assert set(found.dues(waiting(1), ("batch",), TAKEN, LIMIT_S)) == {
         Due("account physics ann: its user's jobs", 1),
@@ -73,7 +73,7 @@ def test_a_user_may_be_limited_in_one_partition_and_others_by_their_account() ->
     assert told(known, waiting(2, account="gone")) == {}
 
 
-def test_a_qos_limits_all_its_jobs_those_of_a_user_and_of_an_account() -> None:
+def test_a_qos_limits_all_its_jobs_and_those_of_a_user_and_of_an_account() -> None:
     qos = QosState(together={"jobs": 5}, of_user={"cpu": 8, "gres/gpu": 1}, of_account={"mem": 9000})
     assert told(site(qos={"normal": qos})) == {
         "qos normal: jobs": (1, True),
@@ -83,7 +83,7 @@ def test_a_qos_limits_all_its_jobs_those_of_a_user_and_of_an_account() -> None:
     }
 
 
-def test_what_a_partitions_qos_limits_the_jobs_own_does_not_nor_what_either_does_an_account() -> None:
+def test_a_limit_of_the_partition_qos_overrides_that_of_the_job_qos_and_of_the_account() -> None:
     own = QosState(of_user={"cpu": 8, "jobs": 4}, together={"gres/gpu": 3})
     batch = QosState(of_user={"cpu": 16})
     known = site(
@@ -97,7 +97,7 @@ def test_what_a_partitions_qos_limits_the_jobs_own_does_not_nor_what_either_does
         "qos normal user ann: cpu": False,
         "qos normal user ann: jobs": True,
         "qos normal: gres/gpu": True,
-        # Of a user that is another limit than what a whole account may have.
+        # A limit for a user is another one than that for a whole account.
         "account science: cpu": True,
         "account physics: jobs": True,
         "account physics: gres/gpu": False,
@@ -111,7 +111,7 @@ def test_what_a_partitions_qos_limits_the_jobs_own_does_not_nor_what_either_does
     )
 
 
-def test_the_qos_of_one_partition_of_several_is_not_known_to_hold() -> None:
+def test_the_qos_of_one_of_several_partitions_is_not_known_to_apply() -> None:
     known = site(
         qos={"part": QosState(together={"jobs": 1})},
         partitions=(PartitionState(name="batch", qos="part"), PartitionState(name="other")),
@@ -120,7 +120,7 @@ def test_the_qos_of_one_partition_of_several_is_not_known_to_hold() -> None:
     assert told(known) == {"qos part: jobs": (1, True)}
 
 
-def test_gpus_of_a_type_are_counted_where_they_are_asked_for_by_name() -> None:
+def test_gpus_of_a_type_are_counted_if_they_are_requested_by_name() -> None:
     known = site(qos={"normal": QosState(of_user={"gres/gpu:a100": 2})})
     assert told(known) == {}
     assert told(known, waiting(1, gpu_types=(("a100", 1),))) == {
@@ -128,13 +128,13 @@ def test_gpus_of_a_type_are_counted_where_they_are_asked_for_by_name() -> None:
     }
 
 
-def test_nodes_are_counted_of_who_has_them_to_himself() -> None:
+def test_nodes_are_counted_for_a_job_that_has_them_to_itself() -> None:
     known = site(qos={"normal": QosState(of_user={"node": 4})})
     assert told(known, waiting(1, num_nodes=3, exclusive=True)) == {"qos normal user ann: node": (3, True)}
     assert told(known, waiting(1, num_nodes=3)) == {}
 
 
-def test_the_time_that_a_job_may_still_use_is_counted_from_its_limit_on() -> None:
+def test_run_minutes_are_counted_from_the_time_limit() -> None:
     limits = {"cpu RunMins": 300, "node RunMins": 90, "billing": 9}
     known = site(qos={"normal": QosState(of_user=limits)}, associations=ACCOUNTS[:2])
     found = SharedLimits(known)
@@ -143,11 +143,11 @@ def test_the_time_that_a_job_may_still_use_is_counted_from_its_limit_on() -> Non
         Due("qos normal user ann: node RunMins", 2 * 3600, falls=2),
         Due("qos normal user ann: billing", 7),
     }
-    # As Slurm leaves seconds out.
+    # Because Slurm ignores seconds.
     assert found.most["qos normal user ann: cpu RunMins"] == 300 * 60 + 59
 
 
-def test_what_a_qos_limits_of_the_time_of_all_its_jobs_an_account_does_not() -> None:
+def test_a_run_minutes_limit_of_a_qos_overrides_that_of_the_account() -> None:
     accounts = (AssociationState(account="physics", together={"cpu RunMins": 90, "mem RunMins": 9000}),)
     known = site(qos={"normal": QosState(together={"cpu": 9, "cpu RunMins": 50})}, associations=accounts)
     assert {limit: binds for limit, (_, binds) in told(known).items()} == {
@@ -167,7 +167,7 @@ def test_what_a_qos_limits_of_the_time_of_all_its_jobs_an_account_does_not() -> 
         (0.0, False, ()),
     ],
 )
-def test_a_usage_factor_counts_of_what_runs(factor: float, asked: bool, counts: tuple[Due, ...]) -> None:
+def test_a_usage_factor_counts_for_run_minutes(factor: float, asked: bool, counts: tuple[Due, ...]) -> None:
     qos = QosState(usage_factor=factor, usage_factor_asked=asked)
     accounts = (AssociationState(account="physics", together={"node RunMins": 90}),)
     found = SharedLimits(site(qos={"normal": qos}, associations=accounts))
@@ -176,7 +176,7 @@ def test_a_usage_factor_counts_of_what_runs(factor: float, asked: bool, counts: 
     ]
 
 
-def test_who_runs_beyond_his_limit_has_no_time_left_to_count() -> None:
+def test_a_job_beyond_its_limit_has_no_run_minutes_to_count() -> None:
     known = site(qos={"normal": QosState(together={"cpu RunMins": 50})})
     late = running(1, start_s=known.time_s - 4000)
     assert told(known, late) == {}
@@ -185,7 +185,7 @@ def test_who_runs_beyond_his_limit_has_no_time_left_to_count() -> None:
     }
 
 
-def test_early_releases_do_not_look_at_the_time_of_a_user() -> None:
+def test_early_releases_ignore_run_minutes_of_a_user() -> None:
     early = msgspec.structs.replace(HOLD, counts_for_each=False)
     qos = QosState(
         of_user={"cpu RunMins": 50, "cpu": 9}, of_account={"mem RunMins": 9}, together={"cpu RunMins": 70}
@@ -208,12 +208,12 @@ SAFE = msgspec.structs.replace(HOLD, safe=True)
 LEFT = {"account physics": {"cpu Mins": 90, "mem Mins": 9000}, "qos normal": {"cpu Mins": 50, "GrpWall": 70}}
 
 
-def test_what_is_left_of_budgets_is_a_limit() -> None:
+def test_the_rest_of_a_budget_is_a_limit() -> None:
     found = SharedLimits(site(qos={"normal": QosState()}, associations=ACCOUNTS, left=LEFT, terms=SAFE))
     dues = found.dues(waiting(1), (), TAKEN, LIMIT_S)
     assert {due for due in dues if due.limit in found.most and due.limit.endswith(("Mins", "Wall"))} == {
         Due("qos normal: cpu Mins", 4 * 3600, spends=4.0),
-        # Slurm does not look at what runs may still use of it.
+        # Slurm does not consider what running jobs may still use of it.
         Due("qos normal: GrpWall", 0, asks=3600),
         Due("account physics: cpu Mins", 4 * 3600, binds=False, spends=4.0),
         Due("account physics: mem Mins", 2000 * 3600, spends=2000.0),
@@ -222,7 +222,9 @@ def test_what_is_left_of_budgets_is_a_limit() -> None:
 
 
 @pytest.mark.parametrize(("left", "is_out"), [(1, False), (0, True), (-7, True)])
-def test_where_slurm_is_not_safe_any_time_that_is_left_will_do(left: int, *, is_out: bool) -> None:
+def test_any_time_left_in_a_budget_suffices_if_slurm_does_not_enforce_safe(
+    left: int, *, is_out: bool
+) -> None:
     known = site(waiting(1), waiting(2), associations=ACCOUNTS, left={"account physics": {"cpu Mins": left}})
     found = problem_of(known, lambda job: by_limit(job, "this is a test"))
     assert [span.start_s for span in expected_starts(found, samples=0)] == [math.inf if is_out else 0.0] * 2
@@ -234,7 +236,7 @@ def test_where_slurm_is_not_safe_any_time_that_is_left_will_do(left: int, *, is_
 
 
 def test_a_job_that_waits_for_a_budget_starts_once_running_jobs_leave_enough_of_it() -> None:
-    # The first has an hour, of which 50 minutes are left; it is expected to end in ten.
+    # The first has a limit of an hour, of which 50 minutes are left; it is expected to end in ten.
     jobs = running(1), waiting(2, reason="AssocGrpCPUMinutesLimit"), waiting(3, limit_s=1800)
 
     def planned(left: int) -> Problem:
@@ -251,18 +253,18 @@ def test_a_job_that_waits_for_a_budget_starts_once_running_jobs_leave_enough_of_
     )
     assert starts(100) == [pytest.approx(600.0, abs=5.0), 0.0]
     assert starts(20) == [math.inf, math.inf]
-    # When the first has run ten minutes more, 60 are left, and when the second has run twenty, 40.
+    # When the first has run ten more minutes, 60 are left, and when the second has run for twenty, 40.
     assert starts(70) == [pytest.approx(600.0, abs=5.0), pytest.approx(1800.0, abs=5.0)]
 
 
-def test_when_slurm_counts_anew() -> None:
+def test_when_slurm_counts_again() -> None:
     terms = msgspec.structs.replace(HOLD, counts_from_s=1000.0, counts_each_s=300.0)
-    assert clock_of(terms, 1500.0).next_s(0.0) == 101.0  # At 1,601.
+    assert clock_of(terms, 1500.0).next_s(0.0) == 101.0  # at 1,601
     assert clock_of(HOLD, 1500.0).next_s(7.0) == 7.0
 
 
-def test_who_waits_for_what_runs_may_still_use_starts_when_that_has_fallen() -> None:
-    # Of CPUs each has one, for an hour; the first has 3,000 s left.
+def test_a_job_that_waits_for_run_minutes_starts_once_enough_of_them_are_used_up() -> None:
+    # Each has one CPU for an hour; the first has 3,000 s left.
     terms = msgspec.structs.replace(HOLD, counts_from_s=1000.0, counts_each_s=1.0)
     jobs = running(1), waiting(2, reason="AssocGrpCPURunMinutesLimit")
     accounts = (AssociationState(account="physics", together={"cpu RunMins": 80}),)
@@ -272,14 +274,14 @@ def test_who_waits_for_what_runs_may_still_use_starts_when_that_has_fallen() -> 
     assert limit_in_words(found.pending[0], found) == (
         "it has reached a limit, account physics: cpu RunMins: 50 of 80 are in use, and it would need 60"
     )
-    # What is left may be 20 minutes and 59 s.
+    # The rest may be 20 minutes and 59 s.
     (span,) = expected_starts(found, samples=0)
     assert span.start_s == pytest.approx(3000.0 - 1259.0, abs=2.0)
     shorter = counted_anew(jobs[1], variants(found.pending[0], Needed(cpus=1, wall_s=1800.0)), known)
     assert [one.job.dues[0].amount for one in shorter] == [3600, 3600, 1800, 1800]
 
 
-def test_no_limit_holds_where_slurm_is_told_so_but_that_of_an_array() -> None:
+def test_without_enforcement_no_limit_applies_except_that_of_an_array() -> None:
     qos = {"normal": QosState(together={"jobs": 5})}
     array = waiting(7, array_job_id=7, array_tasks="3-9%2", tasks=7)
     known = snapshot(array, qos=qos, associations=ACCOUNTS)
@@ -288,7 +290,7 @@ def test_no_limit_holds_where_slurm_is_told_so_but_that_of_an_array() -> None:
     assert told(known, running(9, array_job_id=6, array_tasks="1")) == {}
 
 
-def test_what_has_ended_counts_no_longer() -> None:
+def test_an_ended_job_no_longer_counts() -> None:
     known = site(qos={"normal": QosState(together={"jobs": 5})})
     assert told(known, running(1, state="SUSPENDED"))
     assert told(known, running(1, state="COMPLETING")) == {}
@@ -302,13 +304,13 @@ def planned(*jobs: QueuedJob, most: int = 1, **fields: Any) -> Problem:
 AT_LIMIT = "QOSMaxJobsPerUserLimit"
 
 
-def test_who_waits_for_a_limit_is_foreseen_by_what_runs_and_may_be_moved() -> None:
+def test_a_job_that_waits_for_a_limit_is_foreseen_by_what_runs_and_may_be_moved() -> None:
     found = planned(running(1), waiting(2, reason=AT_LIMIT), waiting(3))
     assert [(one.kept, one.out) for one in found.pending] == [("", False)] * 2
     assert [span.start_s for span in expected_starts(found, samples=0)] == [3000.0, 6600.0]
 
 
-def test_at_which_limit_a_job_is_is_said() -> None:
+def test_the_limit_that_holds_a_job_is_named() -> None:
     found = planned(running(1), waiting(2, reason=AT_LIMIT), waiting(3, user="bob"))
     assert [limit_in_words(one, found) for one in found.pending] == [
         "it has reached a limit, qos normal user ann: jobs: 1 of 1 are in use, and it would need 1",
@@ -319,19 +321,21 @@ def test_at_which_limit_a_job_is_is_said() -> None:
 @pytest.mark.parametrize(
     ("fields", "most"),
     [
-        ({"reason": "QOSGrpNodeLimit"}, 2),  # Nodes are not counted: by what is, it could start.
-        ({"reason": "AssocGrpCPUMinutesLimit"}, 1),  # A budget that is not known.
-        ({"reason": AT_LIMIT}, 0),  # It never could.
+        ({"reason": "QOSGrpNodeLimit"}, 2),  # nodes are not counted: as far as is known, it could start
+        ({"reason": "AssocGrpCPUMinutesLimit"}, 1),  # a budget that is not known
+        ({"reason": AT_LIMIT}, 0),  # it could never start
         ({"reason": AT_LIMIT, "held": True}, 1),
         ({"reason": AT_LIMIT, "dependency": "afterok:1"}, 1),
     ],
 )
-def test_who_cannot_start_as_far_as_is_known_is_out(fields: dict[str, object], most: int) -> None:
+def test_a_job_that_can_never_start_as_far_as_is_known_is_left_out(
+    fields: dict[str, object], most: int
+) -> None:
     found = planned(running(1), waiting(2, **fields), most=most)
     assert found.pending[0].out
 
 
-def test_what_runs_on_nodes_that_are_away_counts_too() -> None:
+def test_jobs_on_unavailable_nodes_count_too() -> None:
     nodes = tuple(
         NodeState(name=name, cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",), away=name == "n1")
         for name in ("n1", "n2")
@@ -341,7 +345,7 @@ def test_what_runs_on_nodes_that_are_away_counts_too() -> None:
     assert [span.start_s for span in expected_starts(found, samples=0)] == [3000.0]
 
 
-def test_who_asks_for_less_counts_for_less() -> None:
+def test_a_smaller_request_counts_for_less() -> None:
     known = site(waiting(1, cpus=4), qos={"normal": QosState(of_user={"cpu": 6})})
     (as_it_is, *_) = problem_of(known, lambda job: by_limit(job, "this is a test")).pending
     found = counted_anew(known.jobs[0], variants(as_it_is, Needed(cpus=1)), known)
@@ -365,7 +369,7 @@ def test_licences_are_a_limit_of_the_cluster(asked: str, counts: dict[str, int])
     assert told(known, waiting(1, other=(asked,))) == {name: (count, True) for name, count in counts.items()}
 
 
-def test_who_waits_for_licences_is_foreseen_once_others_give_them_back() -> None:
+def test_a_job_that_waits_for_licences_is_foreseen_once_others_return_them() -> None:
     one = {"other": ("Licenses=matlab:1",)}
     known = snapshot(running(1, **one), waiting(2, reason="Licenses", **one), licences={"matlab": 1})
     found = problem_of(known, lambda job: by_limit(job, "this is a test"))

@@ -1,4 +1,4 @@
-"""What a job's size is worth in its priority: as sprio of 22.05 said, on two nodes of 16 CPUs and 64,000 MiB."""
+"""What a job's size is worth in its priority, by sprio of 22.05, on two nodes of 16 CPUs and 64,000 MiB."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.slurm_plugin.slurm.queued import snapshot, waiting
 NODES = tuple(
     NodeState(name=name, cpus=16, mem_mib=64_000, gpus=0, partitions=("batch",)) for name in ("n1", "n2")
 )
-# Of all: five minutes, and so many nodes, CPUs, and MiB.
+# All ask for five minutes, and for this many nodes, CPUs and MiB.
 CUT, WHOLE, OF_TWO = (1, 1, 128), (1, 8, 8000), (2, 16, 16_000)
 
 
@@ -49,13 +49,15 @@ def test_points_are_those_of_sprio(config: str, job: tuple[int, int, int], point
     assert int(size_points(asking(job), ("batch",), seen(config))) == points
 
 
-def test_a_job_without_limit_has_no_points_by_time() -> None:
+def test_a_job_without_a_limit_gets_no_points_for_its_time() -> None:
     by_time = seen("PriorityWeightJobSize = 1000\nPriorityFlags = SMALL_RELATIVE_TO_TIME")
     assert size_points(asking(WHOLE, float("inf")), ("batch",), by_time) == 0.0
 
 
 @pytest.mark.parametrize(("fixed", "priorities"), [(False, [5000, 2500, 5000]), (True, [5000] * 3)])
-def test_who_asks_for_less_has_less_but_where_a_priority_was_set(fixed: bool, priorities: list[int]) -> None:
+def test_a_smaller_request_has_a_lower_priority_unless_that_was_set_directly(
+    fixed: bool, priorities: list[int]
+) -> None:
     job = waiting(7, cpus=8, mem_mib=8000, priority=5000, fixed=fixed)
     might = variants(asking(WHOLE), Needed(cpus=4, mem_mib=128, wall_s=300.0))
     assert [one.what.partition(",")[0] for one in might[:3]] == ["as it is", "4 CPUs", "128 MiB of memory"]

@@ -1,4 +1,4 @@
-"""One pass over the queue: which jobs are sized, in which order, what is recorded of it, what is read of the past."""
+"""One pass over the queue: which jobs are sized, in which order, what is recorded, and what is read of the past."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SUBMITTED_S = time.time() - 60
 
 
 class Taken:
-    """Takes changes as the gateway does, but for those of jobs that it refuses."""
+    """Accepts changes as the gateway does, except for jobs that it refuses."""
 
     def __init__(self, *refused: int) -> None:
         self.refused = refused
@@ -45,7 +45,7 @@ class Taken:
 
 
 class Site:
-    """A journal, a model that knows what `jobs` jobs named fit used, and what was submitted before it knew."""
+    """A journal, a model that knows what `jobs` jobs named fit used, and what was submitted before it knew that."""
 
     def __init__(self, folder: Path, **advisor: Any) -> None:
         self.journal = folder / "journal"
@@ -63,7 +63,7 @@ class Site:
         self.served = Journal(self.journal)
 
     def learn(self, mem_mib: float, jobs: int = 12) -> None:
-        """Let that many more jobs end that used about so much."""
+        """Let `jobs` more jobs end that used about `mem_mib`."""
         predictor = self.model.predictor
         assert predictor is not None
         for number in range(jobs):
@@ -74,7 +74,7 @@ class Site:
             assert predictor.join(request_of(one), past_job(one))
 
     def submitted(self, job_id: int, *, known: bool = False, **fields: Any) -> QueuedJob:
-        """A job that was decided at submit, with what is known now or with nothing."""
+        """Return a job decided at submission, with what is known now or with nothing known."""
         asked = submission(
             user="alice", name=f"fit{job_id}", script=SCRIPT, cpus_per_task=8, mem_per_node_mib=8000
         )
@@ -110,7 +110,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def test_what_waits_is_sized_and_recorded_once_slurm_has_it(site: Site) -> None:
+def test_a_pending_job_is_sized_and_recorded_once_slurm_has_accepted_it(site: Site) -> None:
     jobs = [site.submitted(number) for number in (1, 2, 3)]
     assert site.late.run(snapshot(*jobs), Taken(), frozenset()) == []
     assert site.late.left == {"no-evidence": 3}
@@ -125,7 +125,7 @@ def test_what_waits_is_sized_and_recorded_once_slurm_has_it(site: Site) -> None:
     assert len({one.id for one in recorded}) == 2
 
 
-def test_the_next_cycle_knows_what_the_last_one_did(site: Site) -> None:
+def test_the_next_cycle_knows_the_changes_of_the_last_one(site: Site) -> None:
     job = site.submitted(1)
     site.learn(200.0)
     taken = Taken()
@@ -146,7 +146,7 @@ def test_the_next_cycle_knows_what_the_last_one_did(site: Site) -> None:
     assert [one.replaces for one in site.recorded()] == ["d1", site.recorded()[0].id]
 
 
-def test_what_gets_more_comes_first_then_the_order_of_the_queue(site: Site) -> None:
+def test_jobs_that_get_more_come_first_then_the_order_of_the_queue(site: Site) -> None:
     site.learn(200.0)
     cut = site.submitted(1, known=True)
     site.learn(3000.0)
@@ -156,7 +156,7 @@ def test_what_gets_more_comes_first_then_the_order_of_the_queue(site: Site) -> N
     assert [one.job_id for one in taken.changes] == [1, 3, 2]
 
 
-def test_who_starts_now_is_left_but_an_array_is_not(site: Site) -> None:
+def test_a_job_that_starts_now_is_left_alone_but_an_array_is_not(site: Site) -> None:
     site.learn(200.0)
     single = site.submitted(1)
     array = site.submitted(2, array_job_id=2, array_tasks="5-9", tasks=5)
@@ -166,7 +166,7 @@ def test_who_starts_now_is_left_but_an_array_is_not(site: Site) -> None:
     assert site.late.left == {"starts-now": 1}
 
 
-def test_a_brake_gives_back_to_whoever_waits_a_bounded_number_a_cycle(tmp_path: Path) -> None:
+def test_a_brake_gives_back_to_a_bounded_number_of_pending_jobs_in_each_cycle(tmp_path: Path) -> None:
     site = Site(tmp_path, most_changes=2)
     site.learn(200.0)
     jobs = [site.submitted(number, known=True) for number in (1, 2, 3)]
@@ -184,7 +184,7 @@ def test_a_brake_gives_back_to_whoever_waits_a_bounded_number_a_cycle(tmp_path: 
     ]
 
 
-def test_a_cycle_is_bounded(tmp_path: Path) -> None:
+def test_the_number_of_changes_in_a_cycle_is_bounded(tmp_path: Path) -> None:
     site = Site(tmp_path, most_changes=2)
     site.learn(200.0)
     taken = Taken()
@@ -192,14 +192,16 @@ def test_a_cycle_is_bounded(tmp_path: Path) -> None:
     assert [one.job_id for one in taken.changes] == [5, 4]
 
 
-def test_what_slurm_refuses_does_not_count_as_sized(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_that_slurm_refuses_does_not_count_as_sized(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     site.learn(200.0)
     site.late.run(snapshot(site.submitted(1), site.submitted(2)), Taken(1), frozenset())
     assert "sized again: 1 of 2 jobs" in caplog.text
 
 
-def test_a_disk_that_refuses_the_record_stops_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_refuses_the_record_stops_no_change(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.learn(200.0)
     jobs = [site.submitted(1), site.submitted(2)]
 
@@ -212,7 +214,7 @@ def test_a_disk_that_refuses_the_record_stops_nothing(site: Site, monkeypatch: p
     assert len(taken.changes) == 2
 
 
-def test_days_before_the_oldest_job_are_passed_over_and_the_rest_is_read_once(tmp_path: Path) -> None:
+def test_days_before_the_oldest_job_are_skipped_and_the_others_read_once(tmp_path: Path) -> None:
     made = decide(submission(), None, Config(), "old", 0.0).decision
     old, new = (tmp_path / f"decisions-{day}.jsonl" for day in ("20200101", "20260101"))
     old.write_bytes(encode_decision(made))
@@ -225,7 +227,7 @@ def test_days_before_the_oldest_job_are_passed_over_and_the_rest_is_read_once(tm
     assert set(decided.of({}, day_s)) == set()
 
 
-def test_who_was_left_is_looked_at_again_when_jobs_like_him_end_or_he_changes(
+def test_a_job_that_was_left_is_looked_at_again_when_it_changes_or_similar_jobs_end(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[int] = []
@@ -252,7 +254,7 @@ def test_who_was_left_is_looked_at_again_when_jobs_like_him_end_or_he_changes(
     assert [change.job_id for change in taken.changes] == [2]
 
 
-def test_who_was_queued_again_and_held_is_sized_once_he_is_let_go(site: Site) -> None:
+def test_a_job_requeued_in_hold_is_sized_once_it_is_released(site: Site) -> None:
     job = site.submitted(1)
     site.learn(200.0)
     held = msgspec.structs.replace(job, held=True, reason="job_requeued_in_held_state")
@@ -279,7 +281,7 @@ def test_a_journal_that_takes_long_to_read_leaves_time_to_size(
     assert len(site.late.run(snapshot(site.submitted(1)), Taken(), frozenset())) == 1
 
 
-def test_a_journal_that_has_piled_up_is_never_held_as_a_whole(tmp_path: Path) -> None:
+def test_a_long_journal_is_never_held_in_memory_as_a_whole(tmp_path: Path) -> None:
     made = decide(submission(script=SCRIPT), None, Config(), "one", 0.0).decision
     file = tmp_path / "decisions-20260101.jsonl"
     file.write_bytes(encode_decision(made) * (2**23 // len(encode_decision(made))))
@@ -291,7 +293,7 @@ def test_a_journal_that_has_piled_up_is_never_held_as_a_whole(tmp_path: Path) ->
         tracemalloc.stop()
 
 
-def test_what_is_decided_during_a_cycle_is_known_in_the_next_one(tmp_path: Path) -> None:
+def test_a_decision_made_during_a_cycle_is_known_in_the_next_one(tmp_path: Path) -> None:
     day_s = 1767225600.0  # 2026-01-01
     made = decide(submission(), None, Config(), "new", day_s + 50).decision
     (tmp_path / "decisions-20260101.jsonl").write_bytes(encode_decision(made))
@@ -301,7 +303,7 @@ def test_what_is_decided_during_a_cycle_is_known_in_the_next_one(tmp_path: Path)
     assert set(decided.of({}, day_s + 120)) == set()
 
 
-def test_what_there_is_no_time_for_waits_for_the_next_cycle(
+def test_jobs_for_which_there_is_no_time_wait_for_the_next_cycle(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.learn(200.0)

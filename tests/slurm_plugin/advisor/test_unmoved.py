@@ -1,4 +1,4 @@
-"""What of a snapshot becomes a record of the queue as it would be without us."""
+"""Which parts of a snapshot become records of the queue as it would be without us."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def known_of(of: Snapshot) -> dict[int, tuple[str, float, float, int]]:
     return {one.job_id: (one.phase, one.came_s, one.ran_s, one.tasks) for one in seen_of(of, problem, {50})}
 
 
-def test_what_waits_and_what_runs_are_records_but_tasks_of_an_array_are_not() -> None:
+def test_pending_and_running_jobs_become_records_but_tasks_of_an_array_do_not() -> None:
     of = snapshot(
         running(1),
         running(51, array_job_id=50),
@@ -32,7 +32,7 @@ def test_what_waits_and_what_runs_are_records_but_tasks_of_an_array_are_not() ->
     }
 
 
-def test_an_array_of_which_tasks_started_is_measured_by_its_next_task() -> None:
+def test_an_array_with_started_tasks_is_measured_by_its_next_task() -> None:
     first = snapshot(waiting(50, array_job_id=50, array_tasks="1-3", tasks=3, cpus=8, limit_s=100), nodes=1)
     begun = unmoved(None, first, problem_of(first, expect), 86_400.0)
     task = running(51, array_job_id=50, cpus=8, limit_s=100, start_s=NOW_S)
@@ -42,7 +42,7 @@ def test_an_array_of_which_tasks_started_is_measured_by_its_next_task() -> None:
     assert [job.unmoved_start_s for job in found.problem.pending] == [40.0]
 
 
-def test_other_partitions_begin_it_anew() -> None:
+def test_other_partitions_start_the_queue_without_us_anew() -> None:
     of = snapshot(waiting(1), waiting(2))
     kept = unmoved(None, of, problem_of(of, expect), 86_400.0).shadow
     other = snapshot(waiting(1, partitions=("other",)), time_s=NOW_S + 60)

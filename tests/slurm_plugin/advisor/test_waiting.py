@@ -1,4 +1,4 @@
-"""What is said of a job that waits, and what it might ask for instead."""
+"""What is said of a pending job, and what it might ask for instead."""
 
 import math
 from typing import Any
@@ -84,13 +84,13 @@ def test_every_reason_has_words(reason: str, words: str) -> None:
     assert why_it_waits(changed(reason=reason), 3).startswith(words)
 
 
-def test_what_one_partition_says_is_said_of_that_one() -> None:
+def test_the_reason_of_one_partition_is_said_of_that_one() -> None:
     said = why_it_waits(changed(reason="PartitionTimeLimit"), 3)
     assert "applies to one of its partitions, and it also waits in the others" in said
     assert "others, too" not in why_it_waits(changed(reason="PartitionTimeLimit", partitions=("main",)), 3)
 
 
-def test_reasons_are_asked_from_the_narrow_to_the_wide() -> None:
+def test_reasons_are_matched_from_narrow_to_wide() -> None:
     assert REASONS[-1].pattern == "*"
     assert len({reason.pattern for reason in REASONS}) == len(REASONS)
 
@@ -133,11 +133,11 @@ def test_reasons_are_asked_from_the_narrow_to_the_wide() -> None:
         ),
     ],
 )
-def test_who_waits_for_more_than_its_turn_keeps_its_place(reason: str, kept: str) -> None:
+def test_a_job_that_waits_for_more_than_its_turn_keeps_its_place(reason: str, kept: str) -> None:
     assert reason_of(reason).kept == kept
 
 
-def test_ahead_are_those_that_could_take_its_nodes_before_it() -> None:
+def test_jobs_ahead_are_those_that_could_take_its_nodes_first() -> None:
     others = (
         changed(job_id=1, priority=101, partitions=("main",)),
         changed(job_id=2, priority=99),
@@ -151,7 +151,7 @@ def test_ahead_are_those_that_could_take_its_nodes_before_it() -> None:
     assert ahead_of(JOB, (*others, waits_for_another), out={6}) == 1
 
 
-def test_it_might_ask_for_what_jobs_like_it_needed() -> None:
+def test_a_variant_asks_for_what_similar_jobs_needed() -> None:
     found = variants(PENDING, Needed(cpus=2, mem_mib=512, wall_s=700))
     assert [one.what for one in found] == [
         "as it is",
@@ -165,8 +165,8 @@ def test_it_might_ask_for_what_jobs_like_it_needed() -> None:
     assert found[-1].job.limit_s == 900
 
 
-def test_fewer_cpus_are_those_of_whole_cores() -> None:
-    """To ask for 2 of a socket of 4 CPUs brings nothing."""
+def test_a_variant_with_fewer_cpus_asks_for_whole_cores() -> None:
+    """Asking for 2 of a socket of 4 CPUs brings nothing."""
     known, half = Needed(cpus=2, mem_mib=8000), Needed(mem_mib=8000)
     assert [one.job.demand[0] for one in variants(PENDING, known, step=4)][1] == 4000
     assert [one.job.demand[0] for one in variants(PENDING, half, step=3)][1] == 3000
@@ -174,12 +174,12 @@ def test_fewer_cpus_are_those_of_whole_cores() -> None:
     assert told == ["as it is", "30 minutes of time, half of what it asks for"]
 
 
-def test_who_gets_whole_nodes_gains_by_less_time_alone() -> None:
+def test_a_job_that_gets_whole_nodes_gains_only_by_asking_for_less_time() -> None:
     found = variants(PENDING, Needed(cpus=2, mem_mib=512), whole_nodes=True)
     assert [one.what for one in found] == ["as it is", "30 minutes of time, half of what it asks for"]
 
 
-def test_of_what_is_not_known_the_half_is_tried() -> None:
+def test_a_variant_asks_for_half_of_a_resource_whose_need_is_unknown() -> None:
     found = variants(PENDING, Needed())
     assert [one.what for one in found[1:4]] == [
         "4 CPUs, half of what it asks for",
@@ -188,14 +188,14 @@ def test_of_what_is_not_known_the_half_is_tried() -> None:
     ]
 
 
-def test_nothing_is_proposed_that_is_not_less() -> None:
+def test_no_variant_asks_for_as_much_or_more() -> None:
     needs_all = Needed(cpus=8, mem_mib=9000, wall_s=3600)
     assert [one.what for one in variants(PENDING, needs_all)] == ["as it is"]
     endless = msgspec.structs.replace(PENDING, limit_s=math.inf, demand=(1000, 0, 0))
     assert [one.what for one in variants(endless, Needed())] == ["as it is"]
 
 
-def test_who_is_not_cut_because_of_a_brake_is_told_so() -> None:
+def test_a_job_left_whole_by_a_brake_is_told_so() -> None:
     assert why_whole(changed(admin_comment="")) == ""
     assert why_whole(changed(admin_comment=DECIDED.format("fits", ""))) == ""
     whole = why_whole(changed(admin_comment=DECIDED.format("braked", "")))

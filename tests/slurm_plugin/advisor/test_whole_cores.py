@@ -1,4 +1,4 @@
-"""Plans where Slurm gives whole cores of several threads, or whole sockets: as many start as Slurm would start."""
+"""Plans where Slurm gives whole cores with several threads, or whole sockets: as many jobs start as in Slurm."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def cluster(*jobs: QueuedJob, whole_sockets: bool = False, **shape: Any) -> Snap
     ("shape", "at_once"),
     [({}, 8), ({"cpus_per_core": 2}, 4), ({"cpus_per_socket": 4, "whole_sockets": True}, 2)],
 )
-def test_so_many_of_one_cpu_start_at_once(shape: dict[str, Any], at_once: int) -> None:
+def test_how_many_jobs_of_one_cpu_start_at_once(shape: dict[str, Any], at_once: int) -> None:
     starts = [
         one.start_s
         for one in expected_starts(problem(cluster(*(waiting(n, mem_mib=1) for n in range(9)), **shape)), 0)
@@ -33,8 +33,8 @@ def test_so_many_of_one_cpu_start_at_once(shape: dict[str, Any], at_once: int) -
     assert starts.count(0.0) == at_once
 
 
-def test_who_runs_holds_whole_cores_whatever_slurm_counts() -> None:
-    """With CR_CPU it counts one CPU, and gives the other thread to nobody else."""
+def test_a_running_job_holds_whole_cores_whatever_slurm_counts() -> None:
+    """With CR_CPU Slurm counts one CPU, but gives the other thread to no other job."""
     jobs = (running(1, cpus=1), running(2, cpus=3), waiting(3, cpus=2))
     found = problem(cluster(*jobs, cpus_per_core=2))
     assert [one.parts for one in found.running] == [((0, (2000, 1000, 0)),), ((0, (4000, 1000, 0)),)]
@@ -50,19 +50,19 @@ def test_each_node_of_a_job_gives_whole_cores() -> None:
 @pytest.mark.parametrize(
     ("terms", "job", "cpus", "mem_mib"),
     [
-        # What AllocTRES then says of each, with 1000 MiB a CPU (22.05, 24.11).
+        # What AllocTRES then says of each, with 1000 MiB for a CPU (22.05, 24.11).
         ({}, {"num_tasks": 3}, 4, 4000),
         ({"one_task_per_core": True}, {"num_tasks": 3}, 6, 6000),
         ({"one_task_per_core": True}, {"num_tasks": 3, "cpus_per_task": 3}, 12, 12_000),
         ({}, {"num_tasks": 3, "cpus_per_task": 3}, 10, 10_000),
         ({"counts_threads": True}, {"num_tasks": 3}, 4, 3000),
         ({}, {"num_tasks": 3, "mem_per_cpu_mib": None}, 4, 3000),
-        # MaxMemPerCPU=2000, and 8000 MiB asked: 22.05 and 24.11 tell so of the CPUs, in MinCPUsNode alone.
+        # MaxMemPerCPU=2000, and a request of 8000 MiB: 22.05 and 24.11 show these CPUs only in MinCPUsNode.
         ({}, {"num_tasks": 1, "mem_per_cpu_mib": None, "mem_mib": 8000, "min_cpus_per_node": 4}, 4, 8000),
         ({}, {"num_tasks": 3, "state": "RUNNING", "cpus": 4, "mem_mib": 4000, "nodes": ("n1",)}, 4, 4000),
     ],
 )
-def test_what_a_job_takes_of_cores_of_two_threads(
+def test_how_much_a_job_takes_of_cores_with_two_threads(
     terms: dict[str, bool], job: dict[str, Any], cpus: int, mem_mib: int
 ) -> None:
     seen = snapshot(nodes=(node("n1", cpus_per_core=2),), terms=replace(TERMS, **terms))
@@ -71,13 +71,13 @@ def test_what_a_job_takes_of_cores_of_two_threads(
     assert whole_cores_of(seen).taken(waiting(1, **{**amounts, **job})) == (cpus, mem_mib)
 
 
-def test_with_whole_sockets_a_task_needs_none_by_itself() -> None:
+def test_with_whole_sockets_no_task_needs_a_core_of_its_own() -> None:
     seen = cluster(whole_sockets=True, cpus_per_core=2, cpus_per_socket=4)
     cores = whole_cores_of(replace(seen, terms=replace(TERMS, one_task_per_core=True)))
     assert cores.taken(waiting(1, cpus=3, num_tasks=3))[0] == 4
 
 
-def test_of_nodes_that_differ_the_smallest_step_holds() -> None:
+def test_the_smallest_step_of_different_nodes_holds() -> None:
     nodes = (
         node("n1", partitions=("smt", "both"), cpus_per_core=4),
         node("n2", partitions=("both", "plain"), cpus_per_core=2),
