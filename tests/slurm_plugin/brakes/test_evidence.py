@@ -1,4 +1,4 @@
-"""Which brake is pulled by which jobs."""
+"""Which brake is pulled on the evidence of which jobs."""
 
 import math
 import sys
@@ -48,7 +48,7 @@ def test_a_family_is_stopped_by_its_own_jobs_alone() -> None:
     assert not is_enough(family_brake("bob", "fit-1"), known)
 
 
-def test_jobs_that_had_all_their_memory_say_nothing_of_those_that_were_killed_for_it() -> None:
+def test_jobs_with_their_whole_memory_do_not_dilute_kills_for_memory() -> None:
     known = ledger()
     for trial in (KILLED, FEWER_CPUS, KILLED, FEWER_CPUS, KILLED, KILLED):
         add(known, trial, 1 if trial is KILLED else 100)
@@ -62,7 +62,7 @@ def test_jobs_that_had_all_their_memory_say_nothing_of_those_that_were_killed_fo
     assert not is_enough(family_brake("ann", "other"), known)
 
 
-def test_in_a_partition_too_they_say_nothing() -> None:
+def test_jobs_with_their_whole_memory_do_not_dilute_kills_in_a_partition_either() -> None:
     known = ledger()
     for portion in range(40):
         for user in range(8):
@@ -88,7 +88,7 @@ def wealth_of(odds: float, ranges: tuple[Range, ...]) -> Wealth:
         (29_000, 2_100, "cut jobs failed"),
     ],
 )
-def test_kills_take_more_evidence_than_a_comparison_with_jobs_left_whole(
+def test_kills_need_more_evidence_than_a_comparison_with_uncut_jobs(
     kills: float, fails: float, said: str
 ) -> None:
     tally = Tally(kills=wealth_of(kills, ALONE), fails=wealth_of(fails, COMPARED))
@@ -98,12 +98,12 @@ def test_kills_take_more_evidence_than_a_comparison_with_jobs_left_whole(
     assert known.against(family_brake("ann", "fit")) == tally
 
 
-def test_evidence_beyond_any_float_is_told() -> None:
+def test_evidence_beyond_any_float_is_still_reported() -> None:
     kills = Wealth(((1000.0, 0.0, 0.0),), beginning(ALONE).others)
     assert reason_of(Tally(kills=kills)).startswith("cut jobs were killed for memory; evidence 1e+304 to 1;")
 
 
-def test_jobs_that_crash_count_against_those_left_whole_and_only_with_some() -> None:
+def test_crashes_count_only_in_comparison_with_uncut_jobs() -> None:
     known = ledger()
     add(known, CRASHED, 30)
     assert not is_enough(family_brake("ann", "fit"), known)
@@ -113,7 +113,7 @@ def test_jobs_that_crash_count_against_those_left_whole_and_only_with_some() -> 
     assert is_enough(family_brake("ann", "fit"), known)
 
 
-def test_two_users_many_tasks_stop_no_partition_and_a_third_s_do() -> None:
+def test_many_tasks_of_two_users_stop_no_partition_but_those_of_a_third_do() -> None:
     known = ledger()
     for hour in range(20):
         for user in ("ann", "bob"):
@@ -146,9 +146,7 @@ def test_a_partition_where_all_goes_well_is_not_stopped_with_the_bad_one() -> No
     assert not is_enough(partition_brake("main"), known)
 
 
-def test_what_is_stopped_learns_nothing_of_jobs_that_were_cut_before_and_goes_on_counting_whole_ones() -> (
-    None
-):
+def test_a_stopped_brake_ignores_jobs_cut_before_and_still_counts_uncut_ones() -> None:
     for stopped in (family_brake("ann", "fit-1"), GPU, ALL):
         known = ledger()
         assert known.add(job(), KILLED, 0.0, frozenset({stopped})) == []
@@ -156,7 +154,7 @@ def test_what_is_stopped_learns_nothing_of_jobs_that_were_cut_before_and_goes_on
         assert known.tally(family_brake("ann", "fit-1")).counts == Counts(whole=1)
 
 
-def test_a_brake_that_is_let_go_begins_anew_with_what_is_known_of_others() -> None:
+def test_a_released_brake_starts_anew_but_keeps_what_is_known_of_uncut_jobs() -> None:
     known = ledger()
     add(known, WHOLE, 9)
     add(known, KILLED, 4)
@@ -168,7 +166,7 @@ def test_a_brake_that_is_let_go_begins_anew_with_what_is_known_of_others() -> No
     assert is_enough(brake, known)
 
 
-def test_so_does_one_that_was_pulled_for_failures_of_another_kind() -> None:
+def test_a_released_brake_pulled_for_other_failures_starts_anew_too() -> None:
     known, brake = ledger(), family_brake("ann", "fit-1")
     add(known, WHOLE, 50)
     add(known, CRASHED, 12)
@@ -177,7 +175,7 @@ def test_so_does_one_that_was_pulled_for_failures_of_another_kind() -> None:
     assert not is_enough(brake, known)
 
 
-def test_evidence_survives_as_text() -> None:
+def test_evidence_survives_being_stored_as_text() -> None:
     known = ledger()
     add(known, KILLED, 3, user="ann\x01")
     add(known, WHOLE, 3, now_s=5.0)
@@ -190,7 +188,7 @@ def test_evidence_survives_as_text() -> None:
     assert again.tally(GPU) != Tally()
 
 
-def test_families_that_were_not_seen_for_longest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_families_seen_least_recently_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "MOST_FAMILIES", MOST)
     known = ledger()
     add(known, WHOLE, 1, user="first")
@@ -203,7 +201,7 @@ def test_families_that_were_not_seen_for_longest_are_forgotten(monkeypatch: pyte
     assert known.tally(family_brake(f"u{MOST - 1}", "fit-1")).counts == Counts(whole=1)
 
 
-def test_of_one_user_s_families_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_seen_families_of_one_user_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "MOST_OF_A_USER", 3)
     known = ledger()
     for name in "abcad":
@@ -211,7 +209,9 @@ def test_of_one_user_s_families_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(known.evidence.families) == {"ann\0c", "ann\0a", "ann\0d"}
 
 
-def test_who_has_the_most_forgets_one_until_another_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_user_with_the_most_families_loses_one_until_another_has_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(evidence, "MOST_FAMILIES", 6)
     known = ledger()
     for user, name in [*(("eve", name) for name in "abcd"), *(("bob", name) for name in "wxyz")]:
@@ -220,7 +220,7 @@ def test_who_has_the_most_forgets_one_until_another_has_more(monkeypatch: pytest
 
 
 def calls_for_a_new_family(users: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return how many functions a job of one more user calls, where so many users have all the families there are."""
+    """Return how many function calls a job of one more user costs, if so many users fill the table of families."""
     monkeypatch.setattr(evidence, "MOST_FAMILIES", users)
     known = ledger()
     for number in range(users):
@@ -239,12 +239,12 @@ def calls_for_a_new_family(users: int, monkeypatch: pytest.MonkeyPatch) -> int:
     return calls
 
 
-def test_a_new_family_costs_no_more_where_users_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_family_costs_no_more_if_there_are_many_users(monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = (calls_for_a_new_family(users, monkeypatch) for users in (20, 500))
     assert many <= few + 20
 
 
-def test_a_user_of_many_names_forgets_his_own_and_never_what_is_stopped(
+def test_a_user_with_many_job_names_loses_only_their_own_families_and_no_stopped_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(evidence, "MOST_FAMILIES", MOST)
@@ -259,7 +259,7 @@ def test_a_user_of_many_names_forgets_his_own_and_never_what_is_stopped(
     assert len(Ledger(known.evidence, 0.02).evidence.families) == MOST
 
 
-def test_another_user_s_names_between_two_failures_of_a_family_hide_none(
+def test_names_of_another_user_between_two_failures_of_a_family_hide_neither(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(evidence, "MOST_FAMILIES", MOST)
@@ -273,7 +273,7 @@ def test_another_user_s_names_between_two_failures_of_a_family_hide_none(
     assert len(known.evidence.families) == MOST
 
 
-def test_of_a_user_s_families_those_that_failed_go_last_and_stopped_ones_never(
+def test_among_families_of_a_user_failed_ones_are_forgotten_last_and_stopped_ones_never(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(evidence, "MOST_OF_A_USER", 3)
@@ -301,20 +301,20 @@ def test_of_a_user_s_families_those_that_failed_go_last_and_stopped_ones_never(
     assert {"o", "p", "q", "r"} < kept(), "all of them are stopped"
 
 
-def test_runs_of_an_engine_are_counted_together_whatever_it_names_them() -> None:
+def test_runs_of_a_workflow_engine_are_counted_together_whatever_names_it_gives_them() -> None:
     known = ledger()
     for uuid in ("fb315e06-46eb-480f-ae1d-c3d14c698bea", "00c05bdd-39af-40ab-ac80-8c1bc8a7ccc4"):
         add(known, KILLED, 2, name=f"atlas_{uuid}")
     assert is_enough(family_brake("ann", "atlas_0b1d8f52-7a3c-4c55-9f2e-5d0c6a4f1e11"), known)
 
 
-def test_what_was_counted_under_an_older_name_counts_for_today_s() -> None:
+def test_counts_under_an_older_family_name_count_for_the_name_of_today() -> None:
     tally = Tally(counts=Counts(whole=7))
     known = Ledger(Evidence(families={"ann\0nf-bwa_(s#)": tally}), 0.02)
     assert known.tally(family_brake("ann", "nf-bwa_(WT)")) == tally
 
 
-def test_tasks_that_still_run_have_not_failed_so_far() -> None:
+def test_tasks_that_still_run_count_as_not_failed() -> None:
     known, family = ledger(), family_brake("ann", "fit-1")
     add(known, KILLED, 5)
     assert is_enough(family, known)

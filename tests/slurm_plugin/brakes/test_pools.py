@@ -1,4 +1,4 @@
-"""Whose jobs stop a partition and everything: never one or two users', whatever they do; those of more do."""
+"""Which users' jobs stop a partition and everything: never those of one or two users alone, but those of more."""
 
 import random
 
@@ -32,11 +32,11 @@ def stopped_after(
     seed: int = 7,
     look_after: int = 1,
 ) -> int | None:
-    """Return after how many portions everything is stopped; None where it is not.
+    """Return after how many portions everything is stopped; None if it is not.
 
-    Of the honest users' jobs, cut or left whole, 3 % fail, and the cut kills another 1 %; but all cut ones of the `bad`
-    first ones do. Each hostile user has one cut job that fails a portion, under ever new names, and a whole one that
-    does not, as an example of how well jobs do that are left whole.
+    Of the honest users' jobs, cut or uncut, 3 % fail, and cutting kills another 1 %; but of the first `bad` users all
+    cut jobs do. In each portion each hostile user has one cut job that fails, under ever new names, and an uncut one
+    that does not, as an example of how well uncut jobs do.
     """
     draw, known = random.Random(seed), Ledger(Evidence(), 0.02)
     for number in range(portions):
@@ -64,23 +64,23 @@ def test_one_or_two_users_never_stop_everything(honest: int, hostile: int) -> No
 
 
 @pytest.mark.parametrize("hostile", [1, 2])
-def test_nor_do_they_by_failures_of_another_kind(hostile: int) -> None:
+def test_one_or_two_users_never_stop_everything_by_other_failures_either(hostile: int) -> None:
     assert stopped_after(2 * DAY_PORTIONS, 5, hostile, worst=CRASHED) is None
 
 
 @pytest.mark.parametrize(
     ("honest", "bad", "most_portions"), [(3, 3, 24), (5, 5, 8), (20, 20, 2), (50, 50, 1), (20, 5, 24)]
 )
-def test_a_bad_model_that_hits_more_users_does(honest: int, bad: int, most_portions: int) -> None:
+def test_a_bad_model_that_hits_more_users_stops_everything(honest: int, bad: int, most_portions: int) -> None:
     for seed in range(5):
         assert stopped_after(most_portions, honest, bad=bad, seed=seed) is not None
 
 
-def test_failures_that_do_not_name_their_cause_count_for_many_users_too() -> None:
+def test_failures_without_a_named_cause_count_too_if_they_hit_many_users() -> None:
     assert stopped_after(DAY_PORTIONS, 8, bad=8, worst=CRASHED) is not None
 
 
-def test_the_reason_tells_what_is_left_of_failures_too() -> None:
+def test_the_evidence_leaves_out_the_two_users_with_the_most_other_failures_too() -> None:
     known = Ledger(Evidence(), 0.02)
     for number in range(60):
         for user in ("ann", "bob", "cid", "dan"):
@@ -91,7 +91,7 @@ def test_the_reason_tells_what_is_left_of_failures_too() -> None:
     assert evidence_log(known.tally(ALL).fails) > evidence_log(known.against(ALL).fails) > 7
 
 
-def test_of_a_portion_the_share_that_failed_counts() -> None:
+def test_the_share_of_failures_in_a_portion_counts() -> None:
     one, many = (Ledger(Evidence(), 0.02) for _ in range(2))
     for known, times in ((one, 1), (many, 5)):
         for trial in (CRASHED, Trial(shrunk=True), Trial(failed=True), Trial()) * times:
@@ -104,7 +104,7 @@ def test_of_a_portion_the_share_that_failed_counts() -> None:
     )
 
 
-def test_what_two_users_bring_counts_for_nothing_in_the_reason_either() -> None:
+def test_the_reason_leaves_out_the_jobs_of_two_users_too() -> None:
     known = Ledger(Evidence(), 0.02)
     for number in range(40):
         for user in ("ann", "bob", *("cid",) * (number > 34)):
@@ -115,8 +115,8 @@ def test_what_two_users_bring_counts_for_nothing_in_the_reason_either() -> None:
     assert counted.endswith(everybody.partition("; of ")[2])
 
 
-def test_a_clock_that_was_wrong_and_is_set_back_keeps_no_user_s_jobs_from_counting() -> None:
-    """As of a machine that began in 2038: for years nothing of these users would count, else."""
+def test_a_wrong_clock_that_is_set_back_does_not_keep_jobs_from_counting() -> None:
+    """For example on a machine that started in 2038: otherwise nothing of these users would count for years."""
     known = Ledger(Evidence(), 0.02)
     for user in range(20):
         add(known, f"u{user}", "fit", KILLED, 2e9)

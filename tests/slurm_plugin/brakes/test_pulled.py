@@ -1,4 +1,4 @@
-"""The file of what is stopped: whole or not at all, and everything stopped where it cannot be read."""
+"""The file of pulled brakes: written completely or not at all, and everything is stopped if it cannot be read."""
 
 import multiprocessing
 import os
@@ -19,7 +19,7 @@ def pulled(brake: Brake, why: str = "by hand") -> Pulled:
     return Pulled(brake=brake, time_s=1.5, why=why, counts=Counts(shrunk=4, failed=4, wanted=4))
 
 
-def test_what_is_pulled_stays_until_it_is_let_go(tmp_path: Path) -> None:
+def test_a_pulled_brake_stays_until_it_is_released(tmp_path: Path) -> None:
     file = PulledFile(tmp_path / "new")
     assert file.read() == Stopped()
     assert not file.let_go(GPU)
@@ -31,7 +31,7 @@ def test_what_is_pulled_stays_until_it_is_let_go(tmp_path: Path) -> None:
     assert file.read().brakes == {FIT}
 
 
-def test_a_family_that_an_older_release_stopped_stays_stopped_until_it_is_let_go(tmp_path: Path) -> None:
+def test_a_family_stopped_by_an_older_release_stays_stopped_until_it_is_released(tmp_path: Path) -> None:
     file, now = PulledFile(tmp_path), family_brake("ann", "nf-bwa_(WT)")
     for name in ("nf-bwa_(s#)", "nf-bwa_(#)"):
         file.pull(pulled(Brake("family", "ann", name)))
@@ -43,7 +43,7 @@ def test_a_family_that_an_older_release_stopped_stays_stopped_until_it_is_let_go
 @pytest.mark.parametrize(
     "content", [b"", b"[", b"{}", b'[{"brake":{"level":"node"}}]', b"\xff\xfe", b"[" + DEEP]
 )
-def test_a_damaged_file_stops_everything_and_is_not_written_over(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_stops_everything_and_is_not_overwritten(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     file = PulledFile(tmp_path)
     assert "is damaged" in file.read().damaged
@@ -60,7 +60,7 @@ def test_a_file_that_may_not_be_read_stops_everything(tmp_path: Path) -> None:
     assert "cannot be read" in PulledFile(tmp_path).read().damaged
 
 
-def test_a_change_is_seen_by_whoever_asks_whether_there_is_one(tmp_path: Path) -> None:
+def test_a_change_is_seen_at_the_next_look(tmp_path: Path) -> None:
     file = PulledFile(tmp_path)
     seen = [file.changed()]
     for change in (lambda: file.pull(pulled(GPU)), lambda: file.pull(pulled(FIT)), lambda: file.let_go(GPU)):
@@ -81,7 +81,7 @@ def pull_many(folder: str, who: int) -> None:
         PulledFile(Path(folder)).pull(pulled(partition_brake(f"p{who}-{number}")))
 
 
-def test_two_who_pull_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_two_processes_that_pull_at_once_lose_no_brake(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork" if os.name == "posix" else None)
     both = [context.Process(target=pull_many, args=(str(tmp_path), who)) for who in range(2)]
     for one in both:

@@ -42,7 +42,7 @@ def why(site: Site, job: Submission = FIT) -> str:
 
 
 def end_jobs(site: Site, trial: Trial, numbers: range) -> None:
-    """Jobs that are told of as ended: all alike but for the trial, so that nothing else changes an answer."""
+    """Put ended jobs into the feed that differ only in their trial, so that nothing else changes an answer."""
     now_s = time.time()
     ended = [
         Finished(
@@ -82,7 +82,7 @@ def stopped(site: Site) -> PulledFile:
     return PulledFile(site.folder / "brakes")
 
 
-def test_a_family_whose_cut_jobs_are_killed_is_left_whole_until_a_person_lets_go(
+def test_a_family_whose_cut_jobs_are_killed_is_left_whole_until_a_person_releases_it(
     enforcing: Site, run: Run
 ) -> None:
     service = enforcing.serve()
@@ -91,7 +91,7 @@ def test_a_family_whose_cut_jobs_are_killed_is_left_whole_until_a_person_lets_go
     wait_until(lambda: not is_cut(enforcing))
     assert why(enforcing) == "braked"
     assert is_cut(enforcing, SIM), "others go on"
-    # A brake holds at once, whether or not a disk takes it: its file comes after.
+    # A brake applies at once, even if no disk takes it: its file is written afterwards.
     wait_until(lambda: bool(stopped(enforcing).read().pulled))
     [one] = stopped(enforcing).read().pulled
     assert (one.brake, one.counts.wanted) == (family_brake("alice", "fit"), one.counts.shrunk)
@@ -115,7 +115,7 @@ def test_a_family_whose_cut_jobs_are_killed_is_left_whole_until_a_person_lets_go
     assert is_cut(enforcing), "it begins anew, and what was told before is not counted again"
 
 
-def test_a_kill_counts_for_cpus_that_were_cut_only_where_memory_comes_with_them(enforcing: Site) -> None:
+def test_a_kill_counts_against_cut_cpus_only_if_memory_comes_with_them(enforcing: Site) -> None:
     service = enforcing.serve()
     end_jobs(enforcing, KILLED_WITH_FEWER_CPUS, range(8))
     time.sleep(2.5)
@@ -129,7 +129,7 @@ def test_a_kill_counts_for_cpus_that_were_cut_only_where_memory_comes_with_them(
 
 
 def use_up(site: Site, since_s: float) -> None:
-    """Leave what was counted so that everything is stopped once the portions that began then are over."""
+    """Leave counts by which everything is stopped once the portions that began at `since_s` are over."""
     killed = Portion(since_s, Counts(shrunk=1, failed=1, wanted=1))
     everything = Pool(portions=dict.fromkeys(("ann", "bob", "cid", "dan", "eli", "fay"), killed))
     (site.folder / "brakes").mkdir(exist_ok=True)
@@ -137,8 +137,8 @@ def use_up(site: Site, since_s: float) -> None:
     (site.folder / "brakes" / EVIDENCE).write_bytes(kept)
 
 
-def test_a_switch_that_was_moved_is_thrown_where_the_hook_looks_now(enforcing: Site) -> None:
-    # Time to start and to read the configuration anew.
+def test_the_kill_switch_is_made_where_a_changed_configuration_says(enforcing: Site) -> None:
+    # Leaves time to start and to read the configuration again.
     use_up(enforcing, time.time() - PORTION_S + 8)
     service = enforcing.serve()
     assert is_cut(enforcing, SIM)
@@ -150,7 +150,7 @@ def test_a_switch_that_was_moved_is_thrown_where_the_hook_looks_now(enforcing: S
     assert not (enforcing.folder / "disabled").exists()
 
 
-def test_everything_is_stopped_by_the_hooks_own_switch_too(enforcing: Site, run: Run) -> None:
+def test_a_brake_on_everything_also_makes_the_kill_switch_of_the_hook(enforcing: Site, run: Run) -> None:
     enforcing.serve()
     assert is_cut(enforcing, SIM)
     enforcing.stop_all()
@@ -159,7 +159,7 @@ def test_everything_is_stopped_by_the_hooks_own_switch_too(enforcing: Site, run:
     enforcing.serve()
     wait_until((enforcing.folder / "disabled").exists)
     assert not is_cut(enforcing, SIM)
-    # What stops counts first: it is written down after that.
+    # A brake counts first, and is written down after that.
     wait_until(lambda: stopped(enforcing).read().brakes == {ALL})
     ran = run("doctor", "--format", "json")
     states = {row["check"]: row["state"] for row in json.loads(ran.out)}
@@ -183,7 +183,7 @@ def test_a_damaged_file_stops_everything_and_answers_go_on(enforcing: Site, run:
     wait_until(lambda: is_cut(enforcing))
 
 
-def test_damaged_evidence_begins_with_what_the_feed_holds(enforcing: Site) -> None:
+def test_damaged_evidence_starts_anew_from_the_feed(enforcing: Site) -> None:
     end_jobs(enforcing, KILLED, range(4))
     (enforcing.folder / "brakes").mkdir()
     (enforcing.folder / "brakes" / EVIDENCE).write_text("{", encoding="utf-8")
@@ -195,7 +195,7 @@ def test_damaged_evidence_begins_with_what_the_feed_holds(enforcing: Site) -> No
     assert b"Traceback" not in log
 
 
-def test_a_brake_holds_where_no_disk_takes_it(enforcing: Site) -> None:
+def test_a_brake_applies_even_if_no_disk_takes_it(enforcing: Site) -> None:
     (enforcing.folder / "brakes").write_text("no folder")
     enforcing.serve()
     assert is_cut(enforcing)
@@ -207,7 +207,7 @@ def test_a_brake_holds_where_no_disk_takes_it(enforcing: Site) -> None:
     wait_until(lambda: stopped(enforcing).read().brakes == {family_brake("alice", "fit")})
 
 
-def test_a_person_stops_a_part_at_once(enforcing: Site, run: Run) -> None:
+def test_a_person_can_stop_a_part_at_once(enforcing: Site, run: Run) -> None:
     enforcing.serve()
     assert is_cut(enforcing)
     assert "rightsizer enable --partition main" in run("disable", "--partition", "main").err
@@ -228,10 +228,10 @@ def test_a_person_stops_a_part_at_once(enforcing: Site, run: Run) -> None:
         ("hidden", ""),
     ],
 )
-def test_a_partition_that_slurmctld_does_not_have_is_stopped_and_said_to_be_none(
+def test_a_partition_unknown_to_slurmctld_is_stopped_with_a_warning(
     site: Site, run: Run, monkeypatch: pytest.MonkeyPatch, partition: str, said: str
 ) -> None:
-    """Whoever is in a hurry and mistypes it would believe that its jobs are left alone."""
+    """Somebody who mistypes it in a hurry would otherwise believe that its jobs are left alone."""
     tools = site.folder / "tools"
     tools.mkdir()
     monkeypatch.setenv("PATH", str(tools), prepend=":")
@@ -246,5 +246,5 @@ def test_a_partition_that_slurmctld_does_not_have_is_stopped_and_said_to_be_none
 
 @pytest.mark.usefixtures("site")
 @pytest.mark.parametrize("options", [("--family", "alice"), ("--family", "a:b", "--partition", "c")])
-def test_parts_are_named_one_at_a_time_and_whole(options: tuple[str, ...], run: Run) -> None:
+def test_parts_are_named_one_at_a_time_and_completely(options: tuple[str, ...], run: Run) -> None:
     assert run("disable", *options).code == 2

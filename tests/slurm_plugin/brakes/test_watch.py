@@ -1,4 +1,4 @@
-"""What is read of the feed counts once, and a brake that is pulled holds until it is written down."""
+"""What is read from the feed counts once, and a pulled brake is held until it is written down."""
 
 import logging
 import time
@@ -26,7 +26,7 @@ NOBODY_RUNS = "#!/bin/sh\n"
 
 
 class Site:
-    """A feed, brakes and a squeue of their own, and what was told to hold."""
+    """A feed, brakes and a squeue of its own, and the set of brakes that hold."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,7 +67,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(tmp_path)
 
 
-def test_a_run_that_is_told_twice_counts_once_also_after_a_restart(site: Site) -> None:
+def test_a_run_that_appears_twice_counts_once_also_after_a_restart(site: Site) -> None:
     for _ in range(8):
         site.end(range(1))
         site.watch().look()
@@ -77,25 +77,21 @@ def test_a_run_that_is_told_twice_counts_once_also_after_a_restart(site: Site) -
     assert site.stopped() == {FIT}
 
 
-def test_of_so_many_runs_it_is_known_that_they_were_counted(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bounded_number_of_counted_runs_is_remembered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "REMEMBERED_RUNS", 2)
     looks = site.watch()
     for numbers in (range(2), range(2), range(1, 2)):
         site.end(numbers)
         looks.look()
     assert site.stopped() == frozenset()
-    # The second of three drives out the first, which counts again then.
+    # The second of three pushes out the first, which then counts again.
     for numbers in (range(2, 3), range(1)):
         site.end(numbers)
         looks.look()
     assert site.stopped() == {FIT}
 
 
-def test_what_was_counted_is_kept_at_once_and_then_every_minute(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counts_are_stored_at_once_and_then_every_minute(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     moment_s = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: moment_s)
     looks, kept, sizes = site.watch(), site.folder / "brakes" / watch.EVIDENCE, list[int]()
@@ -105,15 +101,15 @@ def test_what_was_counted_is_kept_at_once_and_then_every_minute(
         looks.look()
         sizes.append(kept.stat().st_size)
     assert sizes[0] == sizes[1] < sizes[2]
-    # Nothing ended since.
+    # No job has ended since.
     kept.unlink()
     moment_s = 2000.0
     looks.look()
     assert not kept.exists()
 
 
-def test_those_that_run_on_speak_against_a_brake_until_they_have_ended(site: Site) -> None:
-    """Of an array the tasks that are killed end first; squeue is asked once a look, of families in danger alone."""
+def test_jobs_that_still_run_are_evidence_against_a_brake_until_they_end(site: Site) -> None:
+    """The killed tasks of an array end first; each look asks squeue once, and only about families in danger."""
     site.squeue(f"#!/bin/sh\necho asked >>{site.folder}/asked\nfor i in $(seq 99); do echo fit; done\n")
     looks = site.watch()
     site.end(range(8))
@@ -125,14 +121,14 @@ def test_those_that_run_on_speak_against_a_brake_until_they_have_ended(site: Sit
     site.end(range(20, 21))
     looks.look()
     assert site.stopped() == {FIT}
-    # Once a person lets go it begins anew.
+    # Once a person releases the brake its counts start anew.
     PulledFile(site.folder / "brakes").let_go(FIT)
     site.end(range(21, 22))
     looks.look()
     assert site.stopped() == frozenset()
 
 
-def test_where_squeue_does_not_say_nobody_runs_and_that_is_said_once(
+def test_no_job_counts_as_running_if_squeue_fails_and_that_is_logged_once(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.squeue("#!/bin/sh\nexit 1\n")
@@ -164,7 +160,7 @@ def test_a_brake_that_no_disk_takes_is_held_at_every_look_and_written_once_one_d
     assert len(site.held) == 4
 
 
-def test_what_says_nothing_of_cuts_is_passed_over(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_that_says_nothing_about_cuts_is_skipped(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     looks = site.watch()
     with caplog.at_level(logging.ERROR):
         site.end(range(4), trial=None)

@@ -1,4 +1,4 @@
-"""The commands that let go of a brake, as a shell takes them."""
+"""The commands that release a brake, quoted for a shell."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ ENABLE = ["rightsizer", "enable"]
 @pytest.mark.parametrize(
     "name", ["fit", "it's", "a'; touch pwned; echo '", "$(reboot)", "`x` | y & z", "two words", ""]
 )
-def test_a_jobs_name_is_one_word_of_the_command_whatever_it_holds(name: str) -> None:
+def test_any_job_name_is_one_word_of_the_command(name: str) -> None:
     brake = family_brake("ann", name)
     assert shlex.split(release_of(brake)) == [*ENABLE, "--family", f"ann:{brake.name}"]
 
 
-def test_other_brakes() -> None:
+def test_the_commands_for_other_brakes() -> None:
     assert shlex.split(release_of(ALL)) == [*ENABLE, "--all"]
     assert shlex.split(release_of(partition_brake("o'dd"))) == [*ENABLE, "--partition", "o'dd"]
 
 
-def test_what_a_brake_stops_is_named() -> None:
+def test_the_words_for_what_a_brake_stops() -> None:
     brakes = (ALL, partition_brake("gpu"), family_brake("ann", "fit-7"), family_brake("ann", ""))
     assert [words_of(brake) for brake in brakes] == [
         "everything",

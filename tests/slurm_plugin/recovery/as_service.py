@@ -1,7 +1,7 @@
-"""One round of recovery as its unit runs it with the drop-in: no root, CAP_SETUID and CAP_SETGID and nothing more.
+"""Two rounds of recovery as its unit runs them with the drop-in: not as root, with only CAP_SETUID and CAP_SETGID.
 
-Run by test_output.py under setpriv; its input is JSON: uid, outputs of job 1, journal. Job 2 is another user's.
-It prints what each of two rounds requeued, and what the outputs of job 1 say.
+test_output.py runs it under setpriv. Its input is JSON: uid, outputs of job 1, journal. Job 2 is another user's.
+It prints what each round requeued, and what the outputs of job 1 say.
 """
 
 import json
@@ -20,7 +20,7 @@ from tests.slurm_plugin.recovery.test_judging import failed
 
 
 class Gate:
-    """A controller with two jobs that failed; it only counts what is requeued."""
+    """A controller with two failed jobs; it only counts what is requeued."""
 
     def __init__(self, uid: int, outputs: Sequence[str]) -> None:
         first, second = failed("FAILED", "1:0"), failed("OUT_OF_MEMORY")
@@ -58,7 +58,7 @@ class Gate:
 
 
 def main() -> None:
-    """Go through two rounds and print what came of them."""
+    """Run two rounds and print their results."""
     uid, outputs, journal = json.load(sys.stdin)
     gate, rounds, said = Gate(uid, outputs), [], []
 

@@ -17,9 +17,9 @@ from tests.slurm_plugin.slurm.memory_queue import Killed
 
 
 class Controller:
-    """One job in slurmctld as a gate shows it; it knows the words that recovery says, and refuses the others.
+    """One job in slurmctld as a gateway shows it; it knows the commands that recovery sends, and refuses all others.
 
-    What it `complains` of it has done all the same.
+    A command of which it `complains` is executed all the same.
     `before_write` and `after_write` are called with the number of the write; they may raise.
     """
 
@@ -130,7 +130,7 @@ def assert_back(gate: Controller) -> None:
 
 
 def kill_at(gate: Controller, folder: Path, step: int, *, after: bool) -> None:
-    """Make a round that is killed before, or after, one of its writes."""
+    """Run a round that is killed before, or after, one of its writes."""
 
     def die(number: int) -> None:
         if number == step:

@@ -1,4 +1,4 @@
-"""What accounting adds to what slurmctld tells of a run, and that it is asked once for all of a round."""
+"""What accounting adds to slurmctld's record of a run; it is asked once for all jobs of a round."""
 
 import msgspec
 import pytest
@@ -16,8 +16,10 @@ def answered(question: Question, run: Failed, said: str) -> Failed:
     return question.answered(run, lines_by_job(said).get(run.job.job_id, []))
 
 
-def test_of_many_that_wait_again_accounting_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has its own answer, and those of whom something else is to be known theirs."""
+def test_accounting_is_asked_once_for_many_jobs_that_are_pending_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each gets its own answer, and jobs with another question get the answer to that."""
     runs = {n: failed("PENDING", "0:0", restarts=1, job_id=n) for n in range(1, 101)}
     runs[101] = failed("TIMEOUT", "0:0", job_id=101, admin_comment=token(grant=GRANT))
     asked: list[tuple[str, ...]] = []
@@ -37,15 +39,15 @@ def test_of_many_that_wait_again_accounting_is_asked_once(monkeypatch: pytest.Mo
     assert [command[3] for command in asked] == [",".join(map(str, range(1, 101))), "101"]
 
 
-def test_accounting_tells_the_highest_code_of_its_steps() -> None:
-    """Asked for an array's number, which is that of its last task, sacct tells of all of them."""
+def test_accounting_adds_the_highest_exit_code_of_the_steps() -> None:
+    """Asked for an array's id, which is that of its last task, sacct answers for all tasks."""
     said = "18|0:0\n17|0:125\n\n"
     codes = [answered(STEPS, failed("FAILED", "1:0", job_id=job), said).exit_codes for job in (17, 18, 19)]
     assert codes == [("1:0", "0:125"), ("1:0", "0:0"), ("1:0",)]
     assert answered(STEPS, failed("FAILED", "1:0", job_id=17), "17|\n").exit_codes == ("1:0",)
 
 
-def test_where_accounting_is_silent_a_run_is_what_slurmctld_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_what_slurmctld_shows_if_accounting_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     run = msgspec.structs.replace(failed("FAILED", job_id=3), steps_elsewhere=True)
     monkeypatch.setattr(scontrol_queue, "_last_run", lambda _: run)
     monkeypatch.setattr(scontrol_queue, "_ask", lambda *_: "3|0:125\n")
@@ -60,7 +62,7 @@ def test_where_accounting_is_silent_a_run_is_what_slurmctld_tells(monkeypatch: p
     assert scontrol_queue.ScontrolQueue().failed(3) == run
 
 
-# `sacct -nPD -j 3 --format=JobIDRaw,State` of 22.05: its script queued it again after what it ran was killed.
+# `sacct -nPD -j 3 --format=JobIDRaw,State` of 22.05: the job's script requeued it after its program was killed.
 RUNS = "3|REQUEUED\n3.batch|OUT_OF_MEMORY\n3|PENDING\n"
 
 
@@ -69,12 +71,14 @@ RUNS = "3|REQUEUED\n3.batch|OUT_OF_MEMORY\n3|PENDING\n"
     [
         (RUNS, 3, "0:125"),
         (RUNS.replace("OUT_OF_MEMORY", "COMPLETED"), 3, None),
-        # Of another job, whose number begins alike.
+        # A row of another job, whose id begins with the same digit.
         (RUNS.replace("3.batch", "31.batch"), 3, None),
         ("", 3, None),
     ],
 )
-def test_what_accounting_says_of_earlier_runs(said: str, job_id: int, code: str | None) -> None:
+def test_the_exit_code_that_accounting_adds_from_earlier_runs(
+    said: str, job_id: int, code: str | None
+) -> None:
     run = failed("PENDING", "0:0", restarts=1, job_id=job_id)
     assert answered(EARLIER_RUNS, run, said).exit_codes == ("0:0", *([code] if code else []))
 
@@ -85,7 +89,7 @@ def test_what_accounting_says_of_earlier_runs(said: str, job_id: int, code: str 
         ("3|00:07.553|24|1\n", 7.553 / 24),
         ("3|1-00:00:00|43200|8\n", 0.25),
         ("33|00:07.553|24|1\n3|00:00.600|24|1\n", 0.025),
-        # Nobody measured it; it ran too briefly; it did not run; sacct is silent, or says another thing.
+        # Not measured; too short; did not run; sacct is silent, or prints something else.
         ("3|00:00:00|24|1\n", None),
         ("3|00:00.600|9|1\n", None),
         ("3|00:00.600|24|0\n", None),
@@ -93,7 +97,7 @@ def test_what_accounting_says_of_earlier_runs(said: str, job_id: int, code: str 
         ("3|x|24|1\n3|24\n", None),
     ],
 )
-def test_accounting_tells_how_busy_a_run_kept_its_cpus(said: str, share: float | None) -> None:
+def test_accounting_says_how_busy_a_run_kept_its_cpus(said: str, share: float | None) -> None:
     found = answered(HOW_BUSY, failed("TIMEOUT", job_id=3), said).busy_share
     assert found == (None if share is None else pytest.approx(share))
 
@@ -106,7 +110,7 @@ def test_accounting_tells_how_busy_a_run_kept_its_cpus(said: str, share: float |
         ("FAILED", GRANT, None),
     ],
 )
-def test_one_that_ran_out_of_time_with_fewer_cpus_is_asked_of_accounting_how_busy_it_was(
+def test_accounting_is_asked_how_busy_a_job_was_that_timed_out_with_fewer_cpus(
     monkeypatch: pytest.MonkeyPatch, state: str, grant: Grant, share: float | None
 ) -> None:
     run = failed(state, "0:0", job_id=3, admin_comment=token(grant=grant))
@@ -120,7 +124,7 @@ def test_one_that_ran_out_of_time_with_fewer_cpus_is_asked_of_accounting_how_bus
     ("state", "restarts", "code"),
     [("PENDING", 1, ("0:0", "0:125")), ("PENDING", 0, ("0:0",)), ("FAILED", 1, ("0:0",))],
 )
-def test_one_that_waits_again_is_asked_of_accounting_how_its_steps_ended(
+def test_accounting_is_asked_how_the_steps_ended_of_a_job_that_is_pending_again(
     monkeypatch: pytest.MonkeyPatch, state: str, restarts: int, code: tuple[str, ...]
 ) -> None:
     run = failed(state, "0:0", restarts=restarts, job_id=3)
@@ -136,7 +140,7 @@ def test_one_that_waits_again_is_asked_of_accounting_how_its_steps_ended(
     assert scontrol_queue.ScontrolQueue().failed(3) == ours
 
 
-# `sacct -nP -j 3 --format=JobIDRaw,ExitCode` of 22.05: a step of it was ended as it was preempted, and it ran again.
+# `sacct -nP -j 3 --format=JobIDRaw,ExitCode` of 22.05: a step ended in a preemption, and then the job ran again.
 AGAIN = "3|1:0\n3.batch|1:0\n"
 
 
@@ -147,15 +151,15 @@ AGAIN = "3|1:0\n3.batch|1:0\n"
         (("1:0", "137:0"), 2, AGAIN, None),
         (("1:0", "0:9"), 1, AGAIN + "3.0|0:9\n", "killed"),
         (("1:0", "0:9"), 1, AGAIN + "3.0|0:125\n", "out_of_memory"),
-        # Of its only run slurmctld tells itself, and of a script that was killed.
+        # slurmctld itself knows about the only run of a job, and about a script that was killed.
         (("1:0", "0:9"), 0, AGAIN, "killed"),
         (("0:9", "0:9"), 1, AGAIN, "killed"),
-        # Accounting knows no steps, or does not answer.
+        # Accounting has no steps, or does not answer.
         (("1:0", "0:9"), 1, "3|1:0\n", "killed"),
         (("1:0", "0:9"), 1, "", "killed"),
     ],
 )
-def test_a_kill_in_an_earlier_run_is_none_in_the_last(
+def test_a_kill_in_an_earlier_run_does_not_count_for_the_last_one(
     monkeypatch: pytest.MonkeyPatch, codes: tuple[str, ...], restarts: int, said: str, cause: str | None
 ) -> None:
     run = failed("FAILED", *codes, restarts=restarts, job_id=3)

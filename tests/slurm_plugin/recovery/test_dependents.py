@@ -1,4 +1,4 @@
-"""Who waits for a job that comes back waits on: for it alone, and only the first time."""
+"""Jobs that depend on a job which comes back wait on: only on that job, and only the first time."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.slurm_plugin.recovery.controller import Controller, recoverer
 from tests.slurm_plugin.recovery.test_judging import failed
 
 
-def test_who_waits_for_it_waits_on_but_not_once_it_has_failed_again(tmp_path: Path) -> None:
+def test_a_dependent_job_waits_on_but_not_after_a_second_failure(tmp_path: Path) -> None:
     gate = Controller(failed())
     gate.dependents = [
         Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)"),
@@ -28,7 +28,7 @@ def test_who_waits_for_it_waits_on_but_not_once_it_has_failed_again(tmp_path: Pa
     assert gate.dependents[0].dependency == "afterok:7(failed)"
 
 
-def test_who_waits_is_not_forgotten_where_it_was_cut_off(tmp_path: Path) -> None:
+def test_a_dependent_job_is_not_forgotten_if_recovery_was_cut_off(tmp_path: Path) -> None:
     gate = Controller(failed())
     recoverer(gate, tmp_path).round()
     gate.dependents = [Dependent(job_id=8, uid=1001, dependency="afterok:7(failed)")]
@@ -40,7 +40,7 @@ def test_who_waits_is_not_forgotten_where_it_was_cut_off(tmp_path: Path) -> None
     ("dependency", "anew"),
     [
         ("afterok:7(failed)", "afterok:7"),
-        # Slurm would fail it again, whatever becomes of the task: that was tried (22.05), and so it is written.
+        # Slurm would fail it again, whatever becomes of the task: that was tried (22.05), and is documented.
         ("afterok:7_*(failed)", ""),
         ("afterok:7_*(failed),afterok:9(unfulfilled)", ""),
         ("aftercorr:7_*(failed)", "aftercorr:7"),
@@ -55,11 +55,11 @@ def test_who_waits_is_not_forgotten_where_it_was_cut_off(tmp_path: Path) -> None
         ("", ""),
     ],
 )
-def test_a_dependency_is_set_anew_as_it_was(dependency: str, anew: str) -> None:
+def test_a_dependency_is_set_again_as_it_was(dependency: str, anew: str) -> None:
     assert mended(dependency, {7}) == anew
 
 
-def test_who_waits_for_a_whole_array_is_told_of_and_not_said_to_wait_on(
+def test_a_job_that_depends_on_a_whole_array_is_reported_and_not_changed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Controller(failed(array_job_id=5, array_tasks="1"))
@@ -79,13 +79,13 @@ def test_who_waits_for_a_whole_array_is_told_of_and_not_said_to_wait_on(
     assert said.endswith("scontrol update JobId=8 Dependency=")
 
 
-def test_only_who_was_given_up_is_read() -> None:
+def test_only_jobs_that_slurm_has_given_up_are_read() -> None:
     lines = (
         "8|1001|PENDING|DependencyNeverSatisfied|8|afterok:7(failed)",
         "9|1001|PENDING|Dependency|9|afterok:7(unfulfilled)",
         "10|1001|CANCELLED|DependencyNeverSatisfied|5|afterok:7(failed)",
         "11|1001|CANCELLED|None|11|",
-        # Queued again by one that was cut off then; and one that its user holds.
+        # One was requeued by a recovery that was then cut off; the other is held by its user.
         "12|1001|PENDING|job requeued in held state|12|afterok:7(failed)",
         "13|1001|PENDING|job requeued in held state|13|",
         "x",
@@ -97,7 +97,7 @@ def test_only_who_was_given_up_is_read() -> None:
     ]
 
 
-def test_who_was_cancelled_for_one_that_was_cancelled_for_it_waits_again_too(tmp_path: Path) -> None:
+def test_a_job_cancelled_because_of_a_cancelled_dependent_waits_again_too(tmp_path: Path) -> None:
     gate = Controller(failed())
     gate.dependents = [
         Dependent(job_id=10, uid=1001, dependency="afterok:9_2(failed)", cancelled=True),
@@ -108,7 +108,7 @@ def test_who_was_cancelled_for_one_that_was_cancelled_for_it_waits_again_too(tmp
     assert [job.dependency for job in gate.dependents] == ["afterok:9_2", "afterok:7", "afterok:6(failed)"]
 
 
-def test_who_waits_for_one_that_came_back_and_was_cancelled_is_left(tmp_path: Path) -> None:
+def test_a_job_that_depends_on_one_cancelled_after_its_return_is_left(tmp_path: Path) -> None:
     gate = Controller(failed())
     own = recoverer(gate, tmp_path)
     own.round()

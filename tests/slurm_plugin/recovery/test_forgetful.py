@@ -1,4 +1,4 @@
-"""A slurmctld that is killed forgets what was done in the seconds before: a job is held as in the midst of recovery."""
+"""A killed slurmctld forgets the last seconds: a job is held again, as in the middle of its recovery."""
 
 import time
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.slurm_plugin.recovery.test_judging import failed
 
 
 def forget(gate: Controller, folder: Path, steps: int) -> None:
-    """Recover the job, then let slurmctld be as it was after so many steps."""
+    """Recover the job, then set slurmctld back to its state after this many writes."""
     states = []
     gate.after_write = lambda _: states.append(gate.run)
     recoverer(gate, folder).round()
@@ -26,7 +26,7 @@ def forget(gate: Controller, folder: Path, steps: int) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
-def test_a_new_watcher_finds_it_and_goes_on(tmp_path: Path, steps: int) -> None:
+def test_a_new_watcher_finds_the_held_job_and_goes_on(tmp_path: Path, steps: int) -> None:
     gate = Controller(failed())
     forget(gate, tmp_path, steps)
     assert [one.problem for one in recoverer(gate, tmp_path).round()] == [""]
@@ -37,7 +37,9 @@ def test_a_new_watcher_finds_it_and_goes_on(tmp_path: Path, steps: int) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
-def test_so_does_one_that_has_seen_slurmctld_silent(tmp_path: Path, steps: int) -> None:
+def test_a_watcher_that_saw_slurmctld_silent_finds_the_held_job_and_goes_on(
+    tmp_path: Path, steps: int
+) -> None:
     gate = Controller(failed())
     own = recoverer(gate, tmp_path)
     own.round()
@@ -58,7 +60,7 @@ def test_so_does_one_that_has_seen_slurmctld_silent(tmp_path: Path, steps: int) 
     assert_back(gate)
 
 
-def test_one_that_has_seen_nothing_looks_at_it_once_more(
+def test_a_watcher_that_saw_nothing_looks_at_the_held_job_once_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Controller(failed())
@@ -85,7 +87,7 @@ def test_one_that_has_seen_nothing_looks_at_it_once_more(
 
 
 @pytest.mark.parametrize("changes", [{"reason": "JobHeldAdmin"}, {"held": False, "reason": "None"}])
-def test_what_somebody_held_is_his(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_a_job_that_somebody_holds_is_left_to_them(tmp_path: Path, changes: dict[str, object]) -> None:
     gate = Controller(failed())
     recoverer(gate, tmp_path).round()
     assert gate.run is not None
@@ -95,7 +97,7 @@ def test_what_somebody_held_is_his(tmp_path: Path, changes: dict[str, object]) -
     assert len(gate.writes) == 4
 
 
-def test_another_run_that_somebody_queued_again_is_his(tmp_path: Path) -> None:
+def test_another_run_that_somebody_requeued_is_left_to_them(tmp_path: Path) -> None:
     gate = Controller(failed())
     recoverer(gate, tmp_path).round()
     assert gate.run is not None
@@ -105,8 +107,10 @@ def test_another_run_that_somebody_queued_again_is_his(tmp_path: Path) -> None:
     assert len(gate.writes) == 4
 
 
-def test_however_late_the_next_round_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after a round of many jobs, or where recovery.period_s is minutes."""
+def test_a_forgotten_job_is_found_however_late_the_next_round_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For example after a round with many jobs, or if recovery.period_s is minutes."""
     gate = Controller(failed())
     own = recoverer(gate, tmp_path)
     own.round()

@@ -1,4 +1,4 @@
-"""What was done about jobs that failed: one at work at a time, day by day, and said in words."""
+"""The journal of what was done about failed jobs: one writer at a time, one file for each day, and entries in words."""
 
 import fcntl
 import os
@@ -14,8 +14,8 @@ DAY_S = 86400
 ENTRY = Entry(job_id=7, restarts=0, what="begun", time_s=1e9, cause="killed", user="ann", decision_id="d1")
 
 
-def test_who_recovers_waits_until_the_other_one_is_done(tmp_path: Path) -> None:
-    """As a watcher does for slurmctld's epilog."""
+def test_recovery_waits_until_another_one_is_done(tmp_path: Path) -> None:
+    """As a watcher waits for slurmctld's epilog."""
     said: list[str] = []
     with (tmp_path / LOCK).open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -32,7 +32,7 @@ def test_who_recovers_waits_until_the_other_one_is_done(tmp_path: Path) -> None:
     assert said == ["the other one is done", "it begins"]
 
 
-def test_the_last_entry_of_a_run_counts_and_that_of_its_day_is_read(tmp_path: Path) -> None:
+def test_the_last_entry_of_a_run_counts_and_so_does_that_of_its_day(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.append(ENTRY)
     assert [one.what for one in journal.newest(ENTRY.time_s).values()] == ["begun"]
@@ -40,7 +40,7 @@ def test_the_last_entry_of_a_run_counts_and_that_of_its_day_is_read(tmp_path: Pa
     assert [one.what for one in journal.newest().values()] == ["requeued"]
 
 
-def test_a_watcher_that_goes_round_is_seen_to(tmp_path: Path) -> None:
+def test_every_round_of_the_watcher_is_noted(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "new")
     journal.note_round()
     os.utime(tmp_path / "new" / LAST_ROUND, (0, 0))
@@ -48,7 +48,7 @@ def test_a_watcher_that_goes_round_is_seen_to(tmp_path: Path) -> None:
     assert (tmp_path / "new" / LAST_ROUND).stat().st_mtime > time.time() - DAY_S
 
 
-def test_an_entry_is_said_in_words() -> None:
+def test_an_entry_is_put_into_words() -> None:
     assert told(msgspec.structs.replace(ENTRY, what="requeued"), "7").endswith(
         "; it was requeued with its original request"
     )

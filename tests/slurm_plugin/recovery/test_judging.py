@@ -1,4 +1,4 @@
-"""Who comes back, who is told, and who is none of ours: by what slurmctld tells of a job, and by our token."""
+"""Which jobs come back, which are only reported, and which are not ours: from slurmctld's record and our token."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def token(asked: JobRequest = ASKED, grant: Grant = GRANT, **fields: Any) -> str
 
 
 def failed(state: str = "OUT_OF_MEMORY", *codes: str, requeues: bool = True, **fields: Any) -> Failed:
-    """A job that ran with what GRANT gave it, and failed."""
+    """Return a job that ran with what GRANT gave it, and failed."""
     job = waiting(
         7,
         uid=1000,
@@ -48,7 +48,7 @@ def change_of(found: Recovery | str) -> GiveBack:
     return found.requeue.change
 
 
-def test_it_comes_back_with_all_that_was_asked_and_a_mark() -> None:
+def test_a_job_comes_back_with_its_whole_request_and_a_mark() -> None:
     found = judge(failed())
     change = change_of(found)
     assert (change.cpus_per_task, change.mem_per_node_mib, change.mem_per_cpu_mib) == (8, 8000, None)
@@ -62,7 +62,7 @@ def test_it_comes_back_with_all_that_was_asked_and_a_mark() -> None:
 
 @pytest.mark.parametrize(("nodes", "tasks"), [(4, 4), (3, 6)])
 def test_a_job_that_ran_on_more_nodes_than_the_least_of_its_range_comes_back(nodes: int, tasks: int) -> None:
-    """--nodes=2-4, and --nodes=1-3 with two tasks a node: slurmctld counts the tasks anew when it starts such a job."""
+    """--nodes=2-4, and --nodes=1-3 with two tasks per node: slurmctld counts the tasks anew when such a job starts."""
     comment = token(grant=Grant(mem_per_node_mib=500))
     run = failed(num_nodes=nodes, num_tasks=tasks, cpus_per_task=8, admin_comment=comment)
     change = change_of(judge(run))
@@ -73,14 +73,14 @@ def test_a_job_that_ran_on_more_nodes_than_the_least_of_its_range_comes_back(nod
     ("state", "codes", "cause"),
     [
         ("OUT_OF_MEMORY", ("0:125",), "out_of_memory"),
-        # An srun in the script was killed for memory, and the script failed for that.
+        # An srun in the script was killed for memory, and so the script failed.
         ("FAILED", ("1:0", "0:125"), "out_of_memory"),
         ("FAILED", ("137:0",), "killed"),
         ("FAILED", ("0:9",), "killed"),
         ("TIMEOUT", ("0:0",), "timeout"),
     ],
 )
-def test_what_slurmctld_tells_of_it_is_the_cause(state: str, codes: tuple[str, ...], cause: str) -> None:
+def test_the_cause_is_what_slurmctld_says_of_the_run(state: str, codes: tuple[str, ...], cause: str) -> None:
     found = judge(failed(state, *codes))
     assert isinstance(found, Recovery)
     assert found.cause == cause
@@ -92,7 +92,7 @@ def test_what_slurmctld_tells_of_it_is_the_cause(state: str, codes: tuple[str, .
         (failed(admin_comment="jobstats"), judging.NOT_OURS),
         (failed("FAILED", "1:0"), judging.NOT_FOR_WANT),
         (failed("COMPLETED", "0:0", "0:125"), judging.NOT_FOR_WANT),
-        # It was submitted for a later time; it was queued again for another reason; its user holds it.
+        # Submitted for a later time; requeued for another reason; held by its user.
         (failed("PENDING", "0:0", "0:125"), judging.NOT_FOR_WANT),
         (failed("PENDING", "0:0", "0:0", restarts=1), judging.NOT_FOR_WANT),
         (failed("PENDING", "0:0", "0:125", restarts=1, held=True), judging.NOT_FOR_WANT),
@@ -108,7 +108,7 @@ def test_what_slurmctld_tells_of_it_is_the_cause(state: str, codes: tuple[str, .
         (failed(admin_comment=f"{token()};recovery=out_of_memory:0"), judging.BEFORE),
     ],
 )
-def test_whom_we_did_not_make_fail_is_left(run: Failed, reason: str) -> None:
+def test_a_job_that_did_not_fail_because_of_us_is_left(run: Failed, reason: str) -> None:
     assert judge(run) == reason
 
 
@@ -120,14 +120,14 @@ def test_whom_we_did_not_make_fail_is_left(run: Failed, reason: str) -> None:
         (failed(het_job_id=6), judging.HET_JOB),
     ],
 )
-def test_who_failed_by_us_and_cannot_come_back_is_lost(run: Failed, reason: str) -> None:
+def test_a_job_that_failed_because_of_us_and_cannot_come_back_is_lost(run: Failed, reason: str) -> None:
     found = judge(run)
     assert isinstance(found, Recovery)
     assert (found.requeue, found.lost) == (None, reason)
 
 
-def test_memory_that_came_with_fewer_cpus_was_cut() -> None:
-    """200 MiB for each of 16 CPUs were asked, and 4 CPUs granted."""
+def test_memory_that_came_with_fewer_cpus_counts_as_cut() -> None:
+    """The request was 200 MiB for each of 16 CPUs, the grant 4 CPUs."""
     asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=8, mem_per_cpu_mib=200)
     by_cpu = failed(
         mem_per_node_mib=None, mem_per_cpu_mib=200, admin_comment=token(asked, Grant(cpus_per_task=2))
@@ -138,8 +138,8 @@ def test_memory_that_came_with_fewer_cpus_was_cut() -> None:
     assert stays.lost == judging.CPUS_STAY
 
 
-def test_memory_that_nobody_asked_for_comes_with_cpus_or_it_was_not_cut() -> None:
-    """DefMemPerCPU gave each of the CPUs 1000 MiB; DefMemPerNode gives as much whatever the CPUs."""
+def test_default_memory_counts_as_cut_only_if_it_comes_with_cpus() -> None:
+    """DefMemPerCPU gave each of the CPUs 1000 MiB; DefMemPerNode gives the same amount whatever the CPUs."""
     fewer = token(JobRequest(user="ann", num_tasks=2, cpus_per_task=8), Grant(cpus_per_task=2))
     by_cpu = failed(mem_per_node_mib=None, mem_per_cpu_mib=1000, admin_comment=fewer)
     assert change_of(judge(by_cpu)).cpus_per_task == 8
@@ -149,7 +149,7 @@ def test_memory_that_nobody_asked_for_comes_with_cpus_or_it_was_not_cut() -> Non
     assert stays.lost == judging.CPUS_STAY
 
 
-def test_memory_per_cpu_comes_back_as_such_unless_somebody_has_changed_it() -> None:
+def test_memory_per_cpu_comes_back_in_its_form_unless_somebody_has_changed_it() -> None:
     asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=2, mem_per_cpu_mib=200)
     comment = token(asked, Grant(mem_per_cpu_mib=100))
     change = change_of(judge(failed(mem_per_node_mib=None, mem_per_cpu_mib=100, admin_comment=comment)))
@@ -165,10 +165,10 @@ def test_memory_per_cpu_comes_back_as_such_unless_somebody_has_changed_it() -> N
         (8, Grant(cpus_per_task=2), 8, 2000),
     ],
 )
-def test_it_stands_at_what_slurm_makes_of_a_share_above_its_limit(
+def test_a_memory_share_above_the_limit_is_recognised_as_slurm_changed_it(
     asked_cpus: int | None, grant: Grant, cpus: int, share_mib: int
 ) -> None:
-    """MaxMemPerCPU is 2000: of the share that we left, Slurm makes more CPUs, as it does of the one that was asked."""
+    """MaxMemPerCPU is 2000: Slurm turns the share that we left into more CPUs, as it does with the requested share."""
     asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=asked_cpus, mem_per_cpu_mib=8000)
     fields: dict[str, Any] = {
         "mem_per_node_mib": None,
@@ -181,10 +181,10 @@ def test_it_stands_at_what_slurm_makes_of_a_share_above_its_limit(
 
 
 @pytest.mark.parametrize("share_mib", [None, 1000])
-def test_where_cpus_stay_gpus_come_back_alone_to_whom_their_memory_was_too_little(
+def test_where_cpus_stay_gpus_come_back_alone_to_a_job_short_of_gpu_memory(
     share_mib: int | None,
 ) -> None:
-    """It asked for no memory, or by CPU: what each CPU has of that is no matter to a GPU's."""
+    """It requested no memory, or memory per CPU: what each CPU has does not matter to a GPU's memory."""
     asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=8, gpus_per_node=4, mem_per_cpu_mib=share_mib)
     fewer = token(asked, Grant(cpus_per_task=2, gpus_per_node=2))
     run = failed("FAILED", mem_per_node_mib=None, mem_per_cpu_mib=1000, admin_comment=fewer)
@@ -196,14 +196,14 @@ def test_where_cpus_stay_gpus_come_back_alone_to_whom_their_memory_was_too_littl
 def test_where_cpus_stay_memory_comes_back_alone() -> None:
     change = change_of(judge(failed(), SiteTerms(cpus_stay=True)))
     assert (change.cpus_per_task, change.mem_per_node_mib) == (None, 8000)
-    # Of no use to one that ran out of time for want of CPUs.
+    # Memory does not help a job that ran out of time for lack of CPUs.
     late = judge(failed("TIMEOUT", "0:0"), SiteTerms(cpus_stay=True))
     assert isinstance(late, Recovery)
     assert (late.requeue, late.lost) == (None, judging.CPUS_STAY)
 
 
 def by_gpu(*codes: str, grant: Grant, **fields: str) -> Failed:
-    """A job that asked for two GPUs a node and 4000 MiB for each; its record asks for what `fields` say."""
+    """Return a job that requested two GPUs per node and 4000 MiB for each; `fields` are what its record shows now."""
     asked = JobRequest(user="ann", num_tasks=2, gpus_per_node=2, mem_per_gpu_mib=4000)
     run = failed("FAILED", *codes, admin_comment=token(asked, grant))
     return msgspec.structs.replace(run, gpu_fields=fields)
@@ -213,7 +213,7 @@ LESS_BY_GPU = Grant(gpus_per_node=1, mem_per_gpu_mib=500)
 AS_LEFT = {"TresPerNode": "gres/gpu:1,gres/nic:1", "MemPerTres": "gres/gpu:500"}
 
 
-def test_gpus_and_memory_by_gpu_come_back_whatever_was_wanting() -> None:
+def test_gpus_and_memory_per_gpu_come_back_whichever_was_missing() -> None:
     change = change_of(judge(by_gpu("0:125", grant=LESS_BY_GPU, **AS_LEFT)))
     assert (change.gpus_per_node, change.mem_per_gpu_mib) == (2, 4000)
     assert (change.gpus_per_job, change.gpus_per_task, change.mem_per_node_mib) == (None, None, None)
@@ -224,22 +224,22 @@ def test_gpus_and_memory_by_gpu_come_back_whatever_was_wanting() -> None:
     [
         {**AS_LEFT, "TresPerNode": "gres/gpu:2"},
         {**AS_LEFT, "MemPerTres": "gres/gpu:600"},
-        # Another way of asking: what he wants now is his own.
+        # Another form of request: what the user wants now is their own.
         {"TresPerJob": "gres/gpu:1", "MemPerTres": "gres/gpu:500"},
     ],
 )
-def test_whose_gpus_somebody_changed_is_left(fields: dict[str, str]) -> None:
+def test_a_job_whose_gpus_somebody_changed_is_left(fields: dict[str, str]) -> None:
     assert judge(by_gpu("0:125", grant=LESS_BY_GPU, **fields)) == CHANGED
 
 
-def test_a_step_that_takes_what_was_exported_would_be_killed_again() -> None:
+def test_a_step_that_takes_exported_options_would_be_killed_again() -> None:
     found = judge(by_gpu("1:0", "0:125", grant=LESS_BY_GPU, **AS_LEFT))
     assert isinstance(found, Recovery)
     assert (found.requeue, found.lost) == (None, judging.STEP_BY_GPU)
-    # `--gres` is not exported: an srun takes all the GPUs that the job then has, and what comes with them.
+    # `--gres` is not exported: an srun takes all the GPUs that the job then has, and the memory that comes with them.
     fewer = judge(by_gpu("1:0", "0:125", grant=Grant(gpus_per_node=1), TresPerNode="gres/gpu:1"))
     assert change_of(fewer).gpus_per_node == 2
-    # Nor is memory of nodes: what came with fewer GPUs was none of it.
+    # Memory per node is not exported either; in this job no memory came with the GPUs.
     asked, grant = (
         msgspec.structs.replace(ASKED, gpus_per_job=4),
         msgspec.structs.replace(GRANT, gpus_per_job=2),
@@ -249,7 +249,7 @@ def test_a_step_that_takes_what_was_exported_would_be_killed_again() -> None:
     assert change_of(judge(by_node)).gpus_per_job == 4
 
 
-def test_what_was_begun_is_continued_by_its_mark_alone() -> None:
+def test_a_begun_recovery_is_continued_from_its_mark_alone() -> None:
     wanted = judge(failed())
     marked = change_of(wanted).admin_comment
     held = failed("PENDING", reason=HELD_AGAIN, admin_comment=marked, restarts=1)
@@ -267,7 +267,7 @@ def test_what_was_begun_is_continued_by_its_mark_alone() -> None:
 @pytest.mark.parametrize(
     ("waited_s", "points"), [(0.0, 0), (-5.0, 0), (1800.0, 500), (3600.0, 1000), (9e9, 1000)]
 )
-def test_it_gets_the_points_of_the_age_that_it_loses(waited_s: float, points: int) -> None:
+def test_a_job_that_comes_back_gets_the_age_points_that_it_loses(waited_s: float, points: int) -> None:
     run = failed(eligible_s=1e9, start_s=1e9 + waited_s)
     found = judge(run, SiteTerms(age_points=1000, most_age_s=3600.0))
     assert isinstance(found, Recovery)
@@ -283,7 +283,7 @@ def test_it_gets_the_points_of_the_age_that_it_loses(waited_s: float, points: in
     ("said", "comes_back"),
     [("said_no_cpus", True), ("said_waits", True), ("said_no_memory", False), (None, False)],
 )
-def test_who_says_that_he_waits_for_cpus_was_no_server(said: Said | None, comes_back: bool) -> None:
+def test_a_job_that_says_it_waits_for_cpus_was_not_a_server(said: Said | None, comes_back: bool) -> None:
     found = judge(msgspec.structs.replace(failed("TIMEOUT"), busy_share=0.01), said=said)
     if comes_back:
         assert change_of(found).cpus_per_task == 8
@@ -293,12 +293,12 @@ def test_who_says_that_he_waits_for_cpus_was_no_server(said: Said | None, comes_
         assert found == judging.WAS_IDLE
 
 
-def test_who_says_that_he_had_too_few_cpus_comes_back_where_they_were_cut() -> None:
+def test_a_job_that_says_it_had_too_few_cpus_comes_back_if_they_were_cut() -> None:
     found = judge(failed("FAILED", "1:0"), said="said_no_cpus")
     assert change_of(found).cpus_per_task == 8
     assert isinstance(found, Recovery)
     assert found.cause == "said_no_cpus"
-    # Its steps waited for each other, and it failed for a reason of its own.
+    # Its steps waited for each other, but it failed for a reason of its own.
     assert judge(failed("FAILED", "1:0"), said="said_waits") == judging.NOT_FOR_WANT
     less_memory = failed(
         "FAILED", "1:0", cpus_per_task=8, admin_comment=token(grant=Grant(mem_per_node_mib=500))
@@ -313,7 +313,7 @@ def test_who_says_that_he_had_too_few_cpus_comes_back_where_they_were_cut() -> N
 @pytest.mark.parametrize(
     ("share", "comes_back"), [(None, True), (1.0, True), (0.25, True), (0.24, False), (0.0, False)]
 )
-def test_a_server_that_runs_until_its_limit_did_not_want_cpus(share: float | None, comes_back: bool) -> None:
+def test_a_server_that_runs_until_its_limit_did_not_lack_cpus(share: float | None, comes_back: bool) -> None:
     for state, spared in (("TIMEOUT", not comes_back), ("OUT_OF_MEMORY", False)):
         found = judge(msgspec.structs.replace(failed(state), busy_share=share))
         assert (found == judging.WAS_IDLE) is spared

@@ -1,4 +1,4 @@
-"""A family that failed by us: not cut that far again, and not spared for ever either. The decision is the service's."""
+"""A family that failed because of us: not cut that far again, but not spared for ever. The service decides."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ NEEDS_MIB, ONCE_MIB = 100.0, 3000.0
 
 
 class Family:
-    """Jobs of one family, one after the other; what is killed for memory comes back as it was asked."""
+    """Jobs of one family, one after the other; a job killed for memory comes back with its original request."""
 
     def __init__(self) -> None:
         self.learner = learner()
@@ -20,7 +20,7 @@ class Family:
         self.failures = 0
 
     def run(self, need_mib: float) -> int:
-        """Run a job that needs so much; return what it was given at first."""
+        """Run a job that needs this much; return what it was given at first."""
         request = self._past(need_mib).request
         given = self.grant(self.learner.predictor, request)[0].mem_per_node_mib or ASKED_MIB
         if given < need_mib:
@@ -42,21 +42,19 @@ class Family:
         self.learner.ended(ended)
 
 
-def test_what_failed_is_not_granted_again_and_the_bump_goes_with_success() -> None:
+def test_what_failed_is_not_granted_again_until_enough_jobs_have_succeeded() -> None:
     family = Family()
     before = [family.run(NEEDS_MIB) for _ in range(40)][-1]
     assert before < 2 * NEEDS_MIB
     assert family.run(ONCE_MIB) < ONCE_MIB
     after = [family.run(NEEDS_MIB) for _ in range(60)]
-    # The next ones would have borne it; once it lies far enough behind, they are cut as before.
+    # Less would have sufficed for the next jobs; once the failure is far enough behind, they are cut as before.
     assert all(given >= ONCE_MIB for given in after[:30])
     assert after[-1] <= 1.1 * before
     assert family.failures == 1
 
 
-def test_a_family_that_needs_ever_more_fails_no_more_than_now_and_then_and_never_gets_more_than_it_asked() -> (
-    None
-):
+def test_a_family_with_a_growing_need_fails_rarely_and_never_gets_more_than_it_asked_for() -> None:
     family = Family()
     given = [family.run(NEEDS_MIB) for _ in range(20)]
     given += [family.run(NEEDS_MIB * 1.05**step) for step in range(60)]

@@ -1,4 +1,4 @@
-"""What the end of a job's output says, read as its user and as nobody else."""
+"""What the end of a job's output says, read as its user or as nobody."""
 
 import json
 import os
@@ -130,7 +130,7 @@ needs_root = pytest.mark.skipif(ME != 0, reason="only root can read as another u
         (b"", None),
     ],
 )
-def test_the_words_of_those_who_had_too_little_memory_or_too_few_cpus_or_gpus(
+def test_the_phrases_of_programs_with_too_little_memory_or_too_few_cpus_or_gpus(
     text: bytes, said: Said | None
 ) -> None:
     assert mark_in(text) == said
@@ -146,12 +146,12 @@ def test_the_words_of_those_who_had_too_little_memory_or_too_few_cpus_or_gpus(
         ("relative", ""),
     ],
 )
-def test_patterns_of_slurm_are_filled_in_where_they_are_known(path: str, real: str) -> None:
+def test_slurms_filename_patterns_are_filled_in_if_they_are_known(path: str, real: str) -> None:
     job = waiting(7, user="ann", name="align", array_job_id=5, array_tasks="12")
     assert file_of(path, job) == real
 
 
-def test_only_the_end_is_read(tmp_path: Path) -> None:
+def test_only_the_end_of_an_output_is_read(tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.write_bytes(b"MemoryError\n" + b"x" * MOST_BYTES)
     assert tail_of(str(file), ME) == b"x" * MOST_BYTES
@@ -174,7 +174,7 @@ def test_a_file_that_its_user_may_not_read_says_nothing(tmp_path: Path) -> None:
     assert tail_of(str(link), user) == b""
 
 
-def test_what_reads_for_a_user_is_started_with_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reader_for_a_user_is_started_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASSWORD", "secret")
     held = tail_of("/proc/self/environ", ME)
     assert held is not None
@@ -182,7 +182,7 @@ def test_what_reads_for_a_user_is_started_with_no_secret(monkeypatch: pytest.Mon
     assert b"PGPASSWORD" not in held
 
 
-def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_regular_file_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "device").symlink_to("/dev/zero")
     (tmp_path / "{}").write_bytes(b"MemoryError\n")
@@ -194,14 +194,16 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
 
 
 def ends(file: Path) -> bool:
-    """Whether the process of which a file has the number ends, which takes a moment on a busy machine."""
+    """Whether the process whose id is in the file ends, which takes a moment on a busy machine."""
     open_file, until_s = Path(f"/proc/{file.read_text().strip()}/fd/1"), time.monotonic() + 10
     while open_file.exists() and time.monotonic() < until_s:
         time.sleep(0.01)
     return not open_file.exists()
 
 
-def test_what_hangs_ends_by_itself_and_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_hangs_ends_by_itself_and_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hanging = tmp_path / "hanging"
     hanging.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
     hanging.chmod(0o755)
@@ -209,7 +211,7 @@ def test_what_hangs_ends_by_itself_and_is_given_up(tmp_path: Path, monkeypatch: 
     first, other = tmp_path / "first", tmp_path / "other"
     for file in (first, other):
         file.write_bytes(b"MemoryError\n")
-    # The second file is not waited for as well.
+    # The second file is not waited for.
     run = msgspec.structs.replace(failed("FAILED"), outputs=(str(first), str(other)))
     run = msgspec.structs.replace(run, job=msgspec.structs.replace(run.job, uid=ME))
     assert tail_of(str(first), ME) is None
@@ -220,13 +222,13 @@ def test_what_hangs_ends_by_itself_and_is_given_up(tmp_path: Path, monkeypatch: 
     assert said_by(run) is None
 
 
-def test_what_was_started_late_is_ended_with_all_that_it_started(
+def test_a_reader_that_was_started_late_is_ended_with_everything_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging = tmp_path / "hanging"
     hanging.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
     hanging.chmod(0o755)
-    # A clock that begins so late that ours is over first.
+    # Stands in for `timeout`: its time would begin so late that ours ends first.
     late = tmp_path / "late"
     late.write_text(f"#!/bin/sh\nshift 2\n{hanging} &\nwait\n")
     late.chmod(0o755)
@@ -285,7 +287,7 @@ ODD_OUTPUTS: dict[str, Callable[[Path], object]] = {
 
 
 def as_service(service: pwd.struct_passwd, uid: int, output_file: Path, journal: Path) -> object:
-    """Return what rounds of a recovery that may only become other users brought (as_service.py)."""
+    """Return the results of a recovery that may do no more than become other users (as_service.py)."""
     two = "+setuid,+setgid"
     skip_unless_read_by(service.pw_uid)
     done = subprocess.run(
@@ -304,7 +306,7 @@ def as_service(service: pwd.struct_passwd, uid: int, output_file: Path, journal:
     return json.loads(done.stdout)
 
 
-def test_what_it_says_is_the_cause_where_nothing_else_is() -> None:
+def test_the_output_gives_the_cause_if_nothing_else_does() -> None:
     run = failed("FAILED", "1:0")
     assert judge(run) == judging.NOT_FOR_WANT
     assert change_of(judge(run, said="said_no_memory")).mem_per_node_mib == 8000
@@ -327,8 +329,10 @@ def test_gpus_that_were_cut_are_given_back() -> None:
 
 @pytest.mark.parametrize("said", ["said_no_gpus", "said_no_step", "said_waits"])
 @pytest.mark.parametrize("busy", [None, 0.01, 1.0])
-def test_who_ran_out_of_time_for_want_of_gpus_says_so(said: Said, busy: float | None) -> None:
-    """Its other ranks waited for the one that found no GPU, idle or by turning round and round."""
+def test_a_job_that_timed_out_for_lack_of_gpus_comes_back_if_its_output_says_so(
+    said: Said, busy: float | None
+) -> None:
+    """Its other ranks waited for the one that found no GPU, either idle or in a busy loop."""
     asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=2, mem_per_node_mib=500, gpus_per_job=4)
     run = failed("TIMEOUT", "0:0", gpus=1, admin_comment=token(asked, Grant(gpus_per_job=1)))
     run = msgspec.structs.replace(run, gpu_fields={"TresPerJob": "gres/gpu:1"}, busy_share=busy)
@@ -343,7 +347,7 @@ def test_who_ran_out_of_time_for_want_of_gpus_says_so(said: Said, busy: float | 
     assert judge(run, said="said_no_memory") == left
 
 
-def test_who_had_all_his_gpus_is_not_asked_what_his_time_ran_out_for() -> None:
+def test_the_output_of_a_timed_out_job_with_all_its_gpus_is_not_read() -> None:
     less = token(grant=Grant(mem_per_node_mib=500))
     run = failed("TIMEOUT", "0:0", cpus_per_task=8, admin_comment=less)
     left = judge(msgspec.structs.replace(run, busy_share=1.0))
@@ -351,7 +355,7 @@ def test_who_had_all_his_gpus_is_not_asked_what_his_time_ran_out_for() -> None:
     assert not judging.may_say(run, left)
 
 
-def test_slurmctlds_epilog_recovers_without_reading_where_only_the_watcher_may(
+def test_the_epilog_recovers_without_reading_outputs_if_only_the_watcher_may(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(output, "why_unable", lambda: "this process may not act as other users")

@@ -1,4 +1,4 @@
-"""Jobs that were killed for memory, and that others queue again: their own script, or RequeueExit."""
+"""Jobs that were killed for memory and then requeued by others: by their own script, or by RequeueExit."""
 
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ from tests.slurm_plugin.recovery.test_judging import failed
 
 
 def by_itself(**fields: Any) -> Failed:
-    """`srun work || scontrol requeue $SLURM_JOB_ID`, as slurmctld has it until it starts two minutes later."""
+    """Return `srun work || scontrol requeue $SLURM_JOB_ID`, as slurmctld shows it until it starts two minutes later."""
     return failed("PENDING", "0:0", "0:125", restarts=3, reason=BEGINS_LATER, **fields)
 
 
-def test_one_that_queues_itself_again_after_a_kill_has_all_it_asked_for_before_it_starts(
+def test_a_job_that_requeues_itself_after_a_kill_has_its_whole_request_before_it_starts(
     tmp_path: Path,
 ) -> None:
     gate = Controller(by_itself())
@@ -24,7 +24,7 @@ def test_one_that_queues_itself_again_after_a_kill_has_all_it_asked_for_before_i
     assert [one.problem for one in own.round()] == [""]
     assert gate.run is not None
     assert (gate.run.job.cpus_per_task, gate.run.job.mem_per_node_mib) == (8, 8000)
-    # The mark last: it may start at any moment.
+    # The mark comes last: the job may start at any moment.
     assert [words[0] for words in gate.writes] == ["--uid=1000", "update"]
     assert ";recovery=out_of_memory:2" in gate.writes[1][2]
     assert [(entry.what, entry.restarts, entry.cpu_hours) for entry in entries(tmp_path)] == [
@@ -39,7 +39,9 @@ def test_one_that_queues_itself_again_after_a_kill_has_all_it_asked_for_before_i
 
 @pytest.mark.parametrize("after", [True, False])
 @pytest.mark.parametrize("step", range(2))
-def test_killed_while_it_gives_back_the_next_one_goes_on(tmp_path: Path, step: int, after: bool) -> None:
+def test_the_next_recovery_goes_on_where_a_killed_one_was_giving_back(
+    tmp_path: Path, step: int, after: bool
+) -> None:
     gate = Controller(by_itself())
     kill_at(gate, tmp_path, step, after=after)
     recoverer(gate, tmp_path).round()
@@ -50,7 +52,7 @@ def test_killed_while_it_gives_back_the_next_one_goes_on(tmp_path: Path, step: i
 
 
 @pytest.mark.parametrize(("starts_at", "mark", "what"), [(0, 0, "lost"), (1, 1, "requeued")])
-def test_one_that_starts_meanwhile_is_marked_where_it_has_all_it_asked_for(
+def test_a_job_that_starts_meanwhile_is_marked_only_if_it_has_its_whole_request(
     tmp_path: Path, starts_at: int, mark: int, what: str
 ) -> None:
     gate = Controller(by_itself())
@@ -67,14 +69,14 @@ def test_one_that_starts_meanwhile_is_marked_where_it_has_all_it_asked_for(
     assert gate.run.job.admin_comment.count("recovery=") == mark
     assert [entry.what for entry in entries(tmp_path)] == [what]
     if not mark:
-        # It fails as before, and queues itself again.
+        # It fails as before, and requeues itself again.
         gate.failed = seen  # type: ignore[method-assign]
         gate._set(state="PENDING", reason=BEGINS_LATER, restarts=4)
         recoverer(gate, tmp_path).round()
         assert ";recovery=out_of_memory:3" in gate.run.job.admin_comment
 
 
-def test_those_that_others_queued_again_are_looked_for_now_and_then_and_looked_at_once(
+def test_jobs_requeued_by_others_are_searched_now_and_then_and_each_is_looked_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, clock = Controller(by_itself(admin_comment="of somebody else")), [0.0]

@@ -1,4 +1,4 @@
-"""What slurmctld refuses keeps nobody waiting: every job that failed is looked at while slurmctld knows it."""
+"""A request that slurmctld refuses delays no other: every failed job is looked at while slurmctld knows it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST = 3
 
 
 class Cluster(ScontrolQueue):
-    """Several jobs, each as Controller has it; it notes which are tried, and whose dependents are set."""
+    """Several jobs, each one a Controller; it notes which are tried, and whose dependencies are set again."""
 
     def __init__(self, jobs: Sequence[int], refuses: Sequence[int] = ()) -> None:
         self.jobs = {number: Controller(_failed(number)) for number in jobs}
@@ -84,7 +84,7 @@ def recoverer(cluster: Cluster, folder: Path) -> Recoverer:
     return Recoverer(RecoveryGate(cluster, apply=True), Journal(folder), apply=True, most=MOST)
 
 
-def test_a_dry_run_changes_neither_jobs_nor_who_waits_for_them() -> None:
+def test_a_dry_run_changes_neither_jobs_nor_their_dependents() -> None:
     cluster, waits = Cluster((7,)), Dependent(job_id=9, uid=1001, dependency="afterok:7")
     dry, wanted = RecoveryGate(cluster, apply=False), judge(_failed(7))
     assert isinstance(wanted, Recovery)
@@ -94,7 +94,7 @@ def test_a_dry_run_changes_neither_jobs_nor_who_waits_for_them() -> None:
 
 
 @pytest.mark.parametrize("error", [SlurmError("slurmctld does not answer"), ZeroDivisionError()])
-def test_a_round_that_fails_is_told_once_and_ends_no_watch(
+def test_a_failing_round_is_logged_once_and_does_not_end_the_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     cluster, stop, rounds = Cluster((7,)), threading.Event(), list[int]()
@@ -116,7 +116,7 @@ def test_a_round_that_fails_is_told_once_and_ends_no_watch(
     assert [TRIES_AGAIN in line for line in caplog.messages if "round" in line] == [True]
 
 
-def test_as_many_refused_as_a_round_takes_keep_no_others_waiting(tmp_path: Path) -> None:
+def test_as_many_refused_jobs_as_a_round_takes_do_not_keep_others_waiting(tmp_path: Path) -> None:
     cluster = Cluster(range(1, 7), refuses=(1, 2, 3))
     own = recoverer(cluster, tmp_path)
     for _ in range(4):
@@ -126,7 +126,7 @@ def test_as_many_refused_as_a_round_takes_keep_no_others_waiting(tmp_path: Path)
     assert cluster.back() == {4, 5, 6}
 
 
-def test_one_who_is_started_anew_among_many_refused_takes_new_ones_at_once(tmp_path: Path) -> None:
+def test_a_restarted_recovery_takes_new_jobs_at_once_among_many_refused(tmp_path: Path) -> None:
     cluster = Cluster(range(1, 10), refuses=range(1, 10))
     first = recoverer(cluster, tmp_path)
     for _ in range(6):
@@ -139,7 +139,7 @@ def test_one_who_is_started_anew_among_many_refused_takes_new_ones_at_once(tmp_p
     assert cluster.back() == {10, 11}
 
 
-def test_the_refused_are_tried_ever_more_rarely_but_always_again(tmp_path: Path) -> None:
+def test_refused_jobs_are_tried_ever_more_rarely_but_never_given_up(tmp_path: Path) -> None:
     cluster = Cluster((1,), refuses=(1,))
     own = recoverer(cluster, tmp_path)
     rounds = []
@@ -154,7 +154,7 @@ def test_the_refused_are_tried_ever_more_rarely_but_always_again(tmp_path: Path)
     assert cluster.back() == {1}
 
 
-def test_a_refusal_is_logged_once_and_again_when_it_is_another(
+def test_a_refusal_is_logged_once_and_again_when_it_changes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -179,7 +179,7 @@ def test_a_refusal_is_logged_once_and_again_when_it_is_another(
     assert said() == ["done"]
 
 
-def test_those_that_wait_for_one_are_mended_so_many_a_round_and_a_refused_one_keeps_no_other(
+def test_a_bounded_number_of_dependents_is_mended_each_round_and_a_refused_one_delays_no_other(
     tmp_path: Path,
 ) -> None:
     cluster = Cluster((7,))
@@ -201,7 +201,7 @@ def test_those_that_wait_for_one_are_mended_so_many_a_round_and_a_refused_one_ke
 @given(
     st.lists(st.integers(1, 50), unique=True), st.lists(st.integers(51, 99), unique=True), st.integers(1, 20)
 )
-def test_a_round_is_full_while_anybody_waits_and_neither_side_takes_it_all(
+def test_a_round_is_full_while_jobs_wait_and_neither_new_nor_begun_ones_take_it_all(
     fresh: list[int], again: list[int], most: int
 ) -> None:
     new, begun = shared_round(fresh, again, most)
@@ -211,7 +211,7 @@ def test_a_round_is_full_while_anybody_waits_and_neither_side_takes_it_all(
     assert len(begun) >= min(len(again), most // 2)
 
 
-def test_who_is_gone_is_forgotten() -> None:
+def test_a_job_that_is_gone_is_forgotten() -> None:
     refused = Refused[int]()
     refused.begin_round()
     refused.note(1)
@@ -220,7 +220,7 @@ def test_who_is_gone_is_forgotten() -> None:
     assert refused.whose_turn([1, 2]) == [1, 2]
 
 
-def test_those_that_wait_for_one_are_mended_though_slurmctld_fell_silent_behind_it(
+def test_dependents_are_mended_even_if_slurmctld_falls_silent_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster([1, 2])

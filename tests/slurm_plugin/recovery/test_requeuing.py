@@ -1,6 +1,6 @@
-"""What scontrol and squeue of each release print of jobs that failed (tests/contract/failed), and what is believed.
+"""What scontrol and squeue of each release print of failed jobs (tests/contract/failed), and what of it is believed.
 
-And which of them are queued again, and when.
+And which of the jobs are requeued, and when.
 """
 
 import time
@@ -25,7 +25,7 @@ CAPTURED = Path(__file__).parents[2] / "contract" / "failed"
 
 
 class Captured:
-    """The answers of one release."""
+    """The output of one release."""
 
     def __init__(self, release: str) -> None:
         self.folder = CAPTURED / release
@@ -46,7 +46,7 @@ def captured(request: pytest.FixtureRequest) -> Captured:
     return Captured(request.param)
 
 
-def test_a_step_that_was_killed_for_memory_is_told_beside_the_jobs_own_code(captured: Captured) -> None:
+def test_a_step_killed_for_memory_is_shown_next_to_the_exit_code_of_the_job(captured: Captured) -> None:
     run = captured.failed("step")
     assert (run.job.state, run.exit_codes) == ("FAILED", ("1:0", "0:125"))
     assert (run.restarts, run.requeues) == (0, True)
@@ -54,7 +54,7 @@ def test_a_step_that_was_killed_for_memory_is_told_beside_the_jobs_own_code(capt
     assert run.job.admin_comment.endswith("granted=cpus:2,mem:100")
 
 
-def test_whose_steps_slurmctld_never_hears_of_is_told_from_others(captured: Captured) -> None:
+def test_a_job_whose_steps_slurmctld_never_hears_of_is_recognised(captured: Captured) -> None:
     text, run = captured.text("step"), captured.failed("step")
     assert not run.steps_elsewhere
     managed = parse_failed(
@@ -64,7 +64,7 @@ def test_whose_steps_slurmctld_never_hears_of_is_told_from_others(captured: Capt
     assert managed.steps_elsewhere
 
 
-def test_once_it_is_queued_again_it_is_held_and_counted(captured: Captured) -> None:
+def test_a_requeued_job_is_held_and_its_restarts_counted(captured: Captured) -> None:
     run = captured.failed("held")
     assert (run.job.state, run.job.held, run.job.reason) == ("PENDING", True, HELD_AGAIN)
     assert (run.restarts, run.requeues) == (1, True)
@@ -78,7 +78,7 @@ def test_the_tasks_of_an_array_fail_one_by_one(captured: Captured) -> None:
     assert {target_of(run.job) for run in runs} == {f"{array}_1", f"{array}_2"}
 
 
-def test_squeue_lists_what_failed_and_what_was_queued_again(captured: Captured) -> None:
+def test_squeue_lists_failed_and_requeued_jobs(captured: Captured) -> None:
     waiting = (
         "77|PENDING|N/A|1|4|Resources|\n78|PENDING|1795901059|1|4|BeginTime|\n"
         "79|PENDING|1795901059|0|4|BeginTime|\n80|PENDING|N/A|0|0|JobHeldUser|\n\nrubbish|FAILED\n"
@@ -88,13 +88,11 @@ def test_squeue_lists_what_failed_and_what_was_queued_again(captured: Captured) 
     assert not waits_in(lines[captured.failed("array", 0).job.job_id])
     ids = {captured.failed("held").job.job_id, *(captured.failed("array", n).job.job_id for n in (0, 1))}
     assert ids <= lines.keys()
-    # Their users said that they wait.
+    # Their users made them wait.
     assert lines.keys().isdisjoint({79, 80})
 
 
-def test_one_that_waits_is_another_to_us_when_it_is_released_or_queued_again_not_when_slurm_plans_anew() -> (
-    None
-):
+def test_a_pending_job_counts_as_changed_if_released_or_requeued_but_not_if_slurm_replans() -> None:
     def seen(line: str) -> str:
         return parse_failed_jobs(line)[78]
 
@@ -122,14 +120,14 @@ def test_a_job_that_has_just_ended_is_left_alone_for_a_moment(captured: Captured
 
 
 def held_again(**fields: Any) -> Failed:
-    """A job of `-c 2` that asks for memory per CPU, queued again and marked; its resources are still to come."""
+    """Return a job of `-c 2` with memory per CPU, requeued and marked; its resources have not been given back yet."""
     own = {"cpus_per_task": 2, "mem_per_node_mib": None, "mem_per_cpu_mib": 128, "admin_comment": "mark"}
     held = waiting(7, **{"held": True, "reason": HELD_AGAIN, "restarts": 1, **own, **fields})
     return Failed(job=held, requeues=True, exit_codes=("0:0",))
 
 
 def share_back(run: Failed) -> Requeue:
-    """What gives it `-c 2 --mem-per-cpu=4000` back."""
+    """Return what gives `-c 2 --mem-per-cpu=4000` back."""
     change = GiveBack(
         job_id=7,
         uid=run.job.uid,
@@ -146,10 +144,10 @@ def share_back(run: Failed) -> Requeue:
     ("cpus_per_task", "mem_per_cpu_mib", "is_back"),
     [(2, 128, False), (2, 4000, True), (4, 2000, True), (4, 1000, False)],
 )
-def test_what_slurm_splits_for_its_limit_per_cpu_is_given_back(
+def test_a_memory_share_that_slurm_splits_for_its_limit_per_cpu_counts_as_given_back(
     cpus_per_task: int, mem_per_cpu_mib: int, is_back: bool
 ) -> None:
-    """`-c 2 --mem-per-cpu=4000` where MaxMemPerCPU is 2000: slurmctld makes four CPUs of 2000 MiB of it, each time."""
+    """`-c 2 --mem-per-cpu=4000` with MaxMemPerCPU=2000: slurmctld turns it into four CPUs of 2000 MiB, every time."""
     run = held_again(cpus_per_task=cpus_per_task, mem_per_cpu_mib=mem_per_cpu_mib)
     words = next_words(run, share_back(run))
     assert (words == ("release", "7")) == is_back
@@ -162,17 +160,17 @@ def test_what_slurm_splits_for_its_limit_per_cpu_is_given_back(
         (1, {"min_cpus_per_node": 4, "mem_per_cpu_mib": 2000}, True),
         (2, {"cpus": 8, "min_cpus_per_node": 2, "mem_per_cpu_mib": 2000}, True),
         (2, {"cpus": 8, "min_cpus_per_node": 4, "mem_per_cpu_mib": 2000}, True),
-        # What was not kept is not let go.
+        # A job that did not keep the change is not released.
         (1, {"min_cpus_per_node": 4}, False),
         (1, {"min_cpus_per_node": 2, "mem_per_cpu_mib": 2000}, False),
         (2, {"cpus": 4, "min_cpus_per_node": 4, "mem_per_cpu_mib": 2000}, False),
         (2, {"cpus": 6, "min_cpus_per_node": 4, "mem_per_cpu_mib": 2000}, False),
     ],
 )
-def test_what_24_05_makes_of_a_share_above_the_limit_per_cpu_is_let_go(
+def test_a_job_is_released_with_what_24_05_makes_of_a_share_above_the_limit_per_cpu(
     tasks: int, became: dict[str, int], is_back: bool
 ) -> None:
-    """It raises the CPUs of the job, or the least on a node, and leaves those of a task (24.05.2 to 24.11.0)."""
+    """It raises the CPUs of the job, or the minimum on a node, but not those of a task (24.05.2 to 24.11.0)."""
     gate = Controller(held_again(num_tasks=tasks))
     wanted = share_back(held_again(num_tasks=tasks))
     told: list[str] = []
@@ -191,8 +189,8 @@ def test_what_24_05_makes_of_a_share_above_the_limit_per_cpu_is_let_go(
     assert is_back or "release" not in told
 
 
-def test_what_looks_like_such_a_share_is_written_before_it_is_believed() -> None:
-    """`--mincpus=4 -c 2 --mem-per-cpu=4000`, cut to 2000, looks like one that slurmctld has raised."""
+def test_a_share_that_only_looks_raised_by_slurm_is_written_first() -> None:
+    """`--mincpus=4 -c 2 --mem-per-cpu=4000`, cut to 2000, looks like a job that slurmctld has raised."""
     run = held_again(min_cpus_per_node=4, mem_per_cpu_mib=2000)
     assert "MinMemoryCPU=4000" in next_words(run, share_back(run))
 
@@ -200,13 +198,13 @@ def test_what_looks_like_such_a_share_is_written_before_it_is_believed() -> None
 @pytest.mark.parametrize(
     ("state", "codes"), [("OUT_OF_MEMORY", ()), ("FAILED", ("137:0",)), ("TIMEOUT", ("0:0",))]
 )
-def test_whatever_state_it_failed_in_it_comes_back(
+def test_a_job_comes_back_from_every_state_of_failure(
     tmp_path: Path, state: str, codes: tuple[str, ...]
 ) -> None:
     gate = Controller(failed(state, *codes))
     assert [one.problem for one in recoverer(gate, tmp_path).round()] == [""]
     assert_back(gate)
-    assert "SiteFactor" not in str(gate.writes)  # without points for its age an administrator's own stays
+    assert "SiteFactor" not in str(gate.writes)  # without age points, an administrator's own factor stays
 
 
 def wanted_for(run: Failed) -> Requeue:
@@ -216,7 +214,9 @@ def wanted_for(run: Failed) -> Requeue:
     return found.requeue
 
 
-def test_nodes_that_are_cleaned_up_are_waited_for_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_that_are_still_cleaned_up_are_waited_for_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ended = failed()
     ending = msgspec.structs.replace(ended, job=msgspec.structs.replace(ended.job, state=requeuing.ENDING))
     gate, pauses = Controller(ending), list[float]()
@@ -234,8 +234,8 @@ def test_nodes_that_are_cleaned_up_are_waited_for_but_not_for_ever(monkeypatch: 
     assert gate.writes == []
 
 
-def test_a_job_that_has_just_ended_is_queued_again_a_moment_later() -> None:
-    """Or its node refuses it: what takes the time is that slurmctld's own delay is taken away."""
+def test_a_job_that_has_just_ended_is_requeued_a_moment_later() -> None:
+    """Otherwise its node refuses it: the wait is needed because slurmctld's own delay is removed."""
     gate, pauses = Controller(failed(end_s=time.time())), list[float]()
     assert requeuing.requeue(wanted_for(failed()), gate.failed, gate.update, pauses.append).problem == ""
     assert [round(pause_s) for pause_s in pauses] == [requeuing.SETTLED_S]
@@ -250,7 +250,7 @@ MARKED = wanted_for(failed()).change.admin_comment
         (failed("COMPLETED"), requeuing.RESTARTED),
         (failed("CANCELLED"), requeuing.RESTARTED),
         (failed("RUNNING"), requeuing.RESTARTED),
-        # Its user has queued it again, and it has failed once more.
+        # Its user has requeued it, and it has failed once more.
         (failed(restarts=1), requeuing.CHANGED),
         (failed("PENDING", held=True, reason=HELD_AGAIN, restarts=2), requeuing.RESTARTED),
         (
@@ -262,17 +262,19 @@ MARKED = wanted_for(failed()).change.admin_comment
         (failed(admin_comment=MARKED, restarts=1), requeuing.CHANGED),
         (failed(admin_comment="of somebody else"), requeuing.CHANGED),
         (failed("PENDING", held=True, reason="JobHeldUser", restarts=1), requeuing.CHANGED),
-        # Its user has given it back what he asked for himself.
+        # Its user has given it another request.
         (failed("PENDING", mem_per_node_mib=4000, cpus_per_task=4, restarts=1), requeuing.CHANGED),
     ],
 )
-def test_nothing_is_done_to_one_that_is_not_as_it_failed_or_as_we_left_it(run: Failed, problem: str) -> None:
+def test_a_job_that_is_neither_as_it_failed_nor_as_we_left_it_is_not_changed(
+    run: Failed, problem: str
+) -> None:
     gate = Controller(run)
     assert requeuing.requeue(wanted_for(failed()), gate.failed, gate.update).problem == problem
     assert gate.writes == []
 
 
-def test_what_slurmctld_has_forgotten_is_gone() -> None:
+def test_a_job_that_slurmctld_has_forgotten_is_gone() -> None:
     gate = Controller(failed())
     gate.run = None
     assert requeuing.requeue(wanted_for(failed()), gate.failed, gate.update).problem == requeuing.GONE

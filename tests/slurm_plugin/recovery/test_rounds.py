@@ -1,4 +1,4 @@
-"""A job comes back once: whoever dies, at whichever step, and however many see it."""
+"""A job comes back once, whichever process dies at whichever step, and however many processes see it."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ from tests.slurm_plugin.recovery.test_judging import ASKED, GRANT, failed, token
 from tests.slurm_plugin.slurm.memory_queue import Killed
 
 
-def test_a_job_comes_back_once_and_no_second_time(tmp_path: Path) -> None:
+def test_a_job_comes_back_once_but_not_a_second_time(tmp_path: Path) -> None:
     gate = Controller(failed(eligible_s=1000.0, start_s=2800.0))
     terms = SiteTerms(age_points=1000, most_age_s=3600.0)
     own = Recoverer(gate, Journal(tmp_path), apply=True, most=10, terms=terms)
@@ -38,7 +38,7 @@ def test_a_job_comes_back_once_and_no_second_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("job", [failed(), failed(requeues=False)], ids=["to come back", "lost"])
-def test_who_may_have_written_his_token_himself_is_left_and_nothing_is_owed(
+def test_a_job_whose_user_may_have_written_the_token_is_left_and_nothing_is_owed(
     tmp_path: Path, job: Failed
 ) -> None:
     gate = Controller(job)
@@ -49,7 +49,7 @@ def test_who_may_have_written_his_token_himself_is_left_and_nothing_is_owed(
     assert len(recoverer(gate, tmp_path).round()) == 1
 
 
-def test_gpus_come_back_in_the_same_step_as_all_else(tmp_path: Path) -> None:
+def test_gpus_come_back_in_the_same_step_as_everything_else(tmp_path: Path) -> None:
     asked = msgspec.structs.replace(ASKED, gpus_per_task=4)
     grant = msgspec.structs.replace(GRANT, gpus_per_task=1)
     run = failed(admin_comment=token(asked, grant))
@@ -67,10 +67,10 @@ def test_gpus_come_back_in_the_same_step_as_all_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize("with_journal", [True, False])
 @pytest.mark.parametrize("after", [True, False])
 @pytest.mark.parametrize("step", range(4))
-def test_killed_at_any_step_the_next_one_goes_on(
+def test_the_next_round_goes_on_where_one_was_killed_at_any_step(
     tmp_path: Path, step: int, after: bool, with_journal: bool
 ) -> None:
-    """Without the journal too, but for the moment between queueing again and the mark: anybody may have held it."""
+    """Without the journal too, except between the requeue and the mark: then anybody may have held the job."""
     gate = Controller(failed())
     kill_at(gate, tmp_path, step, after=after)
     other = tmp_path if with_journal else tmp_path / "lost"
@@ -87,7 +87,7 @@ def test_killed_at_any_step_the_next_one_goes_on(
     assert gate.requeues == 1
 
 
-def test_one_that_was_cut_off_before_it_wrote_that_all_is_done_finds_so(tmp_path: Path) -> None:
+def test_a_round_cut_off_before_its_last_entry_is_completed_by_the_next(tmp_path: Path) -> None:
     gate = Controller(failed())
     gate.after_write = lambda number: (_ for _ in ()).throw(Killed) if number == 3 else None
     with pytest.raises(Killed):
@@ -106,7 +106,7 @@ def test_a_dry_run_writes_nothing_anywhere(tmp_path: Path) -> None:
     assert (gate.writes, folder.exists()) == ([], False)
 
 
-def test_the_lost_are_written_down_once_with_what_they_are_owed(tmp_path: Path) -> None:
+def test_lost_jobs_are_journalled_once_with_the_hours_that_are_owed(tmp_path: Path) -> None:
     gate = Controller(failed(requeues=False, cpus=4, mem_mib=2048, start_s=1000.0, end_s=8200.0))
     for _ in range(2):
         recoverer(gate, tmp_path).round()
@@ -117,7 +117,7 @@ def test_the_lost_are_written_down_once_with_what_they_are_owed(tmp_path: Path) 
     assert "owed 8 CPU hours and 4 GiB hours; it could not be requeued: its user" in told(entry, "2_1")
 
 
-def test_nothing_is_owed_for_what_a_job_was_suspended(tmp_path: Path) -> None:
+def test_nothing_is_owed_for_the_time_that_a_job_was_suspended(tmp_path: Path) -> None:
     run = failed(requeues=False, cpus=4, start_s=1000.0, end_s=102_600.0)
     job = msgspec.structs.replace(run.job, stopped_s=99_000.0, ran_before_s=3600.0)
     gate = Controller(msgspec.structs.replace(run, job=job))
@@ -125,8 +125,8 @@ def test_nothing_is_owed_for_what_a_job_was_suspended(tmp_path: Path) -> None:
     assert [entry.cpu_hours for entry in entries(tmp_path)] == [8.0]
 
 
-def test_where_cpus_stay_that_is_told_of_who_comes_back(tmp_path: Path) -> None:
-    """Slurm 23.11 to 24.11.0; also of one that somebody else has begun."""
+def test_the_entry_of_a_job_says_if_its_cpus_cannot_be_given_back(tmp_path: Path) -> None:
+    """Slurm 23.11 to 24.11.0; also for a recovery that another process has begun."""
     gate = Controller(failed())
     gate.refuses = "release"
     recovering = Recoverer(gate, Journal(tmp_path), apply=True, most=10, terms=SiteTerms(cpus_stay=True))
@@ -140,7 +140,7 @@ def test_where_cpus_stay_that_is_told_of_who_comes_back(tmp_path: Path) -> None:
         assert "with its original request, but this Slurm release cannot change the CPUs" in told(one, "7")
 
 
-def test_what_somebody_changed_meanwhile_is_his(tmp_path: Path) -> None:
+def test_a_job_that_somebody_changed_meanwhile_is_left_to_them(tmp_path: Path) -> None:
     gate = Controller(failed())
 
     def released(number: int) -> None:
@@ -154,8 +154,8 @@ def test_what_somebody_changed_meanwhile_is_his(tmp_path: Path) -> None:
     assert len(gate.writes) == 1
 
 
-def test_what_slurmctld_does_and_complains_of_is_done(tmp_path: Path) -> None:
-    """So it is with a job that lists a partition whose MaxMemPerNode is less than what it asked for."""
+def test_a_change_that_slurmctld_makes_with_a_complaint_counts_as_made(tmp_path: Path) -> None:
+    """For example on a job that lists a partition whose MaxMemPerNode is less than its request."""
     gate = Controller(failed())
     gate.complains = "Requested partition configuration not available now for job 7"
     [outcome] = recoverer(gate, tmp_path).round()
@@ -164,7 +164,7 @@ def test_what_slurmctld_does_and_complains_of_is_done(tmp_path: Path) -> None:
     assert len(gate.writes) == 4
 
 
-def test_what_slurmctld_refuses_stays_held_and_is_tried_again(tmp_path: Path) -> None:
+def test_a_job_that_slurmctld_refuses_to_change_stays_held_and_is_tried_again(tmp_path: Path) -> None:
     gate = Controller(failed())
     gate.refuses = "MinMemoryNode"
     own = recoverer(gate, tmp_path)
@@ -174,7 +174,7 @@ def test_what_slurmctld_refuses_stays_held_and_is_tried_again(tmp_path: Path) ->
     assert_back(gate)
 
 
-def test_a_silent_slurmctld_leaves_it_for_the_next_round(tmp_path: Path) -> None:
+def test_a_job_is_left_for_the_next_round_if_slurmctld_is_silent(tmp_path: Path) -> None:
     gate = Controller(failed())
 
     def silent(_: int) -> None:
@@ -198,10 +198,10 @@ def test_a_silent_slurmctld_leaves_it_for_the_next_round(tmp_path: Path) -> None
         (errno.EACCES, "set recovery.directory to"),
     ],
 )
-def test_a_disk_that_refuses_is_told_with_what_helps(
+def test_a_disk_that_refuses_is_reported_with_a_remedy(
     refusal: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And nothing is queued again that is not written down."""
+    """And no job is requeued without an entry in the journal."""
 
     def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(refusal, os.strerror(refusal))
@@ -213,15 +213,15 @@ def test_a_disk_that_refuses_is_told_with_what_helps(
     assert gate.writes == []
 
 
-def test_a_journal_that_cannot_be_listed_is_told_in_one_line(tmp_path: Path) -> None:
-    """So is one that is closed to a user who looks what would be done."""
+def test_a_journal_that_cannot_be_listed_is_reported_in_one_line(tmp_path: Path) -> None:
+    """The same holds for a journal that is closed to a user who runs a dry run."""
     folder = tmp_path / "recovery"
     folder.touch()
     with pytest.raises(StoreError, match=f"cannot read {folder}: Not a directory; run this as"):
         recoverer(Controller(failed()), folder, apply=False).round()
 
 
-def test_one_that_was_begun_and_is_gone_is_owed_its_hours(tmp_path: Path) -> None:
+def test_a_job_that_vanishes_after_its_recovery_began_is_owed_its_hours(tmp_path: Path) -> None:
     gate = Controller(failed())
     gate.refuses = "MinMemoryNode"
     recoverer(gate, tmp_path).round()
@@ -230,8 +230,8 @@ def test_one_that_was_begun_and_is_gone_is_owed_its_hours(tmp_path: Path) -> Non
     assert [(entry.what, entry.why) for entry in entries(tmp_path)] == [("lost", requeuing.GONE)]
 
 
-def test_a_job_of_the_same_number_as_one_that_was_begun_comes_back_too(tmp_path: Path) -> None:
-    """Of a slurmctld that was started cold, which counts from the first number on."""
+def test_a_job_with_the_id_of_one_whose_recovery_began_comes_back_too(tmp_path: Path) -> None:
+    """After a cold start slurmctld counts from the first id again."""
     gate = Controller(failed())
     gate.refuses = "MinMemoryNode"
     recoverer(gate, tmp_path).round()
@@ -244,7 +244,7 @@ def test_a_job_of_the_same_number_as_one_that_was_begun_comes_back_too(tmp_path:
     ]
 
 
-def test_a_job_of_the_same_number_as_one_that_came_back_is_not_that(tmp_path: Path) -> None:
+def test_a_job_with_the_id_of_one_that_came_back_is_not_taken_for_it(tmp_path: Path) -> None:
     recoverer(Controller(failed()), tmp_path).round()
     comment = token(id="other")
     own = Controller(failed("PENDING", held=True, reason=HELD_AGAIN, restarts=1, admin_comment=comment))
@@ -254,7 +254,7 @@ def test_a_job_of_the_same_number_as_one_that_came_back_is_not_that(tmp_path: Pa
     assert [job.dependency for job in own.dependents] == ["afterok:7(failed)"]
 
 
-def test_one_job_is_waited_for_until_it_has_ended(tmp_path: Path) -> None:
+def test_recovery_of_one_job_waits_until_it_has_ended(tmp_path: Path) -> None:
     ended = failed()
     gate = Controller(
         msgspec.structs.replace(ended, job=msgspec.structs.replace(ended.job, state="COMPLETING"))
@@ -275,7 +275,7 @@ def test_one_job_is_waited_for_until_it_has_ended(tmp_path: Path) -> None:
     assert [job.dependency for job in gate.dependents] == ["afterok:7"]
 
 
-def test_lines_that_were_cut_off_swallow_none_and_old_days_are_not_read(tmp_path: Path) -> None:
+def test_a_line_cut_off_swallows_no_other_and_old_days_are_not_read(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     entry = Entry(
         job_id=1, restarts=0, what="begun", time_s=1e9, cause="killed", user="ann", decision_id="d1"
@@ -288,7 +288,7 @@ def test_lines_that_were_cut_off_swallow_none_and_old_days_are_not_read(tmp_path
     assert journal.newest(1e9 + 2 * LOOKED_BACK_S) == {}
 
 
-def test_output_is_read_of_those_alone_that_we_cut_and_that_fail_for_no_reason(tmp_path: Path) -> None:
+def test_only_outputs_of_cut_jobs_without_another_reason_are_read(tmp_path: Path) -> None:
     read: list[int] = []
 
     def said_by(run: Failed) -> Said:
@@ -305,7 +305,7 @@ def test_output_is_read_of_those_alone_that_we_cut_and_that_fail_for_no_reason(t
     assert read == []
     assert [outcome.problem for outcome in left(failed("FAILED", "1:0"))] == [""]
     assert read == [7]
-    # It may have waited for CPUs; one that was busy comes back without.
+    # An idle job may have waited for CPUs; a busy one comes back without its output.
     assert left(msgspec.structs.replace(failed("TIMEOUT", "0:0"), busy_share=0.1)) == []
     assert read == [7, 7]
     busy = msgspec.structs.replace(failed("TIMEOUT", "0:0"), busy_share=0.9)
@@ -313,7 +313,7 @@ def test_output_is_read_of_those_alone_that_we_cut_and_that_fail_for_no_reason(t
     assert read == [7, 7]
 
 
-def test_an_output_that_cannot_be_looked_at_says_nothing_and_is_not_looked_at_again(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_read_says_nothing_and_is_not_read_again(tmp_path: Path) -> None:
     asked: list[int] = []
 
     def said_by(run: Failed) -> Said:

@@ -1,4 +1,4 @@
-"""What the journal of decisions says of the tokens of jobs that failed: it is read once a round, whatever it says."""
+"""What the journal of decisions says of failed jobs' tokens; it is read once a round, whatever it says."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -33,7 +33,7 @@ def unreadable(submit_s: Mapping[str, float]) -> Mapping[str, Decision]:
 
 
 @pytest.mark.parametrize(("decided", "hours"), [(decided_as(), 8.0), (lambda _: {}, 0.0), (unreadable, 0.0)])
-def test_a_lost_journal_costs_nobody_his_job_but_the_hours_are_not_on_record(
+def test_a_lost_journal_keeps_no_job_from_coming_back_but_no_hours_are_recorded(
     tmp_path: Path, decided: Decisions, hours: float
 ) -> None:
     gate = Controller(failed(cpus=4, mem_mib=2048, start_s=1000.0, end_s=8200.0))
@@ -52,7 +52,7 @@ def test_a_lost_journal_costs_nobody_his_job_but_the_hours_are_not_on_record(
         {"applied": False},
     ],
 )
-def test_a_token_that_is_not_its_decisions_brings_nothing_back(
+def test_a_token_that_differs_from_its_decision_brings_nothing_back(
     tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     gate = Controller(failed())
@@ -77,8 +77,8 @@ def test_the_journal_is_read_once_for_all_jobs_of_a_round(tmp_path: Path) -> Non
     assert sorted(entry.job_id for entry in entries(tmp_path) if entry.what == "requeued") == [1, 2, 3]
 
 
-def test_of_a_job_that_was_queued_again_nobody_knows_when_it_came(tmp_path: Path) -> None:
-    """A node that was powered up for it did not come up, days after it was submitted; then it ran, and failed by us."""
+def test_the_submit_time_of_a_requeued_job_is_not_relied_on(tmp_path: Path) -> None:
+    """A node powered up for it did not come up, days after its submission; then it ran, and failed because of us."""
     (tmp_path / "decisions-20260101.jsonl").write_bytes(
         encode_decision(decision(request=ASKED, grant=GRANT, applied=True))
     )
@@ -92,7 +92,7 @@ def test_of_a_job_that_was_queued_again_nobody_knows_when_it_came(tmp_path: Path
     assert (entry.what, entry.cpu_hours) == ("requeued", 8.0)
 
 
-def test_a_job_may_have_been_decided_on_the_day_before_it_was_submitted(tmp_path: Path) -> None:
+def test_a_decision_may_be_from_the_day_before_the_submission(tmp_path: Path) -> None:
     for day, name in (("20251231", "too early"), ("20260101", "a"), ("20260103", "b")):
         (tmp_path / f"decisions-{day}.jsonl").write_bytes(encode_decision(decision(id=name)))
     second_s = 1_767_312_000.0
