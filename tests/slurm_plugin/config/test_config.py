@@ -42,7 +42,7 @@ def test_the_shipped_example_of_a_lent_partition_has_the_default_risk() -> None:
     assert lent == LentPartition(name="scavenge", jobs_of=("batch",))
 
 
-def test_an_empty_file_is_the_defaults() -> None:
+def test_an_empty_file_means_the_defaults() -> None:
     assert parse_config("") == Config()
 
 
@@ -161,7 +161,7 @@ def test_a_partition_that_lends_to_itself_to_nobody_or_twice_is_refused(tables: 
         ('[[rules]]\nname = "a"\nmode = "x"', "one of observe, advise, enforce"),
     ],
 )
-def test_a_value_that_there_is_not_lists_those_there_are(text: str, values: str) -> None:
+def test_an_invalid_choice_lists_the_valid_ones(text: str, values: str) -> None:
     with pytest.raises(ConfigError, match=values):
         parse_config(text)
 
@@ -171,12 +171,12 @@ def test_text_that_is_not_toml_names_the_line() -> None:
         parse_config("mode = 'observe'\nmode enforce\n", "site.toml")
 
 
-def test_a_table_of_many_in_one_pair_of_brackets_is_told_of_the_other() -> None:
+def test_a_repeatable_table_in_single_brackets_is_told_to_use_double_ones() -> None:
     with pytest.raises(ConfigError, match=r"write \[\[rules\]\], in double brackets$"):
         parse_config("[rules]\npartition = ['gpu']\n")
 
 
-def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_in_one_line(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(ConfigError, match="cannot read the configuration"):
             load_config(str(path))
@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
         load_config(str(tmp_path / "latin.toml"))
 
 
-def test_the_path_given_wins_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_given_path_wins_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RIGHTSIZER_CONFIG", str(tmp_path / "environment.toml"))
     assert config_path("given.toml") == Path("given.toml")
     assert config_path() == tmp_path / "environment.toml"
@@ -195,7 +195,7 @@ TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"]), max_size
 
 
 @given(TEXT, TEXT, st.integers(1, 1000), st.floats(0, 4), st.floats(0, 1), st.none() | st.integers(0, 10**6))
-def test_what_is_rendered_is_read_back(
+def test_a_rendered_configuration_is_read_back_unchanged(
     socket: str, url: str, deadline_ms: int, margin: float, saving: float, share: int | None
 ) -> None:
     document: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A database's URL may be in a file of its own, and that file is secret."""
+"""A database URL may be in a file of its own, and that file is secret."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def test_without_a_file_the_url_is_the_configurations() -> None:
+def test_without_a_file_the_url_is_that_of_the_configuration() -> None:
     assert store_url(Config(store=Store(url="sqlite:///x"))) == "sqlite:///x"
     assert slurmdbd_url(Config()) == ""
 
 
-def test_the_files_url_counts_and_is_shown_to_nobody(file: Path) -> None:
+def test_the_url_in_the_file_counts_and_is_shown_to_nobody(file: Path) -> None:
     config = Config(
         store=Store(url_file=str(file)), accounting=Accounting(slurmdbd_url="x", slurmdbd_url_file=str(file))
     )
@@ -54,12 +54,12 @@ def test_a_file_must_hold_one_url(file: Path, text: str) -> None:
         store_url(Config(store=Store(url_file=str(file))))
 
 
-def test_every_command_goes_by_the_file(site: Site, run: Run) -> None:
+def test_every_command_uses_the_file(site: Site, run: Run) -> None:
     file = site.folder / "url"
     file.write_text(f"sqlite:///{site.folder}/elsewhere.db\n")
     file.chmod(0o600)
     site.configure(store={"url_file": str(file)})
-    # There is no sacct: the store is made all the same.
+    # There is no sacct, but the store is made all the same.
     run("ingest")
     assert (site.folder / "elsewhere.db").exists()
     assert not (site.folder / "store.db").exists()

@@ -1,4 +1,4 @@
-"""Whether memory can be limited here, by which version of cgroups, and else why not."""
+"""Whether memory can be limited here, by which version of cgroups, and if not, why."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_enforcement_says_why_it_is_off(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("systemd", [True, False])
-def test_cgroup_v2_limits_memory_where_slurms_plugin_takes_it(
+def test_cgroup_v2_limits_memory_if_slurms_plugin_can_use_it(
     tmp_path: Path, controllers: str, own: str, first: str, reason: str, systemd: bool
 ) -> None:
     root, proc, run = (tmp_path / name for name in ("cgroup", "proc", "run"))
@@ -45,8 +45,8 @@ def test_cgroup_v2_limits_memory_where_slurms_plugin_takes_it(
     assert list(root.iterdir()) == [root / "cgroup.controllers"]
 
 
-def test_two_that_look_at_once_both_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sandboxes that one process starts side by side: the second looks while the first one's group is there."""
+def test_two_checks_at_the_same_time_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sandboxes that one process starts side by side: the second one checks while the first one's group exists."""
     root, proc, run = (tmp_path / name for name in ("cgroup", "proc", "run"))
     for folder in (root, proc / "self", proc / "1"):
         folder.mkdir(parents=True)

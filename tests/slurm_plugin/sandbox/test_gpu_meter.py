@@ -1,4 +1,4 @@
-"""GPU meters for jobs that pretend."""
+"""The simulated GPU meter of jobs that only pretend to use GPUs."""
 
 import os
 import subprocess
@@ -19,7 +19,9 @@ from slurm_plugin.sandbox.gpu_meter import SIMULATE_GPU_USE
         ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, []),
     ],
 )
-def test_simulated_gpu_use(tmp_path: Path, variables: dict[str, str], busy: list[bool]) -> None:
+def test_simulated_gpu_use_is_written_to_the_spool(
+    tmp_path: Path, variables: dict[str, str], busy: list[bool]
+) -> None:
     (tmp_path / "gpu-spool").mkdir()
     job = {
         "RIGHTSIZER_SANDBOX": str(tmp_path),
@@ -42,7 +44,7 @@ def test_simulated_gpu_use(tmp_path: Path, variables: dict[str, str], busy: list
 
 
 @pytest.mark.parametrize("argv", [[], ["x"], ["1", "-3"], ["1", "05"]])
-def test_simulated_gpu_use_refuses_rubbish(tmp_path: Path, argv: list[str]) -> None:
+def test_simulated_gpu_use_refuses_invalid_arguments(tmp_path: Path, argv: list[str]) -> None:
     command = ["sh", "-c", SIMULATE_GPU_USE, "simulate-gpu-use", *argv]
     variables = {"RIGHTSIZER_SANDBOX": str(tmp_path), "SLURM_JOB_ID": "7", "PATH": os.defpath}
     answer = subprocess.run(command, env=variables, check=False, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The sandbox's folders: what modes they have, and which are refused."""
+"""The sandbox's folders: their modes, and which ones are refused."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ def test_folders_and_secrets_have_their_modes(tmp_path: Path) -> None:
     assert (modes[layout.slurm_conf], modes[layout.munge_key]) == (0o644, 0o600)
 
 
-def test_a_folder_that_somebody_else_owns_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_owned_by_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(
         SandboxError, match=f"belongs to user {tmp_path.stat().st_uid}; run this as that user"
@@ -38,15 +38,13 @@ def test_a_folder_that_somebody_else_owns_is_refused(tmp_path: Path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_where_nothing_can_be_run_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_mounted_noexec_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_flag=os.ST_NOEXEC))
     with pytest.raises(SandboxError, match="mounted noexec"):
         files.make_folders(Layout(tmp_path))
 
 
-def test_a_folder_that_we_may_not_look_for_is_one_line(
+def test_a_folder_that_may_not_be_looked_up_is_reported_in_one_line(
     short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def closed(path: Path, **_words: bool) -> os.stat_result:
@@ -57,7 +55,7 @@ def test_a_folder_that_we_may_not_look_for_is_one_line(
         files.check_folder(Layout(short_path / "theirs"))
 
 
-def test_a_folder_of_somebody_else_is_refused(short_path: Path) -> None:
+def test_a_folder_with_other_content_or_an_unsuitable_path_is_refused(short_path: Path) -> None:
     (short_path / "thesis.tex").touch()
     with pytest.raises(SandboxError, match="neither empty nor a sandbox"):
         files.check_folder(Layout(short_path))
@@ -68,7 +66,7 @@ def test_a_folder_of_somebody_else_is_refused(short_path: Path) -> None:
     files.check_folder(Layout(Path("/srv/rightsizer-none-such")))
 
 
-def test_a_folder_whose_jobs_could_have_no_steps_is_refused() -> None:
+def test_a_folder_whose_path_is_too_long_for_step_sockets_is_refused() -> None:
     longest = Layout(Path("/srv") / ("x" * (ROOT_BYTES_MAX - len("/srv/"))))
     files.check_folder(longest)
     node = longest.node_names(64)[-1]
@@ -77,7 +75,7 @@ def test_a_folder_whose_jobs_could_have_no_steps_is_refused() -> None:
         files.check_folder(Layout(longest.root.with_name(longest.root.name + "x")))
 
 
-def test_a_closed_parent_is_found(tmp_path: Path) -> None:
+def test_a_closed_parent_folder_is_found(tmp_path: Path) -> None:
     (tmp_path / "closed" / "inner").mkdir(parents=True)
     (tmp_path / "closed").chmod(0o700)
     assert files.closed_parent(tmp_path / "closed" / "inner") is not None

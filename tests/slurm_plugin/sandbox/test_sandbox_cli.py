@@ -1,4 +1,4 @@
-"""`rightsizer sandbox`: help, refusals, and what is said where Slurm is missing."""
+"""`rightsizer sandbox`: help, refusals, and what is said if Slurm is missing."""
 
 import os
 import pwd
@@ -29,7 +29,7 @@ def test_every_help_ends_with_an_example(name: str) -> None:
     assert paragraphs[0].endswith(".")
 
 
-def test_no_sandbox_there(tmp_path: Path) -> None:
+def test_a_missing_sandbox_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="is not a sandbox"):
         cluster.load(tmp_path)
     with pytest.raises(SandboxError, match="is not a sandbox"):
@@ -37,13 +37,13 @@ def test_no_sandbox_there(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_manifest_is_one_line(tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "sandbox.json").write_text("{}")
     with pytest.raises(SandboxError, match="is damaged"):
         cluster.load(tmp_path)
 
 
-def test_nothing_is_ended_by_the_word_of_somebody_elses_folder(
+def test_nothing_is_ended_because_of_a_folder_of_somebody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layout, us = Layout(tmp_path), tmp_path.stat().st_uid + 1
@@ -70,7 +70,9 @@ def test_nothing_is_ended_by_the_word_of_somebody_elses_folder(
     assert ended == []
 
 
-def test_a_shell_is_rid_of_another_slurm_s_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shell_is_freed_of_the_variables_of_another_slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sandbox = SimpleNamespace(environment=lambda: {"SLURM_CONF": "/srv/slurm.conf"})
     monkeypatch.setattr(cluster, "load", lambda _directory: sandbox)
     monkeypatch.setattr(
@@ -107,13 +109,13 @@ def test_a_prefix_without_slurm_is_refused(tmp_path: Path) -> None:
         release.find_programs(tmp_path)
 
 
-def test_a_prefix_that_slurm_conf_cannot_name_is_refused(short_path: Path) -> None:
+def test_a_prefix_that_cannot_be_written_in_slurm_conf_is_refused(short_path: Path) -> None:
     with pytest.raises(SandboxError, match=r"my slurm has characters .* choose a --slurm-prefix of letters"):
         cluster.start(Options(directory=short_path / "sandbox", slurm_prefix=short_path / "my slurm"))
     assert not (short_path / "sandbox").exists()
 
 
-def test_a_prefix_with_half_a_slurm_is_refused(tmp_path: Path) -> None:
+def test_an_incomplete_prefix_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lib" / "slurm").mkdir(parents=True)
     (tmp_path / "lib" / "slurm" / "auth_munge.so").touch()
     (tmp_path / "sbin").mkdir()
@@ -123,7 +125,7 @@ def test_a_prefix_with_half_a_slurm_is_refused(tmp_path: Path) -> None:
         release.find_programs(tmp_path)
 
 
-def test_usage_errors_exit_2(tmp_path: Path) -> None:
+def test_usage_errors_exit_with_2(tmp_path: Path) -> None:
     for argv in (
         ["up"],
         ["up", "--dir", str(tmp_path), "--nodes", "0"],
@@ -144,7 +146,7 @@ def status(*, running: bool, state: str) -> Status:
     )
 
 
-def test_health() -> None:
+def test_status_reports_the_health_of_each_daemon() -> None:
     assert status(running=True, state="idle").healthy
     assert status(running=True, state="mixed").healthy
     assert not status(running=False, state="idle").healthy
@@ -159,7 +161,7 @@ def test_the_table_says_why_memory_is_not_limited() -> None:
     assert "cannot submit" in text
 
 
-def test_a_root_tree_is_run_by_its_own_loader(tmp_path: Path) -> None:
+def test_programs_in_a_root_tree_are_run_by_their_own_loader(tmp_path: Path) -> None:
     for folder in ("lib64", "usr/sbin", "usr/bin", "etc/alternatives", "usr/lib/x86_64-linux-gnu/slurm-wlm"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "lib64" / "ld-linux-x86-64.so.2").touch()
@@ -182,7 +184,7 @@ def test_a_plain_prefix_is_no_root_tree(tmp_path: Path) -> None:
     assert find_root_tree(tmp_path) is None
 
 
-def test_links_that_lead_nowhere_end(tmp_path: Path) -> None:
+def test_links_in_a_loop_end(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     assert follow(tmp_path, tmp_path / "a") is None

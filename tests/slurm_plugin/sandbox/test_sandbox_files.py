@@ -1,4 +1,4 @@
-"""The sandbox's configuration files: what they say, per release and per host."""
+"""The sandbox's configuration files: their content, for each release and host."""
 
 import dataclasses
 import os
@@ -63,7 +63,7 @@ def test_reserved_ports_are_different_in_every_reservation(count: int) -> None:
         assert len({*ports, *others}) == 2 * count
 
 
-def test_a_reserved_port_is_the_daemons_and_nobody_elses() -> None:
+def test_a_reserved_port_can_be_used_only_by_its_daemon() -> None:
     with reserved_ports(1) as (port,), socket.socket() as daemon, socket.socket() as stranger:
         with pytest.raises(OSError, match="in use"):
             stranger.bind(("", port))
@@ -73,7 +73,7 @@ def test_a_reserved_port_is_the_daemons_and_nobody_elses() -> None:
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
 
 
-def test_reserved_ports_are_not_those_of_connections_going_out() -> None:
+def test_reserved_ports_are_not_those_of_outgoing_connections() -> None:
     with reserved_ports(40) as ports, socket.socket() as daemon, ExitStack() as clients:
         daemon.bind(("127.0.0.1", 0))
         daemon.listen()
@@ -84,7 +84,7 @@ def test_reserved_ports_are_not_those_of_connections_going_out() -> None:
         assert max(ports) < lowest
 
 
-def test_ports_that_are_all_in_use_are_a_refusal_that_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_for_lack_of_ports_counts_those_that_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
     with reserved_ports(1) as taken:
         monkeypatch.setattr("slurm_plugin.sandbox.ports._candidates", lambda _: taken)
         with pytest.raises(SandboxError, match="only 0 of 1 TCP ports"), reserved_ports(1):
@@ -103,7 +103,7 @@ def test_every_node_has_its_own_name_and_port(nodes: int) -> None:
     assert len(ports) == nodes + 3
 
 
-def test_a_node_poses_as_agreed() -> None:
+def test_a_node_has_the_agreed_resources() -> None:
     line = next(line for line in slurm_conf.slurm_conf(plan()).splitlines() if line.startswith("NodeName="))
     for word in ("CPUs=16", "Sockets=1", "CoresPerSocket=16", "ThreadsPerCore=1", "RealMemory=64000"):
         assert word in line.split()
@@ -136,21 +136,21 @@ def test_two_folders_share_no_node_name(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("version", [(22, 5), (23, 2), (23, 11), (24, 11), (25, 11), (26, 5)])
-def test_lines_that_26_05_refuses_are_in_no_release(version: Version) -> None:
+def test_lines_that_26_05_refuses_are_written_for_no_release(version: Version) -> None:
     for enforcement in (ON, ON_V2, OFF):
         names = settings(slurm_conf.slurm_conf(plan(version=version, enforcement=enforcement)))
         assert not {"MpiDefault", "SwitchType"} & names.keys()
         assert names.get("TaskPlugin") in {None, "task/cgroup"}
 
 
-def test_release_quirks() -> None:
+def test_each_release_gets_the_lines_that_it_needs() -> None:
     assert "job_extra" not in quirks_of((22, 5)).store_flags
     assert "job_extra" in quirks_of((23, 2)).store_flags
     assert "CgroupAutomount=no" in slurm_conf.cgroup_conf(plan(version=(22, 5))).splitlines()
     assert "CgroupAutomount" not in slurm_conf.cgroup_conf(plan(version=(26, 5)))
 
 
-def test_enforcement_off_uses_no_cgroup_plugin_and_says_why() -> None:
+def test_without_enforcement_no_cgroup_plugin_is_used_and_the_reason_is_written() -> None:
     off = plan(enforcement=OFF)
     assert "cgroup" not in slurm_conf.slurm_conf(off)
     assert settings(slurm_conf.slurm_conf(off))["ProctrackType"] == "proctrack/linuxproc"
@@ -161,11 +161,13 @@ def test_enforcement_off_uses_no_cgroup_plugin_and_says_why() -> None:
     ("version", "plugin"),
     [((22, 5), "cgroup/v1"), ((23, 11), "cgroup/v1"), ((24, 5), "disabled"), ((26, 5), "disabled")],
 )
-def test_enforcement_off_keeps_slurmd_from_the_hosts_cgroups(version: Version, plugin: str) -> None:
+def test_without_enforcement_slurmd_stays_out_of_the_cgroups_of_the_host(
+    version: Version, plugin: str
+) -> None:
     assert settings(slurm_conf.cgroup_conf(plan(version=version, enforcement=OFF)))["CgroupPlugin"] == plugin
 
 
-def test_the_hook_and_the_plugin_folder_only_where_asked_for() -> None:
+def test_the_hook_and_the_plugin_folder_are_written_only_if_wanted() -> None:
     assert settings(slurm_conf.slurm_conf(plan()))["JobSubmitPlugins"] == "lua"
     assert "JobSubmitPlugins" not in slurm_conf.slurm_conf(plan(hook=False))
     assert "PluginDir" not in slurm_conf.slurm_conf(plan())
@@ -174,7 +176,7 @@ def test_the_hook_and_the_plugin_folder_only_where_asked_for() -> None:
     assert "PluginDir=/opt/slurm/lib/slurm" in slurm_conf.slurmdbd_conf(with_prefix, "pw").splitlines()
 
 
-def test_the_configuration_is_one_that_the_program_reads() -> None:
+def test_the_program_can_read_its_configuration() -> None:
     layout = Layout(Path("/srv/sandbox"))
     config = parse_config(files.rightsizer_toml(layout, "advise"))
     assert config.mode == "advise"
@@ -192,7 +194,7 @@ def test_rewriting_the_mode_changes_nothing_else(tmp_path: Path) -> None:
     assert layout.rightsizer_toml.read_text() == "# mine\n" + files.rightsizer_toml(layout, "enforce")
 
 
-def test_a_mode_is_added_where_somebody_removed_it(tmp_path: Path) -> None:
+def test_a_mode_that_somebody_removed_is_added_again(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     layout.etc.mkdir()
     layout.rightsizer_toml.write_text("[service]\nsocket_mode = '0600'\n")
@@ -231,7 +233,7 @@ def test_with_cgroup_v2_slurm_limits_memory_and_leaves_swap_to_the_scopes() -> N
         (OFF, (26, 5), "jobacct_gather/linux"),
     ],
 )
-def test_memory_is_measured_by_the_cgroup_where_that_is_right(
+def test_memory_is_measured_by_the_cgroup_if_that_is_right(
     enforcement: Enforcement, version: Version, gather: str
 ) -> None:
     given = settings(slurm_conf.slurm_conf(plan(version=version, enforcement=enforcement)))
@@ -239,7 +241,7 @@ def test_memory_is_measured_by_the_cgroup_where_that_is_right(
     assert ("TaskPlugin" in given) == enforcement.memory
 
 
-def test_a_daemon_does_not_take_itself_for_the_service_that_started_the_sandbox(
+def test_a_daemon_is_not_taken_for_the_systemd_service_that_started_the_sandbox(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("INVOCATION_ID", "4f9c")
@@ -250,11 +252,11 @@ def test_a_daemon_does_not_take_itself_for_the_service_that_started_the_sandbox(
     ("words", "version"),
     [("slurm-wlm 22.05.8", (22, 5)), ("slurm 26.05.0-0rc1\n", (26, 5)), ("slurm 25.11.7", (25, 11))],
 )
-def test_versions(words: str, version: Version) -> None:
+def test_the_release_is_read_from_the_version(words: str, version: Version) -> None:
     assert parse_version(words) == version
 
 
-def test_what_names_no_release_is_an_error() -> None:
+def test_a_text_without_a_release_is_an_error() -> None:
     with pytest.raises(SandboxError, match="is not a Slurm release"):
         parse_version("command not found")
 
@@ -268,7 +270,7 @@ def test_hook_settings_quote_what_lua_would_misread() -> None:
     assert "  inputs = true,\n}" in hook_settings(parse_config('[inputs]\nroots = ["/data"]'))
 
 
-def test_clients_are_told_where_to_ask_or_the_admin_what_is_missing() -> None:
+def test_client_settings_name_the_socket_or_say_what_is_missing() -> None:
     text = client_settings(parse_config('[client]\nsocket = "/run/c.sock"\nsalloc = true'))
     assert 'socket = "/run/c.sock"' in text
     assert "salloc = true," in text
@@ -276,7 +278,9 @@ def test_clients_are_told_where_to_ask_or_the_admin_what_is_missing() -> None:
         client_settings(parse_config(""))
 
 
-def test_another_slurm_user_must_exist_and_be_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_slurm_user_must_exist_and_may_enter_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layout = Layout(Path("/srv/sandbox"))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(SandboxError, match="only root"):
@@ -290,6 +294,6 @@ def test_another_slurm_user_must_exist_and_be_let_in(tmp_path: Path, monkeypatch
         slurm_user.check("daemon", Layout(closed / "sandbox"), None)
 
 
-def test_slurm_has_a_user_of_its_own_and_jobs_the_one_who_started_it() -> None:
+def test_slurmctld_runs_as_the_given_user_and_slurmd_as_root() -> None:
     conf = slurm_conf.slurm_conf(dataclasses.replace(plan(), user="slurm"))
     assert (settings(conf)["SlurmUser"], settings(conf)["SlurmdUser"]) == ("slurm", "root")

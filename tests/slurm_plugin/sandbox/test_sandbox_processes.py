@@ -27,7 +27,7 @@ SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
 
 @pytest.fixture
 def mark(tmp_path: Path) -> Iterator[str]:
-    """A marker of this test's own; whatever carries it is ended afterwards."""
+    """Yield a marker of this test's own; processes that carry it are ended afterwards."""
     entry = f"{processes.MARKER_VARIABLE}={tmp_path}"
     yield entry
     processes.end(processes.find_processes([entry]), 1.0)
@@ -44,7 +44,7 @@ def spawn(mark: str, folder: Path, argv: tuple[str, ...] = SLEEP) -> Record:
     parent=st.integers(0, 9999),
     start=st.integers(0),
 )
-def test_a_stat_line_is_read_whatever_the_command_is_called(
+def test_a_stat_line_is_read_whatever_the_command_name_is(
     command: str, state: str, parent: int, start: int
 ) -> None:
     after = [state, str(parent), *["0"] * 17, str(start), "0", "0"]
@@ -59,7 +59,7 @@ def test_a_started_process_is_recorded_and_ended(mark: str, tmp_path: Path) -> N
     assert not processes.is_running(record.identity)
 
 
-def test_a_recycled_pid_is_nobody_of_ours(mark: str, tmp_path: Path) -> None:
+def test_a_reused_pid_is_not_one_of_ours(mark: str, tmp_path: Path) -> None:
     record = spawn(mark, tmp_path)
     earlier = Identity(record.pid, record.start_ticks - 1)
     assert not processes.is_running(earlier)
@@ -67,7 +67,7 @@ def test_a_recycled_pid_is_nobody_of_ours(mark: str, tmp_path: Path) -> None:
     assert processes.is_running(record.identity)
 
 
-def test_what_ignores_the_polite_signal_is_ended_all_the_same(mark: str, tmp_path: Path) -> None:
+def test_a_process_that_ignores_sigterm_is_ended_too(mark: str, tmp_path: Path) -> None:
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
     record = spawn(mark, tmp_path, (sys.executable, "-c", code))
     deadline = time.monotonic() + PATIENCE_S
@@ -86,14 +86,14 @@ def test_children_without_the_marker_are_found_by_descent(mark: str, tmp_path: P
     assert record.identity in found
 
 
-def test_one_s_own_process_is_never_found() -> None:
+def test_the_own_process_is_never_found() -> None:
     with subprocess.Popen(SLEEP, env={}) as other:
         found = processes.find_processes([], [os.getpid(), os.getppid(), other.pid])
         other.kill()
     assert [one.pid for one in found] == [other.pid]
 
 
-def test_down_ends_what_runs_of_a_folder_that_was_removed(tmp_path: Path) -> None:
+def test_down_ends_the_processes_of_a_folder_that_was_removed(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "removed")
     log = tmp_path / "log"
     record = processes.spawn("slurmctld", SLEEP, daemon_environment(layout, ()), log, tmp_path)
@@ -104,12 +104,12 @@ def test_down_ends_what_runs_of_a_folder_that_was_removed(tmp_path: Path) -> Non
     assert not layout.root.exists()
 
 
-def test_a_missing_program_is_one_line(tmp_path: Path, mark: str) -> None:
+def test_a_missing_program_is_reported_in_one_line(tmp_path: Path, mark: str) -> None:
     with pytest.raises(SandboxError, match="cannot start /no/such"):
         spawn(mark, tmp_path, ("/no/such",))
 
 
-def test_everybody_may_read_what_runs_whatever_the_umask(tmp_path: Path) -> None:
+def test_process_records_are_readable_by_everybody_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         processes.write_record(Record("munged", 1, 2, ("munged",), "log"), tmp_path)
@@ -118,7 +118,7 @@ def test_everybody_may_read_what_runs_whatever_the_umask(tmp_path: Path) -> None
     assert stat.S_IMODE((tmp_path / "munged.json").stat().st_mode) == 0o644
 
 
-def test_processes_that_proc_hides_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_proc_hides_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     def hidden(path: Path, **_words: str) -> str:
         raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
 
@@ -134,14 +134,14 @@ def test_a_damaged_record_is_left_out(tmp_path: Path) -> None:
     assert processes.read_records(tmp_path) == (record,)
 
 
-def test_the_marker_is_for_daemons_alone(tmp_path: Path) -> None:
+def test_only_daemons_carry_the_marker(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     entries = [f"{name}={value}" for name, value in daemon_environment(layout, ()).items()]
     assert set(marks(layout, ())) <= set(entries)
     assert processes.MARKER_VARIABLE not in user_environment(layout, ())
 
 
-def test_the_user_s_path_is_complete_and_stable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_of_the_user_is_complete_and_stable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout, prefix = Layout(tmp_path), (Path("/opt/slurm/bin"),)
     once = user_environment(layout, prefix)["PATH"]
     monkeypatch.setenv("PATH", once)
@@ -149,7 +149,7 @@ def test_the_user_s_path_is_complete_and_stable(tmp_path: Path, monkeypatch: pyt
     assert once.split(":")[:2] == ["/opt/slurm/bin", str(layout.bin)]
 
 
-def test_an_earlier_sandbox_s_programs_are_not_found_first(
+def test_programs_of_an_earlier_sandbox_are_not_found_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     earlier, ours = Layout(tmp_path / "earlier"), Layout(tmp_path / "ours")
@@ -161,7 +161,7 @@ def test_an_earlier_sandbox_s_programs_are_not_found_first(
     assert not {str(earlier.wrappers), str(earlier.bin)} & set(path)
 
 
-def test_another_slurm_s_variables_are_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_another_slurm_are_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "9")
     monkeypatch.setenv("SBATCH_PARTITION", "other")
     assert not {"SLURM_JOB_ID", "SBATCH_PARTITION"} & daemon_environment(Layout(tmp_path), ()).keys()

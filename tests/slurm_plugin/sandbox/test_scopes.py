@@ -1,4 +1,4 @@
-"""What is made of cgroup v2 by hand, in a real one: limits that hold, and everything as it was afterwards."""
+"""What the sandbox makes in cgroup v2 by hand, tested in a real one: limits that hold, and a complete clean-up."""
 
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.cgroups import controlled_group
 
 @pytest.fixture
 def top() -> Iterator[Path]:
-    """A cgroup with the controllers, and one process in it: as a container sees the top of its own."""
+    """Yield a cgroup with the controllers, and one process in it, like the top group that a container sees."""
     with controlled_group() as folder, subprocess.Popen(["sleep", "60"]) as process:
         (folder / "cgroup.procs").write_text(str(process.pid))
         yield folder
@@ -66,7 +66,7 @@ def test_nothing_is_left_once_the_last_sandbox_has_ended(top: Path) -> None:
     )
 
 
-def test_what_was_there_before_stays(top: Path) -> None:
+def test_groups_and_controllers_from_before_stay(top: Path) -> None:
     for pid in words(top / "cgroup.procs"):
         (top / "others").mkdir(exist_ok=True)
         (top / "others/cgroup.procs").write_text(pid)

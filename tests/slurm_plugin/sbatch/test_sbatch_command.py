@@ -1,4 +1,4 @@
-"""A command line is taken apart as sbatch does it, so that `rightsizer predict` can be given the very same words."""
+"""A command line is parsed like sbatch parses it, so that `rightsizer predict` accepts exactly the same words."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ def test_the_words_are_read_as_sbatch_reads_them(line: str, command: Command) ->
 @pytest.mark.parametrize(
     ("line", "said"), [("-c", "expected one argument"), ("--wrap true job.sh", "accepts only one of them")]
 )
-def test_what_sbatch_refuses_is_refused(line: str, said: str) -> None:
+def test_a_command_that_sbatch_refuses_is_refused(line: str, said: str) -> None:
     with pytest.raises(RightsizerError, match=said):
         take_apart(line.split())
 
 
-def test_an_option_without_its_value_is_no_more_than_that() -> None:
+def test_an_option_without_its_optional_value_takes_no_word_after_it() -> None:
     made = read_command(("--wrap", "true", "--exclusive", "-c", "2"), "alice")
     assert (made.name, made.cpus_per_task, made.other) == ("wrap", 2, ("exclusive",))
-    # Slurm's own text: with another one it would be another script to the hook.
+    # Slurm's own text: with another one it would be another script for the hook.
     assert made.script == "#!/bin/sh\n# This script was created by sbatch --wrap.\n\ntrue\n"
 
 
 @pytest.fixture
 def modelled(site: Site, trained_model: TrainedModel) -> Site:
-    """A site with a model in use."""
+    """Return a site with a model in use."""
     site.configure(mode="enforce", models={"directory": str(trained_model.directory)})
     return site
 
@@ -76,14 +76,16 @@ def test_every_way_of_giving_a_script_has_the_same_answer(
     assert {row["requested"] for row in json.loads(before.out)} >= {8, 8000}
 
 
-def test_nothing_to_run_is_a_wrong_use(run: Run, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_without_a_script_is_a_usage_error(
+    run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     ran = run("predict", "-c", "8", "--config", str(site.config_file))
     assert (ran.code, ran.out) == (2, "")
     assert "give a script, or pipe one to standard input" in ran.err
 
 
-def test_a_kill_switch_that_is_thrown_is_said(run: Run, modelled: Site) -> None:
+def test_a_kill_switch_that_is_set_is_mentioned(run: Run, modelled: Site) -> None:
     script = modelled.folder / "fit"
     script.write_text("#!/bin/sh\nsrun ./fit --all\n")
     words = ("predict", "--user", "alice", "-c", "8", "--mem=8000", str(script))

@@ -48,14 +48,14 @@ def read(*lines: str, options: tuple[str, ...] = ()) -> Submission:
         ("--time=UNLIMITED", "time_limit_min", None),
     ],
 )
-def test_an_option_is_read_in_the_script_and_beside_it(option: str, field: str, value: Any) -> None:
+def test_an_option_is_read_in_the_script_and_on_the_command_line(option: str, field: str, value: Any) -> None:
     assert getattr(read(f"#SBATCH {option}"), field) == value
     beside = read(options=tuple(option.replace('"', "").split(" ", 1 if "my" not in option else 0)))
     assert getattr(beside, field) == value
     assert beside.other == ()
 
 
-def test_options_beside_the_script_win() -> None:
+def test_options_on_the_command_line_win() -> None:
     made = read("#SBATCH -c 8 --mem=4G", "srun ./fit", options=("-c", "2"))
     assert (made.cpus_per_task, made.mem_per_node_mib) == (2, 4096)
 
@@ -67,7 +67,7 @@ def test_directives_end_at_the_first_command() -> None:
     assert (made.cpus_per_task, made.mem_per_node_mib) == (8, None)
 
 
-def test_what_is_only_like_a_directive_is_a_remark() -> None:
+def test_a_line_that_only_resembles_a_directive_is_a_comment() -> None:
     assert directives("#!/bin/sh\n# SBATCH -c 8\n##SBATCH -c 7\n #SBATCH -c 6\n") == []
 
 
@@ -88,7 +88,7 @@ def test_what_is_only_like_a_directive_is_a_remark() -> None:
         ("--mem-per-gpu=4G", {"mem_per_gpu_mib": 4096}),
     ],
 )
-def test_every_way_that_can_be_rewritten_has_its_field(option: str, fields: dict[str, Any]) -> None:
+def test_every_form_that_can_be_rewritten_has_its_field(option: str, fields: dict[str, Any]) -> None:
     made = read(f"#SBATCH -c 8 {option}")
     assert made.other == ()
     assert {field: getattr(made, field) for field in fields} == fields
@@ -122,11 +122,11 @@ def test_every_way_that_can_be_rewritten_has_its_field(option: str, fields: dict
         ("--a-form-of-tomorrow=1", "a_form_of_tomorrow"),
     ],
 )
-def test_other_ways_of_asking_have_the_hooks_names(option: str, other: str) -> None:
+def test_other_forms_have_the_names_that_the_hook_uses(option: str, other: str) -> None:
     assert "+".join(read(f"#SBATCH -c 8 {option}").other) == other
 
 
-def test_every_name_is_one_of_the_table_of_forms() -> None:
+def test_every_name_is_in_the_table_of_forms() -> None:
     named = {*_OTHER_WITH_VALUE.values(), *_OTHER_FLAGS.values()}
     assert named <= set(KEEPS)
 
@@ -147,7 +147,7 @@ def test_every_name_is_one_of_the_table_of_forms() -> None:
         "--distribution=block:fcyclic",
     ],
 )
-def test_options_that_change_no_need_are_passed_over(option: str) -> None:
+def test_options_that_do_not_affect_the_need_are_ignored(option: str) -> None:
     made = read(f"#SBATCH {option}", "#SBATCH -c 8")
     assert (made.cpus_per_task, made.other) == (8, ())
 
@@ -174,14 +174,14 @@ def test_options_that_change_no_need_are_passed_over(option: str) -> None:
         ("#SBATCH --hint=", "invalid hint_names value"),
     ],
 )
-def test_options_that_sbatch_would_refuse_are_one_line(line: str, said: str) -> None:
+def test_options_that_sbatch_would_refuse_are_reported_in_one_line(line: str, said: str) -> None:
     with pytest.raises(RightsizerError, match=said) as caught:
         read(line)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "echo hello\n", " #!/bin/sh\n", "\ufeff#!/bin/sh\n"])
-def test_a_file_that_is_no_script_is_refused(text: str) -> None:
+def test_a_file_that_is_not_a_script_is_refused(text: str) -> None:
     with pytest.raises(RightsizerError, match="not a batch script"):
         read_submission(text, "job.sh", "alice")
 

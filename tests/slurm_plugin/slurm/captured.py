@@ -11,7 +11,7 @@ RELEASES = sorted(folder.name for folder in CAPTURED.iterdir())
 
 
 class Captured:
-    """What the commands of a release printed about one queue of jobs of every kind."""
+    """The output of a release's commands about one queue with jobs of every kind."""
 
     def __init__(self, release: str) -> None:
         self.folder = CAPTURED / release
@@ -24,7 +24,7 @@ class Captured:
         return (self.folder / f"{name}.txt").read_text(encoding="utf-8")
 
     def alone(self) -> job_lines.Listing:
-        """What the jobs are that had to be asked for by themselves."""
+        """Return the jobs that had to be asked for one by one."""
         found = [
             job_lines.parse_jobs(self.text(f"alone/{job}"), {job: self.owners[job]})
             for job in self.listing.doubtful

@@ -1,4 +1,4 @@
-"""What several tests of Slurm's words share."""
+"""What several tests of Slurm's output share."""
 
 import pytest
 

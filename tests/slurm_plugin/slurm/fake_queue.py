@@ -1,4 +1,4 @@
-"""A queue with state that stands for slurmctld: it knows what the real one knows of factors, and refuses the rest."""
+"""A queue with state in place of slurmctld: it knows of factors what the real one knows, and refuses the rest."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 
 
 class FakeQueue:
-    """Holds a snapshot; a factor counts in the priority at once, as in Slurm, which is never below 1.
+    """Holds a snapshot; a factor counts in the priority at once, as in Slurm, where a priority is never below 1.
 
     `failing` makes every question fail; `before_write` is called before each batch of changes.
+
     """
 
     name = "fake"
@@ -65,7 +66,7 @@ class FakeQueue:
         return Written(job_id=change.job_id)
 
     def change(self, job_id: int, **fields: object) -> None:
-        """Let a job be otherwise."""
+        """Change fields of a job."""
         jobs = tuple(self._with(job, fields) if job.job_id == job_id else job for job in self.snapshot.jobs)
         self.snapshot = msgspec.structs.replace(self.snapshot, jobs=jobs)
 
@@ -75,12 +76,12 @@ class FakeQueue:
         return msgspec.structs.replace(changed, priority=max(1, own + changed.site_factor))
 
     def remove(self, job_id: int) -> None:
-        """Let a job end."""
+        """Remove a job, as if it had ended."""
         jobs = tuple(job for job in self.snapshot.jobs if job.job_id != job_id)
         self.snapshot = msgspec.structs.replace(self.snapshot, jobs=jobs)
 
     def pass_s(self, seconds: float) -> None:
-        """Let time go by."""
+        """Let time pass."""
         self.snapshot = msgspec.structs.replace(self.snapshot, time_s=self.snapshot.time_s + seconds)
 
     def factors(self) -> dict[int, int]:

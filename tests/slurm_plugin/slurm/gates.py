@@ -1,4 +1,4 @@
-"""Gates on a queue in memory, and what they are told."""
+"""Gateways on a queue in memory, and the changes for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TERMS = WriteTerms(most_factor=1000, most_changes=5, writes_per_s=20.0, lease_s=
 
 
 def changes_of(wanted: Mapping[int, int], before: Mapping[int, int]) -> list[FactorChange]:
-    """Return the changes from what is or, where nothing is known, from 0."""
+    """Return the changes from the current factors or, where they are unknown, from 0."""
     return [
         FactorChange(job_id=job, before=before.get(job, 0), after=after, reason="test")
         for job, after in wanted.items()

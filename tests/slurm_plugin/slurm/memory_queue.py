@@ -1,4 +1,4 @@
-"""A queue in memory that behaves as slurmctld does where it matters."""
+"""A queue in memory that behaves like slurmctld where it matters."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ class Killed(BaseException):
 
 @dataclass
 class MemoryQueue:
-    """SiteFactors by job, as slurmctld keeps them; a job that is hidden has one that nobody is shown.
+    """SiteFactors by job, as slurmctld keeps them; that of a hidden job is shown to nobody.
 
-    It refuses a job that it does not know, and dies or falls silent at the write of a chosen number. `forgotten` are
-    jobs whose next changes backfill takes back, and how many; `refusing` says what is said of some instead; `array_of`
-    has the arrays of tasks with records of their own, `submitted` when jobs were submitted, and how often they were
-    queued again.
+    It refuses unknown jobs, and dies or falls silent at the write with a chosen number. `forgotten` says for which jobs
+    backfill reverts the next changes, and how many; `refusing` has the words with which some are refused; `array_of`
+    has the arrays of tasks with their own records; `submitted` says when jobs were submitted, and how often they were
+    requeued.
+
     """
 
     factors: dict[int, int]
@@ -55,11 +56,11 @@ class MemoryQueue:
         )
 
     def site_factors(self) -> dict[int, int]:
-        """Return those that sprio would show."""
+        """Return the factors that sprio would show."""
         return {job: factor for job, factor in self.factors.items() if job not in self.hidden}
 
     def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
-        """Change them one by one."""
+        """Change the factors one by one."""
         self.batches.append(len(changes))
         return [self._set(change) for change in changes]
 
@@ -69,7 +70,7 @@ class MemoryQueue:
         return Written(job_id=change.job_id, problem=self.refusing.get(change.job_id, ""))
 
     def relist(self, change: Relist) -> Written:
-        """Refuse it, or let the job list other partitions."""
+        """Refuse the change, or set the job's other partitions."""
         problem = self.refusing.get(change.job_id, "")
         if not problem:
             self.partitions[change.job_id] = change.after

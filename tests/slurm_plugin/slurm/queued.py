@@ -1,4 +1,4 @@
-"""Queues for tests of the advisor: jobs, nodes and snapshots with what a test does not name filled in."""
+"""Queues for tests of the advisor: jobs, nodes and snapshots, with defaults for what a test does not name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TERMS = SchedulerTerms(
 
 
 def waiting(job_id: int, **fields: Any) -> QueuedJob:
-    """Return a job that waits since a minute, of one CPU and 1000 MiB for an hour."""
+    """Return a job that has been pending for a minute, with one CPU and 1000 MiB for an hour."""
     return QueuedJob(
         **{
             "job_id": job_id,
@@ -44,7 +44,7 @@ def waiting(job_id: int, **fields: Any) -> QueuedJob:
 
 
 def running(job_id: int, **fields: Any) -> QueuedJob:
-    """Return a job that runs on n1 since ten minutes."""
+    """Return a job that has been running on n1 for ten minutes."""
     started = {"state": "RUNNING", "reason": "None", "start_s": NOW_S - 600, "nodes": ("n1",)}
     return waiting(job_id, **{**started, **fields})
 

@@ -1,4 +1,4 @@
-"""How the queue is reached: what is tried first runs nobody else's code."""
+"""How the queue is read: a backend that is tried runs no code of other users."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ from slurm_plugin.slurm.snapshot import QosState
 from tests.builders import executable
 
 
-def test_a_pyslurm_that_lies_where_one_stands_is_not_run(
+def test_a_pyslurm_in_the_working_directory_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = why_no_pyslurm()
@@ -29,7 +29,7 @@ def test_a_pyslurm_that_lies_where_one_stands_is_not_run(
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_command_that_hangs_is_not_taken_for_one_that_is_missing() -> None:
+def test_a_command_that_hangs_is_not_taken_for_a_missing_one() -> None:
     with pytest.raises(SlurmError, match=r"sleep did not answer within 0\.05 s; check that slurmctld"):
         run("sleep", "60", patience_s=0.05)
     with pytest.raises(SlurmError, match=r"cannot run no-such-squeue: .*; put Slurm's commands on the PATH"):
@@ -43,15 +43,13 @@ def test_a_command_that_hangs_is_not_taken_for_one_that_is_missing() -> None:
         ("slurm_load_node error: Unable to contact slurm controller", "check that slurmctld"),
     ],
 )
-def test_what_is_hidden_is_not_taken_for_a_daemon_that_is_down(
-    complaint: str, fix: str, tmp_path: Path
-) -> None:
+def test_hidden_data_is_not_taken_for_a_daemon_that_is_down(complaint: str, fix: str, tmp_path: Path) -> None:
     scontrol = executable(tmp_path / "scontrol", f"#!/bin/sh\necho '{complaint}' >&2\nexit 1\n")
     with pytest.raises(SlurmError, match=f"{complaint}; .*{fix}"):
         run(str(scontrol), "show", "node")
 
 
-def test_what_slurm_says_is_read_alike_in_every_locale() -> None:
+def test_slurms_output_is_read_alike_in_every_locale() -> None:
     code = (
         "import sys\n"
         "from slurm_plugin.slurm.command import run\n"
@@ -65,7 +63,7 @@ def test_what_slurm_says_is_read_alike_in_every_locale() -> None:
 
 
 @pytest.mark.parametrize(("kind", "shown"), [("basic", {}), ("multifactor", {7: 40})])
-def test_factors_are_asked_for_where_there_are_any(
+def test_factors_are_asked_for_only_if_slurm_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, shown: dict[int, int]
 ) -> None:
     executable(tmp_path / "scontrol", f"#!/bin/sh\necho 'PriorityType            = priority/{kind}'\n")
@@ -76,8 +74,8 @@ def test_factors_are_asked_for_where_there_are_any(
     assert ScontrolQueue().site_factors() == shown
 
 
-def test_hidden_partitions_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # As for everybody who is no operator: Slurm keeps their jobs and nodes from who does not ask for all.
+def test_jobs_and_nodes_of_hidden_partitions_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As for everybody who is not an operator: Slurm hides their jobs and nodes unless --all is given.
     for name, line in (
         ("squeue", "train-7"),
         ("scontrol", "NodeName=n1 CPUTot=4 RealMemory=8000 State=IDLE"),
@@ -88,11 +86,11 @@ def test_hidden_partitions_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [node.count for node in read_nodes().nodes] == [1]
 
 
-def test_a_configuration_counts_whose_teller_is_not_answered_once_more(
+def test_a_configuration_counts_even_if_the_ping_after_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = "ClusterName             = alpha\n\nSlurmctld(primary) at head is DOWN\n"
-    # As 26.05 ends for a user whom slurmctld throttles.
+    # 26.05 ends like this for a user whom slurmctld throttles.
     executable(tmp_path / "scontrol", f"#!/bin/sh\nprintf '{told}'\nexit 1\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert ScontrolQueue().cluster() == "alpha"
@@ -104,7 +102,7 @@ def test_a_configuration_counts_whose_teller_is_not_answered_once_more(
         ScontrolQueue().cluster()
 
 
-def test_what_is_left_is_asked_of_who_has_a_budget(
+def test_the_rest_of_a_budget_is_asked_only_for_associations_that_have_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = "AccountingStorageEnforce = associations,limits\nClusterName = c\n"
@@ -134,7 +132,7 @@ def test_what_is_left_is_asked_of_who_has_a_budget(
     assert record.getMessage() == "what is left of budgets of time is not known: it is nobody's business"
 
 
-def test_which_qos_preempts_which_is_asked_where_that_counts_and_remembered(
+def test_which_qos_preempts_which_is_asked_only_if_it_matters_and_then_remembered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     said = {

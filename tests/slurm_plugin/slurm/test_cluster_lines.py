@@ -1,4 +1,4 @@
-"""What scontrol says of nodes, partitions, reservations and terms, as each release prints it."""
+"""scontrol's output about nodes, partitions, reservations and configuration, as each release prints it."""
 
 import math
 
@@ -11,7 +11,7 @@ from slurm_plugin.slurm.snapshot import AssociationState, QosState
 from tests.slurm_plugin.slurm.captured import Captured
 
 
-def test_nodes_partitions_reservations(captured: Captured) -> None:
+def test_nodes_partitions_and_reservations_are_read(captured: Captured) -> None:
     first, second = cluster_lines.parse_node_states(captured.text("nodes"))
     assert (first.cpus, first.mem_mib, first.gpus, first.away) == (16, 64_000, 4, False)
     assert set(first.partitions) == {"main", "side", "shut"}
@@ -24,7 +24,7 @@ def test_nodes_partitions_reservations(captured: Captured) -> None:
     assert talk.end_s - talk.start_s == 3600
 
 
-def test_an_admins_reason_is_no_state_and_no_partition() -> None:
+def test_the_reason_of_an_admin_is_not_taken_for_a_state_or_a_partition() -> None:
     line = (
         "NodeName=n1 CPUTot=16 RealMemory=64000 State=IDLE+DRAIN Partitions=main CfgTRES=cpu=16,mem=64000M "
         "Comment=was RealMemory=1 Reason=set State=FUTURE, then Partitions=side [root@2026-01-01T00:00:00]"
@@ -38,7 +38,7 @@ def test_an_admins_reason_is_no_state_and_no_partition() -> None:
     ("shape", "of_core", "of_socket"),
     [
         ("CoresPerSocket=16 CPUTot=64 Sockets=2 ThreadsPerCore=2", 2, 32),
-        # CPUs= of slurm.conf counts cores: Slurm gives no threads then.
+        # If CPUs= in slurm.conf counts cores, Slurm does not allocate threads.
         ("CoresPerSocket=16 CPUTot=32 Sockets=2 ThreadsPerCore=2", 1, 16),
         ("CPUTot=16", 1, 1),
         ("CoresPerSocket=0 CPUTot=0 Sockets=0", 1, 1),
@@ -58,7 +58,7 @@ def test_which_partitions_give_whole_sockets() -> None:
         assert [one.whole_sockets for one in found] == whole
 
 
-def test_whom_a_partition_takes_and_how_much_it_gives() -> None:
+def test_which_jobs_a_partition_accepts_and_how_much_it_gives() -> None:
     shut, wide = cluster_lines.parse_partition_states(
         "PartitionName=shut AllowGroups=staff,root AllowAccounts=physics,chem AllowQos=Long,normal MaxNodes=4 "
         "MaxCPUsPerNode=6 MaxCPUsPerSocket=3\n"
@@ -83,7 +83,7 @@ def test_how_long_jobs_may_run_beyond_their_limits(cluster: str, over_s: float) 
     assert [one.over_limit_s for one in found] == [None, 0.0, math.inf]
 
 
-def test_which_account_is_above_which() -> None:
+def test_which_account_is_the_parent_of_which() -> None:
     told = (
         "root|||||||||\nroot|root||root||||||\nphysics|||root||||||\nlasers|||physics||||||\n"
         "lasers|ann||||||||\n"
@@ -92,7 +92,7 @@ def test_which_account_is_above_which() -> None:
     assert cluster_lines.parents_of(found) == {"physics": "root", "lasers": "physics"}
 
 
-def test_a_partition_that_only_takes_no_new_jobs_starts_those_that_it_has() -> None:
+def test_a_draining_partition_still_starts_the_jobs_that_it_has() -> None:
     line = "PartitionName={} PriorityTier=1 State={} MaxTime={}"
     states = (("UP", "UNLIMITED"), ("DRAIN", "1-00:00:00"), ("DOWN", "UNLIMITED"), ("INACTIVE", "UNLIMITED"))
     found = cluster_lines.parse_partition_states(
@@ -102,7 +102,7 @@ def test_a_partition_that_only_takes_no_new_jobs_starts_those_that_it_has() -> N
     assert [one.longest_s for one in found[:2]] == [math.inf, 86_400.0]
 
 
-def test_a_reservation_tells_how_much_of_its_nodes_it_holds() -> None:
+def test_a_reservation_says_how_much_of_its_nodes_it_holds() -> None:
     (part,) = cluster_lines.parse_reservations(
         "ReservationName=course StartTime=1795330843 EndTime=1795334443 Duration=01:00:00 Nodes=n[1-2] NodeCnt=2 "
         "CoreCnt=4 Features=(null) PartitionName=main Flags=SPEC_NODES TRES=cpu=4,gres/gpu=2 Users=root State=ACTIVE"
@@ -130,7 +130,7 @@ def test_how_jobs_are_preempted() -> None:
 
 
 def test_which_qos_preempts_which() -> None:
-    # As sacctmgr of 22.05, 24.11 and 26.05 prints it; a QOS without a mode of its own has the cluster's.
+    # As sacctmgr of 22.05, 24.11 and 26.05 prints it; a QOS without its own mode has that of the cluster.
     text = (
         "normal||cluster|||1.000000|||||||||||\nscavenger||cancel|00:10:00||1.000000|||||||||||\n"
         "urgent|normal,scavenger|cluster|||1.000000|||||||||||\n"
@@ -142,7 +142,7 @@ def test_which_qos_preempts_which() -> None:
     }
 
 
-def test_how_much_jobs_may_have_at_a_time() -> None:
+def test_how_much_jobs_may_have_at_once() -> None:
     # As sacctmgr of 22.05, 24.11 and 26.05 prints it.
     (found,) = cluster_lines.parse_qos_states(
         "q1||cluster||NoReserve,OverPartQOS,UsageFactorSafe|2.000000|cpu=8,mem=10G,node=2,billing=9|"
@@ -192,12 +192,12 @@ def test_how_much_jobs_may_have_at_a_time() -> None:
         ("none", False),
     ],
 )
-def test_whether_limits_hold(enforced: str, hold: bool) -> None:
+def test_whether_limits_are_enforced(enforced: str, hold: bool) -> None:
     assert cluster_lines.parse_terms(f"AccountingStorageEnforce = {enforced}\n").limits_hold is hold
 
 
 def test_what_is_left_of_budgets() -> None:
-    # As scontrol of 22.05 and 26.05 prints it; used minutes of walls have fractions.
+    # As scontrol of 22.05 and 26.05 prints it; the used minutes of GrpWall have fractions.
     limits = (
         "GrpTRES=cpu=9(2) GrpTRESMins=cpu={cpu},mem=N(7),energy=5(1),gres/gpu=40(41) GrpTRESRunMins=cpu=N(10)"
     )
@@ -215,7 +215,7 @@ def test_what_is_left_of_budgets() -> None:
     }
 
 
-def test_when_slurm_counts_anew_what_runs_may_still_use() -> None:
+def test_when_slurm_counts_run_minutes_again() -> None:
     # As scontrol of 22.05 and 26.05 prints it with SLURM_TIME_FORMAT=%s.
     found = cluster_lines.parse_terms(
         "BOOT_TIME               = 1795901312\nPriorityCalcPeriod      = 00:01:00\n"
@@ -232,32 +232,32 @@ def test_when_slurm_counts_anew_what_runs_may_still_use() -> None:
         ("cred_expire=x", 120),
     ],
 )
-def test_who_was_queued_again_waits_until_his_credential_has_expired(auth_info: str, again_s: float) -> None:
+def test_a_requeued_job_waits_until_its_credential_has_expired(auth_info: str, again_s: float) -> None:
     assert cluster_lines.parse_terms(f"AuthInfo = {auth_info}\n").again_s == again_s
 
 
 @pytest.mark.parametrize(("release", "does"), [("22.05.8", False), ("23.11.10", False), ("24.05.0", True)])
-def test_which_releases_look_at_the_time_of_a_user(release: str, *, does: bool) -> None:
+def test_which_releases_count_run_minutes_of_a_user(release: str, *, does: bool) -> None:
     assert cluster_lines.parse_terms(f"SLURM_VERSION           = {release}\n").counts_for_each is does
 
 
 def test_how_many_licences_jobs_may_have() -> None:
     text = (
         "LicenseName=matlab Total=5 Used=2 Free=3 Reserved=1 Remote=no\n"
-        # Of a server's, 4 of 9 are ours, of which others hold one more than they should.
+        # Of a server's licences 4 of 9 are ours, and others hold one of these too many.
         "LicenseName=ansys@db Total=4 Used=1 Free=2 Reserved=0 Remote=yes LastConsumed=6 LastDeficit=1 LastUpdate=0\n"
     )
     assert cluster_lines.parse_licences(text) == {"matlab": 4, "ansys@db": 3}
     assert cluster_lines.parse_licences("No licenses configured in Slurm.\n") == {}
 
 
-def test_nobody_is_preempted_on_most_sites(captured: Captured) -> None:
+def test_no_partition_has_a_preempt_mode_of_its_own_by_default(captured: Captured) -> None:
     assert not any(
         one.preempt_mode for one in cluster_lines.parse_partition_states(captured.text("partitions"))
     )
 
 
-def test_terms(captured: Captured) -> None:
+def test_the_scheduling_configuration_is_read(captured: Captured) -> None:
     terms = cluster_lines.parse_terms(captured.text("config"))
     assert (terms.priority_type, terms.scheduler_type) == ("priority/multifactor", "sched/backfill")
     assert "bf_continue" in terms.parameters
@@ -269,12 +269,12 @@ def test_terms(captured: Captured) -> None:
     ("said", "counts"),
     [("CR_CORE_MEMORY", True), ("CR_CORE,CR_ONE_TASK_PER_CORE", False), ("CR_MEMORY", True), ("NONE", False)],
 )
-def test_whether_memory_counts(said: str, *, counts: bool) -> None:
+def test_whether_memory_is_allocated(said: str, *, counts: bool) -> None:
     assert cluster_lines.parse_terms(f"SelectTypeParameters    = {said}").memory_counts is counts
     assert cluster_lines.parse_terms("").memory_counts
 
 
-def test_what_is_given_together() -> None:
+def test_whether_cores_and_threads_are_allocated_together() -> None:
     found = [
         cluster_lines.parse_terms(f"SelectTypeParameters    = {said}")
         for said in ("CR_CORE_MEMORY,CR_ONE_TASK_PER_CORE", "CR_CPU_MEMORY,CR_LLN", "NONE")
@@ -283,14 +283,14 @@ def test_what_is_given_together() -> None:
     assert [one.counts_threads for one in found] == [False, True, False]
 
 
-def test_states_of_nodes() -> None:
+def test_which_node_states_mean_that_a_node_is_unavailable() -> None:
     text = "".join(
         f"NodeName=n{number} CPUTot=4 RealMemory=8000 State={state} Partitions=main\n"
         for number, state in enumerate(
             (
                 *("IDLE", "DOWN*", "MIXED+DRAIN", "IDLE+POWERED_DOWN", "FUTURE", "IDLE+PLANNED"),
                 *("MIXED+NOT_RESPONDING+POWERING_UP", "IDLE+NOT_RESPONDING", "DOWN+POWERING_UP"),
-                # Seen on 24.11: what did not come up within ResumeTimeout, before and after `state=resume`.
+                # Seen on 24.11: nodes that did not come up within ResumeTimeout, before and after `state=resume`.
                 *("DOWN+CLOUD+POWERED_DOWN", "IDLE+CLOUD+POWERED_DOWN+NOT_RESPONDING", "IDLE+POWERING_DOWN"),
             )
         )
@@ -315,5 +315,5 @@ def test_states_of_nodes() -> None:
         ("a-b-[1,3-4]", ("a-b-1", "a-b-3", "a-b-4")),
     ],
 )
-def test_host_lists(text: str, names: tuple[str, ...]) -> None:
+def test_host_lists_are_expanded(text: str, names: tuple[str, ...]) -> None:
     assert expand_nodes(text) == names

@@ -1,4 +1,4 @@
-"""A job that Slurm gave up, or cancelled, for one that failed: which words bring it to wait again."""
+"""A job that Slurm gave up or cancelled because another one failed: which commands make it wait again."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from slurm_plugin.slurm.queue import Dependent
 
 CHANGE = Dependent(job_id=8, uid=1001, dependency="afterok:7", cancelled=True)
 REFUSED = "Requested operation is presently disabled for job 8"
-# 22.05, of an array: slurmctld does it all the same.
+# 22.05, for an array: slurmctld executes the command all the same.
 COMPLAINT = "8_[1-3]: No error; 8_[1-3]: Job is pending execution"
 RECORD = """JobId={ids} JobName=b
    UserId=ann(1001) GroupId=ann(1001) MCS_label=N/A
@@ -39,7 +39,7 @@ RECORD = """JobId={ids} JobName=b
 
 
 class Slurm:
-    """One job; `cancels_again` is how often it cancels one whose dependency is not set anew yet."""
+    """One job; `cancels_again` is how often Slurm cancels a job whose dependency is not set again yet."""
 
     def __init__(self, state: str = CANCELLED, own: str = "", ids: str = "8") -> None:
         self.state, self.own, self.ids = state, own, ids
@@ -78,20 +78,20 @@ def waits_again(slurm: Slurm, *, site: bool = True) -> str:
     return depend(CHANGE, slurm.show, slurm.update, lambda: site)
 
 
-def test_who_waits_still_is_only_told_anew_what_for() -> None:
+def test_a_job_that_still_waits_only_gets_its_dependency_again() -> None:
     slurm = Slurm("PENDING")
     assert waits_again(slurm) == ""
     assert slurm.said == [words_of()[1][:-1]]
 
 
 @pytest.mark.parametrize(("done", "state"), [(0, CANCELLED), (1, "HELD")])
-def test_whom_slurm_has_cancelled_is_queued_again_and_held_until_he_waits(done: int, state: str) -> None:
+def test_a_job_that_slurm_cancelled_is_requeued_and_held_until_it_waits(done: int, state: str) -> None:
     slurm = Slurm(state)
     assert waits_again(slurm) == ""
     assert slurm.said == words_of()[done:]
 
 
-def test_of_an_array_those_tasks_alone_though_slurm_complains() -> None:
+def test_only_the_given_tasks_of_an_array_are_requeued_though_slurm_complains() -> None:
     slurm = Slurm(ids="8 ArrayJobId=8 ArrayTaskId=1-3")
     slurm.complains = COMPLAINT
     assert waits_again(slurm) == ""
@@ -109,13 +109,13 @@ def test_of_an_array_those_tasks_alone_though_slurm_complains() -> None:
         ("   KillOnInvalidDependent=No\n", True, False),
     ],
 )
-def test_whom_his_user_has_cancelled_stays_so(own: str, site: bool, killed: bool) -> None:
+def test_a_job_that_its_user_cancelled_stays_so(own: str, site: bool, killed: bool) -> None:
     slurm = Slurm(own=own)
     assert waits_again(slurm, site=site) == ("" if killed else NOT_BY_SLURM)
     assert bool(slurm.said) == killed
 
 
-def test_whom_slurm_cancels_meanwhile_is_queued_again_once_more() -> None:
+def test_a_job_that_slurm_cancels_meanwhile_is_requeued_once_more() -> None:
     slurm = Slurm()
     slurm.cancels_again = 1
     assert waits_again(slurm) == ""
@@ -123,24 +123,24 @@ def test_whom_slurm_cancels_meanwhile_is_queued_again_once_more() -> None:
 
 
 @pytest.mark.parametrize(("word", "said"), [("requeuehold", 1), ("update", 2)])
-def test_what_slurm_refuses_is_said_as_it_says_it(word: str, said: int) -> None:
+def test_a_refusal_by_slurm_is_reported_in_its_own_words(word: str, said: int) -> None:
     slurm = Slurm()
     slurm.refuses = word
     assert waits_again(slurm) == REFUSED
     assert len(slurm.said) == said
 
 
-def test_one_that_is_always_cancelled_again_is_not_gone_on_with_for_ever() -> None:
+def test_a_job_that_is_always_cancelled_again_is_given_up() -> None:
     slurm = Slurm()
     slurm.cancels_again = 1000
     assert waits_again(slurm)
     assert len(slurm.said) < 20
 
 
-def test_who_is_gone_is_gone() -> None:
+def test_a_job_that_no_longer_exists_is_gone() -> None:
     assert depend(CHANGE, lambda _: "", Slurm().update, lambda: True) == GONE
 
 
 @pytest.mark.parametrize(("said", "kills"), [("kill_invalid_depend", True), ("(null)", False), ("x", False)])
-def test_what_a_site_says_of_failed_dependencies(said: str, kills: bool) -> None:
+def test_whether_a_site_kills_jobs_with_failed_dependencies(said: str, kills: bool) -> None:
     assert site_kills(config_words(f"DependencyParameters    = {said}\n")) == kills

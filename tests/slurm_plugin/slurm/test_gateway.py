@@ -1,4 +1,4 @@
-"""The gate: bounds, pace, read back, one advisor at a time, and a state on disk that survives what is done to it."""
+"""The gateway: bounds, pace, reading back, one advisor at a time, and a state on disk that survives mishaps."""
 
 import errno
 import fcntl
@@ -25,7 +25,7 @@ from tests.slurm_plugin.slurm.memory_queue import MemoryQueue
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
-def test_what_is_written_is_ours_until_it_is_undone(tmp_path: Path) -> None:
+def test_a_written_factor_is_ours_until_it_is_undone(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0, 2: -7, 3: 5})
     gateway = gate(queue, tmp_path)
     assert problems(gateway, changes_of({1: 30, 2: 40}, queue.factors)) == ["", ""]
@@ -36,7 +36,7 @@ def test_what_is_written_is_ours_until_it_is_undone(tmp_path: Path) -> None:
     assert in_force(tmp_path) == {}
 
 
-def test_bounds_refuse_without_writing(tmp_path: Path) -> None:
+def test_changes_beyond_the_bounds_are_refused_without_a_write(tmp_path: Path) -> None:
     queue = MemoryQueue(dict.fromkeys(range(1, 9), 0))
     wanted = {1: 1001, 2: -1001, 3: 1000, 4: -1000, 5: 1, 6: 2, 7: 3}
     said = problems(gate(queue, tmp_path), changes_of(wanted, queue.factors))
@@ -64,17 +64,17 @@ def test_only_changed_values_are_sent(tmp_path: Path) -> None:
     assert queue.writes == [(2, 8)]
 
 
-def test_what_is_not_kept_is_tried_once_more(tmp_path: Path) -> None:
+def test_a_change_that_is_not_kept_is_tried_once_more(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0, 2: 0}, forgotten={1: 1, 2: 2})
     assert problems(gate(queue, tmp_path), changes_of({1: 5, 2: 6}, queue.factors)) == ["", "not kept"]
     assert queue.factors == {1: 5, 2: 0}
-    # Backfill may still bring 6 back later: undo knows it.
+    # Backfill may still bring the 6 back later: undo knows it.
     queue.factors[2] = 6
     gate(queue, tmp_path).undo()
     assert queue.factors == {1: 0, 2: 0}
 
 
-def test_what_vanished_or_was_changed_meanwhile_is_no_error(tmp_path: Path) -> None:
+def test_a_job_that_vanished_or_was_changed_meanwhile_is_not_an_error(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0, 2: 77, 3: 0}, hidden={3})
     said = problems(gate(queue, tmp_path), changes_of({1: 5, 2: 5, 3: 5, 4: 5}, {}))
     assert said[0] == ""
@@ -83,7 +83,7 @@ def test_what_vanished_or_was_changed_meanwhile_is_no_error(tmp_path: Path) -> N
     assert queue.factors == {1: 5, 2: 77, 3: 0}
 
 
-def test_what_starts_as_it_is_written_is_told_and_undone(tmp_path: Path) -> None:
+def test_a_job_that_starts_while_it_is_written_is_reported_and_undone(tmp_path: Path) -> None:
     class Starting(MemoryQueue):
         def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
             self.hidden.add(1)
@@ -95,7 +95,9 @@ def test_what_starts_as_it_is_written_is_told_and_undone(tmp_path: Path) -> None
     assert queue.factors == {1: 0, 2: 0}
 
 
-def test_a_dry_run_writes_nothing_and_logs_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dry_run_writes_nothing_and_logs_all_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     queue = MemoryQueue({1: 0})
     with caplog.at_level(logging.INFO), gate(queue, tmp_path / "absent", apply=False) as gateway:
         assert problems(gateway, changes_of({1: 5}, {})) == [DRY_RUN]
@@ -104,7 +106,7 @@ def test_a_dry_run_writes_nothing_and_logs_all(tmp_path: Path, caplog: pytest.Lo
     assert "SiteFactor=5 (was 0): test: dry run" in caplog.text
 
 
-def test_a_dry_run_takes_nothing_back_and_resizes_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_undoes_nothing_and_resizes_nothing(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0})
     gate(queue, tmp_path).reorder(changes_of({1: 5}, queue.factors))
     state, written = (tmp_path / STATE).read_bytes(), [*queue.writes]
@@ -139,7 +141,7 @@ def test_a_second_advisor_is_told_of_the_first(tmp_path: Path) -> None:
         pass
 
 
-def test_a_full_disk_keeps_nobody_from_saying_what_is_wrong(
+def test_a_full_disk_is_reported_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
@@ -166,7 +168,7 @@ def test_a_state_of_another_cluster_is_not_used(tmp_path: Path) -> None:
         other.reorder([])
 
 
-def test_a_damaged_state_is_told(tmp_path: Path) -> None:
+def test_a_damaged_state_is_reported(tmp_path: Path) -> None:
     (tmp_path / STATE).write_bytes(b'{"cluster":"alpha","entr')
     with pytest.raises(StoreError, match=r"is damaged .*; find SiteFactors"):
         gate(MemoryQueue({}), tmp_path).undo()
@@ -176,8 +178,8 @@ def test_a_damaged_state_is_told(tmp_path: Path) -> None:
         gate(MemoryQueue({}), tmp_path).undo()
 
 
-def test_who_changes_the_state_waits_for_whoever_does(tmp_path: Path) -> None:
-    """As the timer and an advisor do."""
+def test_a_change_of_the_state_waits_for_another_one(tmp_path: Path) -> None:
+    """As the timer and an advisor wait for each other."""
     queue = MemoryQueue({1: 0})
     gateway = gate(queue, tmp_path)
     gateway.reorder([])
@@ -189,7 +191,7 @@ def test_who_changes_the_state_waits_for_whoever_does(tmp_path: Path) -> None:
         lets_go.join()
 
 
-def test_what_a_killed_writer_left_half_written_is_not_read(tmp_path: Path) -> None:
+def test_a_half_written_state_of_a_killed_writer_is_not_read(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0})
     gateway = gate(queue, tmp_path)
     gateway.reorder(changes_of({1: 5}, queue.factors))
@@ -198,7 +200,7 @@ def test_what_a_killed_writer_left_half_written_is_not_read(tmp_path: Path) -> N
     assert queue.factors == {1: 0}
 
 
-def test_nothing_is_written_to_slurm_where_the_state_cannot_be(tmp_path: Path) -> None:
+def test_nothing_is_written_to_slurm_if_the_state_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     queue = MemoryQueue({1: 0})
     with pytest.raises(StoreError, match="cannot write"):
@@ -206,7 +208,7 @@ def test_nothing_is_written_to_slurm_where_the_state_cannot_be(tmp_path: Path) -
     assert queue.writes == []
 
 
-def test_a_lease_survives_the_file(tmp_path: Path) -> None:
+def test_a_lease_survives_being_stored(tmp_path: Path) -> None:
     log = factor_log.FactorLog(tmp_path, "alpha")
     lease = Lease(factor_log.now(), 60.0)
     log.change(lambda state: msgspec.structs.replace(state, lease=lease))

@@ -1,4 +1,4 @@
-"""What the gate takes back, and never what is somebody else's."""
+"""What the gateway undoes, and that it never undoes what somebody else set."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.slurm_plugin.slurm.memory_queue import MemoryQueue
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
-def test_somebody_elses_value_stays(tmp_path: Path) -> None:
+def test_a_value_set_by_somebody_else_stays(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0, 2: 0})
     gateway = gate(queue, tmp_path)
     gateway.reorder(changes_of({1: 5, 2: 5}, queue.factors))
@@ -25,7 +25,7 @@ def test_somebody_elses_value_stays(tmp_path: Path) -> None:
     assert in_force(tmp_path) == {}
 
 
-def test_a_value_of_somebody_elses_becomes_what_a_job_goes_back_to(tmp_path: Path) -> None:
+def test_a_job_goes_back_to_the_value_that_somebody_else_set(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0})
     gateway = gate(queue, tmp_path)
     gateway.reorder(changes_of({1: 5}, queue.factors))
@@ -35,7 +35,7 @@ def test_a_value_of_somebody_elses_becomes_what_a_job_goes_back_to(tmp_path: Pat
     assert queue.factors == {1: 500}
 
 
-def test_what_is_written_again_after_an_undo_is_in_force_again(tmp_path: Path) -> None:
+def test_a_factor_written_again_after_an_undo_is_in_force_again(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0})
     gateway = gate(queue, tmp_path)
     for _ in range(2):
@@ -47,7 +47,7 @@ def test_what_is_written_again_after_an_undo_is_in_force_again(tmp_path: Path) -
         assert in_force(tmp_path) == {}
 
 
-def test_nothing_is_written_to_who_has_ended(tmp_path: Path) -> None:
+def test_nothing_is_written_to_a_job_that_has_ended(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0, 2: 0})
     gateway = gate(queue, tmp_path)
     gateway.reorder(changes_of({1: 5, 2: 6}, queue.factors))
@@ -55,7 +55,7 @@ def test_nothing_is_written_to_who_has_ended(tmp_path: Path) -> None:
     assert [(one.job_id, one.problem) for one in gateway.undo()] == [(2, "")]
 
 
-def test_a_job_that_runs_or_is_held_is_undone_too(tmp_path: Path) -> None:
+def test_a_running_or_held_job_is_undone_too(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 3})
     gateway = gate(queue, tmp_path)
     gateway.reorder(changes_of({1: 5}, queue.factors))
@@ -64,8 +64,8 @@ def test_a_job_that_runs_or_is_held_is_undone_too(tmp_path: Path) -> None:
     assert queue.factors == {1: 3}
 
 
-def test_another_job_of_that_number_is_left_as_it_is(tmp_path: Path) -> None:
-    """A slurmctld that has lost its state gives numbers out again; 1 and 2 are others now, 3 was queued again."""
+def test_another_job_with_the_same_id_is_left_as_it_is(tmp_path: Path) -> None:
+    """A slurmctld that has lost its state gives ids out again; 1 and 2 are other jobs now, 3 was requeued."""
     queue = MemoryQueue({1: 3, 2: 0, 3: 0, 4: 0}, submitted=dict.fromkeys((1, 2, 3, 4), (100.0, 0)))
     gateway = gate(queue, tmp_path)
     gateway.read()
@@ -79,7 +79,7 @@ def test_another_job_of_that_number_is_left_as_it_is(tmp_path: Path) -> None:
     assert queue.factors == {1: 700, 2: 5, 3: 0, 4: 0}
 
 
-def test_another_job_of_that_number_goes_back_to_its_own_factor(tmp_path: Path) -> None:
+def test_another_job_with_the_same_id_goes_back_to_its_own_factor(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 3}, submitted={1: (100.0, 0)})
     gateway = gate(queue, tmp_path)
     gateway.read()
@@ -91,7 +91,7 @@ def test_another_job_of_that_number_goes_back_to_its_own_factor(tmp_path: Path) 
     assert queue.factors == {1: 5}
 
 
-def test_a_state_that_does_not_say_when_jobs_were_submitted_is_undone(tmp_path: Path) -> None:
+def test_a_state_without_submit_times_is_undone(tmp_path: Path) -> None:
     entry = '{"job_id":1,"original":3,"ours":[5]}'
     (tmp_path / factor_log.STATE).write_text(f'{{"cluster":"alpha","entries":[{entry}]}}', encoding="utf-8")
     queue = MemoryQueue({1: 5}, submitted={1: (100.0, 0)})
@@ -104,7 +104,7 @@ def test_a_task_takes_our_factor_with_it_and_is_undone_too(tmp_path: Path, *, ar
     queue = MemoryQueue({1: 3})
     gateway = gate(queue, tmp_path)
     gateway.reorder(changes_of({1: 5}, queue.factors))
-    # One task starts, another is held and let go by its user: both are split off with the factor that there is.
+    # One task starts, another is held and released by its user: both are split off with the current factor.
     queue.factors |= {7: 5, 8: 5}
     queue.array_of |= {1: 1, 7: 1, 8: 1}
     queue.hidden.add(7)
@@ -115,14 +115,14 @@ def test_a_task_takes_our_factor_with_it_and_is_undone_too(tmp_path: Path, *, ar
         del queue.factors[1]
         gateway.read()
         gateway.reorder([])
-    # Queued again.
+    # requeued
     queue.hidden.clear()
     gateway.undo()
     assert queue.factors == dict.fromkeys(queue.factors, 3)
     assert in_force(tmp_path) == {}
 
 
-def test_a_task_that_ran_before_its_array_got_a_factor_of_ours_is_none_of_ours(tmp_path: Path) -> None:
+def test_a_task_that_ran_before_its_array_got_our_factor_is_not_ours(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0, 7: 500}, hidden={7}, array_of={1: 1, 7: 1})
     gateway = gate(queue, tmp_path)
     gateway.read()
@@ -131,7 +131,7 @@ def test_a_task_that_ran_before_its_array_got_a_factor_of_ours_is_none_of_ours(t
     assert queue.factors == {1: 0, 7: 500}
 
 
-def test_a_task_that_was_split_off_since_the_last_cycle_is_undone(tmp_path: Path) -> None:
+def test_a_task_split_off_since_the_last_cycle_is_undone(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0})
     gate(queue, tmp_path).reorder(changes_of({1: 5}, queue.factors))
     queue.factors |= {7: 5, 8: 500}
@@ -141,7 +141,7 @@ def test_a_task_that_was_split_off_since_the_last_cycle_is_undone(tmp_path: Path
     assert in_force(tmp_path) == {}
 
 
-def test_what_somebody_else_set_of_a_task_stays_also_when_it_runs(tmp_path: Path) -> None:
+def test_a_factor_that_somebody_else_set_for_a_task_stays_also_when_it_runs(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0, 7: 500}, array_of={1: 1, 7: 1})
     gateway = gate(queue, tmp_path)
     gateway.read()
@@ -159,7 +159,7 @@ def test_what_somebody_else_set_of_a_task_stays_also_when_it_runs(tmp_path: Path
     assert queue.factors == {1: 0, 7: 500, 8: 900}
 
 
-def test_what_was_taken_back_of_a_job_that_runs_is_forgotten_too(
+def test_an_undone_change_of_a_running_job_is_forgotten_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(1000.0, "boot", 10.0)
@@ -176,7 +176,7 @@ def test_what_was_taken_back_of_a_job_that_runs_is_forgotten_too(
     assert gateway.ours() == {}
 
 
-def test_what_backfill_took_back_may_come_again_until_it_is_undone(
+def test_a_change_that_backfill_reverted_may_come_back_until_it_is_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(1000.0, "boot", 10.0)
@@ -190,7 +190,7 @@ def test_what_backfill_took_back_may_come_again_until_it_is_undone(
     assert gateway.ours() == {1: {5}}
 
 
-def test_of_a_jobs_factors_the_last_ones_are_remembered(tmp_path: Path) -> None:
+def test_the_last_factors_of_a_job_are_remembered(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0})
     gateway = gate(queue, tmp_path)
     for after in (*range(1, 31), *(29, 30) * 10):
@@ -198,7 +198,7 @@ def test_of_a_jobs_factors_the_last_ones_are_remembered(tmp_path: Path) -> None:
     assert gateway.ours() == {1: set(range(15, 31))}
 
 
-def test_what_slurmctld_refused_to_take_back_of_a_job_that_runs_is_tried_again(
+def test_an_undo_that_slurmctld_refused_for_a_running_job_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(1000.0, "boot", 10.0)
@@ -241,7 +241,7 @@ def test_an_undo_that_fails_is_tried_again(tmp_path: Path) -> None:
     assert in_force(tmp_path) == {}
 
 
-def test_a_write_that_hung_and_comes_through_after_an_undo_is_taken_back_too(
+def test_a_write_that_hung_and_takes_effect_after_an_undo_is_undone_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(1000.0, "boot", 10.0)
@@ -264,8 +264,8 @@ def test_a_write_that_hung_and_comes_through_after_an_undo_is_taken_back_too(
     assert gateway.ours() == {}
 
 
-def test_what_somebody_has_written_since_is_left_to_him(tmp_path: Path) -> None:
-    """An undo that took long forgets nothing of what another process has noted meanwhile."""
+def test_factors_noted_by_another_process_during_an_undo_are_left(tmp_path: Path) -> None:
+    """A long undo forgets nothing that another process has noted meanwhile."""
     queue = MemoryQueue({1: 0, 2: 0})
     gateway = gate(queue, tmp_path)
     gateway.reorder(changes_of({1: 5}, queue.factors))

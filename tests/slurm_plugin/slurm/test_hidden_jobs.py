@@ -1,4 +1,4 @@
-"""Who is shown his own jobs alone is told: what sacct leaves out looks like nothing new."""
+"""A user who is shown only their own jobs is warned: what sacct leaves out looks as if there were nothing new."""
 
 import os
 import pwd
@@ -10,7 +10,7 @@ from slurm_plugin.slurm.hidden_jobs import hidden_jobs, hidden_queue
 from tests.builders import executable
 
 NOBODY = pwd.getpwnam("nobody")
-# Of `sacctmgr show configuration` (22.05): slurm.conf's words, then slurmdbd.conf's.
+# From `sacctmgr show configuration` (22.05): the settings of slurm.conf, then those of slurmdbd.conf.
 SAID = """\
 PrivateData            = {client}
 SlurmUserId            = root(0)
@@ -34,7 +34,7 @@ SlurmUser              = slurm({slurm_user})
         ("jobs", "none", 64030, "None", 0, False),
     ],
 )
-def test_who_is_shown_his_own_jobs_alone_is_told(
+def test_a_user_who_is_shown_only_their_own_jobs_is_warned(
     own: str,
     client: str,
     slurm_user: int,
@@ -52,7 +52,7 @@ def test_who_is_shown_his_own_jobs_alone_is_told(
     assert bool(hidden_jobs()) is hidden
 
 
-def test_nothing_is_said_where_slurmdbd_does_not_answer(
+def test_there_is_no_warning_if_slurmdbd_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executable(tmp_path / "sacctmgr", "#!/bin/sh\nexit 1\n")
@@ -65,7 +65,7 @@ def test_nothing_is_said_where_slurmdbd_does_not_answer(
     ("kept", "level", "hidden"),
     [("jobs,usage", "None", True), ("accounts", "None", False), ("jobs", "Operator", False)],
 )
-def test_so_is_who_is_shown_his_own_jobs_alone_by_slurmctld(
+def test_a_user_to_whom_slurmctld_shows_only_their_own_jobs_is_warned_too(
     kept: str, level: str, hidden: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = f"PrivateData             = {kept}\nSlurmUser               = slurm(64030)\n"

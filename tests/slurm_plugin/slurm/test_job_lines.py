@@ -1,4 +1,4 @@
-"""What scontrol, squeue and sprio of each release print (tests/contract/queue), and what nobody can make them print."""
+"""The output of scontrol, squeue and sprio of each release (tests/contract/queue), and what no user can forge in it."""
 
 import re
 import tracemalloc
@@ -17,7 +17,7 @@ from tests.slurm_plugin.slurm.captured import CAPTURED, RELEASES, Captured
 from tests.slurm_plugin.slurm.queued import waiting
 
 
-def test_a_running_job(captured: Captured) -> None:
+def test_a_running_job_is_read(captured: Captured) -> None:
     job = captured.job("filler")
     assert (job.state, job.cpus, job.mem_mib, job.num_nodes, job.num_tasks) == ("RUNNING", 32, 120_000, 2, 32)
     assert (job.limit_s, job.mem_per_node_mib, job.mem_per_cpu_mib, job.billing) == (3600, 60_000, None, 32)
@@ -28,7 +28,7 @@ def test_a_running_job(captured: Captured) -> None:
 
 
 @pytest.mark.parametrize(("state", "ran_s"), [("RUNNING", 130.0), ("SUSPENDED", 100.0)])
-def test_how_long_a_job_has_run_that_was_suspended(state: str, ran_s: float) -> None:
+def test_how_long_a_suspended_job_has_run(state: str, ran_s: float) -> None:
     text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
     (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
     suspended = block.replace(
@@ -40,7 +40,7 @@ def test_how_long_a_job_has_run_that_was_suspended(state: str, ran_s: float) -> 
 
 
 def test_a_job_whose_nodes_power_up_has_not_run() -> None:
-    """It shows StartTime and EndTime as if it ran, and sets both anew when its nodes are there (22.05, 24.11)."""
+    """Its StartTime and EndTime look as if it ran; both are set again when its nodes are up (22.05, 24.11)."""
     text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
     (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
     found = job_lines.parse_job(block.replace("JobState=RUNNING", "JobState=CONFIGURING"))
@@ -50,13 +50,13 @@ def test_a_job_whose_nodes_power_up_has_not_run() -> None:
     assert (found.nodes != (), found.ran_s(found.start_s + 20)) == (True, 0.0)
 
 
-def test_how_often_a_job_was_queued_again() -> None:
+def test_how_often_a_job_was_requeued() -> None:
     for release in ("22.05", "26.05"):
         shown = (CAPTURED.parent / "failed" / release / "held.txt").read_text(encoding="utf-8")
         assert [job.restarts for job in job_lines.parse_plain(shown)] == [1]
 
 
-def test_arrays_are_one_record(captured: Captured) -> None:
+def test_an_array_is_one_record(captured: Captured) -> None:
     arrays = {job.array_tasks: job for job in captured.listing.jobs if job.array_job_id}
     long = arrays["9-200%5"]
     assert (long.tasks, long.cpus, long.mem_mib, long.mem_per_cpu_mib) == (192, 2, 600, 300)
@@ -70,14 +70,14 @@ def test_arrays_are_one_record(captured: Captured) -> None:
     assert not arrays["1-2,4-6"].held
 
 
-def test_components_of_a_het_job_are_told_apart(captured: Captured) -> None:
+def test_components_of_a_het_job_are_distinguished(captured: Captured) -> None:
     first, second = [job for job in captured.listing.jobs if job.het_job_id]
     assert first.het_job_id == second.het_job_id == first.job_id
     assert (first.cpus_per_task, second.mem_per_node_mib) == (2, 100)
     assert [target_of(first), target_of(second)] == [f"{first.job_id}+0", str(second.job_id)]
 
 
-def test_what_holds_a_job_back(captured: Captured) -> None:
+def test_what_holds_a_job_back_is_read(captured: Captured) -> None:
     assert captured.job("held").held
     assert not captured.job("dep").held
     assert captured.job("dep").dependency.startswith("afterok:")
@@ -87,7 +87,7 @@ def test_what_holds_a_job_back(captured: Captured) -> None:
         assert captured.job(name).job_id not in captured.factors
 
 
-def test_priorities_set_directly_are_fixed(captured: Captured) -> None:
+def test_a_priority_that_was_set_directly_is_fixed(captured: Captured) -> None:
     for name in ("direct", "direct2", "bothdirect"):
         assert captured.job(name).fixed
         assert captured.job(name).site_factor == 0
@@ -97,7 +97,7 @@ def test_priorities_set_directly_are_fixed(captured: Captured) -> None:
         assert captured.job(name).fair_share == 0.0
 
 
-def test_site_factors_and_comments(captured: Captured) -> None:
+def test_site_factors_and_comments_are_read(captured: Captured) -> None:
     job = captured.job("sited")
     assert (job.site_factor, job.admin_comment, job.cpus_per_task, job.min_cpus_per_node) == (
         -41,
@@ -109,7 +109,7 @@ def test_site_factors_and_comments(captured: Captured) -> None:
     assert (tricky.comment, tricky.gpus, tricky.num_tasks, tricky.cpus) == ("hello world", 1, 2, 6)
 
 
-def test_constraints_of_placement(captured: Captured) -> None:
+def test_constraints_on_placement_are_read(captured: Captured) -> None:
     assert captured.job("excl").exclusive
     assert captured.job("excl").other == (f"ReqNodeList={captured.first_node}",)
     odd = captured.job("odd")
@@ -138,7 +138,9 @@ def test_constraints_of_placement(captured: Captured) -> None:
         ),
     ],
 )
-def test_what_no_field_tells_is_a_constraint(line: str, instead: str, other: tuple[str, ...]) -> None:
+def test_a_line_without_a_field_of_ours_is_a_constraint(
+    line: str, instead: str, other: tuple[str, ...]
+) -> None:
     text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
     (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
     found = job_lines.parse_job(block.replace(line, instead))
@@ -159,7 +161,7 @@ def test_what_no_field_tells_is_a_constraint(line: str, instead: str, other: tup
         ("TresPerNode=gres:shard:2", 0, ()),
     ],
 )
-def test_gpus_where_the_site_does_not_account_for_them(
+def test_gpus_are_read_where_the_site_does_not_account_for_them(
     asked: str, gpus: int, types: tuple[tuple[str, int], ...]
 ) -> None:
     text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
@@ -175,12 +177,12 @@ def test_gpus_where_the_site_does_not_account_for_them(
     [
         ("gres/gpu=3", 3, ()),
         ("gres/gpu=3,gres/gpu:a100=2", 3, (("a100", 2),)),
-        # Of types that are accounted for alone, one GPU is of another.
+        # If only some types are accounted for, one GPU is of another type.
         ("gres/gpu:a100=2", 4, (("a100", 2),)),
         ("", 4, ()),
     ],
 )
-def test_types_of_gpus_that_a_job_of_no_type_was_given(
+def test_gpu_types_are_read_for_a_job_that_requested_no_type(
     allocated: str, gpus: int, types: tuple[tuple[str, int], ...]
 ) -> None:
     text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
@@ -191,7 +193,7 @@ def test_types_of_gpus_that_a_job_of_no_type_was_given(
     )
     assert found is not None
     assert (found.gpus, found.gpu_types) == (gpus, types)
-    # Of what waits 26.05 lists the type that is accounted for, which nobody asked for.
+    # For pending jobs 26.05 lists the accounted type, which nobody requested.
     waits = job_lines.parse_job(
         listed.replace("JobState=RUNNING", "JobState=PENDING").replace(
             "StdIn=/dev/null", "StdIn=/dev/null\n   TresPerNode=gres:gpu:2"
@@ -210,7 +212,7 @@ def test_types_of_gpus_that_a_job_of_no_type_was_given(
         ("Gres=gpu:h100:4,gpu:a100:2 CfgTRES=cpu=16,gres/gpu:a100=2", 6, (("h100", 4), ("a100", 2))),
     ],
 )
-def test_the_gpus_of_a_node(words: str, gpus: int, types: tuple[tuple[str, int], ...]) -> None:
+def test_the_gpus_of_a_node_are_read(words: str, gpus: int, types: tuple[tuple[str, int], ...]) -> None:
     line = f"NodeName=n1 CPUTot=16 RealMemory=64000 State=IDLE {words}"
     (found,) = cluster_lines.parse_node_states(line)
     assert (found.gpus, found.gpu_types, found.features) == (gpus, types, ())
@@ -218,13 +220,13 @@ def test_the_gpus_of_a_node(words: str, gpus: int, types: tuple[tuple[str, int],
 
 
 @pytest.mark.parametrize(("said", "features"), [("(null)", ()), ("a100,ib", ("a100", "ib"))])
-def test_the_features_of_a_node(said: str, features: tuple[str, ...]) -> None:
+def test_the_features_of_a_node_are_read(said: str, features: tuple[str, ...]) -> None:
     line = f"NodeName=n1 AvailableFeatures={said} ActiveFeatures=ib Gres=(null) CPUTot=16 State=IDLE"
     (found,) = cluster_lines.parse_node_states(line)
     assert found.features == features
 
 
-def test_a_deadline_and_the_least_limit(captured: Captured) -> None:
+def test_a_deadline_and_the_minimum_time_limit_are_read(captured: Captured) -> None:
     odd = captured.job("odd")
     assert odd.deadline_s - odd.submit_s == 2 * 86_400
     assert odd.least_limit_s is None
@@ -235,7 +237,7 @@ def test_a_deadline_and_the_least_limit(captured: Captured) -> None:
     assert content.least_limit_s == 86_520
 
 
-def test_what_has_ended_is_left_out(captured: Captured) -> None:
+def test_ended_jobs_are_left_out(captured: Captured) -> None:
     text = captured.text("jobs")
     assert {job.state for job in captured.listing.jobs} <= {"PENDING", "RUNNING"}
     assert {job.job_id for job in captured.listing.jobs} | set(captured.listing.doubtful) >= set(
@@ -244,7 +246,7 @@ def test_what_has_ended_is_left_out(captured: Captured) -> None:
     assert "JobState=CANCELLED" not in text or len(captured.listing.jobs) < text.count("JobState=")
 
 
-def test_a_name_that_holds_records_changes_nothing_but_its_own_job(captured: Captured) -> None:
+def test_a_name_that_contains_records_affects_only_its_own_job(captured: Captured) -> None:
     (evil,) = [job for job in captured.listing.doubtful if job != 1]
     assert not any(job.name == "foo" or job.name.startswith("evil") for job in captured.listing.jobs)
     assert not any(job.name == "foo" or job.name.startswith("evil") for job in captured.alone().jobs)
@@ -274,7 +276,7 @@ LINES = st.sampled_from(
 @settings(max_examples=300, deadline=None)
 @given(where=st.sampled_from(TEXTS), parts=st.lists(LINES, max_size=12), copied=st.booleans())
 def test_no_text_forges_another_job(where: str, parts: list[str], copied: bool) -> None:
-    """A text of the job `sited` says anything, and whole records: no other job changes, and no owner."""
+    """A text of the job `sited` contains anything, and whole records: no other job changes, and no owner."""
     captured = Captured(RELEASES[0])
     blocks = captured.text("jobs").split("\n\nJobId=")
     at = next(index for index, block in enumerate(blocks) if "JobName=sited" in block)
@@ -298,11 +300,11 @@ def test_no_text_forges_another_job(where: str, parts: list[str], copied: bool) 
     assert missing <= set(listing.doubtful)
 
 
-def test_nothing_is_kept_of_the_nodes_of_jobs_that_have_ended() -> None:
+def test_the_nodes_of_ended_jobs_are_not_kept_in_memory() -> None:
     tracemalloc.start()
     try:
         assert all(len(expand_nodes(f"n[{first}-{first + 999}]")) == 1000 for first in range(1000, 1100))
-        # A hundred jobs of a thousand nodes: 6 MB of names.
+        # A hundred jobs with a thousand nodes each: 6 MB of names.
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:
         tracemalloc.stop()
@@ -321,7 +323,7 @@ def test_nothing_is_kept_of_the_nodes_of_jobs_that_have_ended() -> None:
         (waiting(8, het_job_id=7), "8"),
     ],
 )
-def test_targets(job: QueuedJob, target: str) -> None:
+def test_the_name_by_which_a_job_is_changed(job: QueuedJob, target: str) -> None:
     assert target_of(job) == target
 
 
@@ -338,5 +340,5 @@ def test_targets(job: QueuedJob, target: str) -> None:
         ("Job is no longer pending execution", False, "Job is no longer pending execution"),
     ],
 )  # fmt: skip
-def test_complaints(complaint: str, is_array: bool, problem: str) -> None:
+def test_complaints_are_put_into_words(complaint: str, is_array: bool, problem: str) -> None:
     assert problem_of(complaint, is_array=is_array) == problem

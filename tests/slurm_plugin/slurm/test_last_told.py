@@ -1,4 +1,4 @@
-"""What slurmdbd told is asked for again once it is old, or could not be had."""
+"""An answer of slurmdbd is asked for again once it is old, or if it could not be had."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_plugin.slurm import last_told
 from slurm_plugin.slurm.last_told import LastTold
 
 
-def test_it_is_asked_again_once_it_is_old_or_failed(
+def test_slurmdbd_is_asked_again_once_its_answer_is_old_or_failed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now_s, asked, away = [0.0], list[float](), [True]

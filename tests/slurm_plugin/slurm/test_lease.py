@@ -1,4 +1,4 @@
-"""Once a lease is over what an advisor wrote is taken back, by a clock that does not jump."""
+"""Once a lease is over, an advisor's changes are undone; the clock for that does not jump."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,9 @@ from tests.slurm_plugin.slurm.memory_queue import MemoryQueue
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
-def test_the_lease_holds_back_the_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_timer_does_nothing_while_the_lease_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = Clock(1000.0, "boot", 10.0)
     monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
     queue = MemoryQueue({1: 0})
@@ -26,7 +28,7 @@ def test_the_lease_holds_back_the_timer(tmp_path: Path, monkeypatch: pytest.Monk
     assert queue.factors == {1: 0}
 
 
-def test_an_advisor_that_hangs_is_undone_past_its_lock(
+def test_the_changes_of_a_hanging_advisor_are_undone_in_spite_of_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(1000.0, "boot", 10.0)
@@ -42,7 +44,7 @@ def test_an_advisor_that_hangs_is_undone_past_its_lock(
         assert in_force(tmp_path) == {2: 7}
 
 
-def test_writes_that_slurmctld_takes_slowly_end_before_the_lease(
+def test_slow_writes_to_slurmctld_end_before_the_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     since_boot_s = 10.0
@@ -76,6 +78,6 @@ def test_writes_that_slurmctld_takes_slowly_end_before_the_lease(
         (Clock(999.0, "b", 5.0), True),  # and its clock is not to be trusted
     ],
 )
-def test_the_lease_goes_by_the_clock_that_does_not_jump(now: Clock, *, over: bool) -> None:
+def test_the_lease_uses_the_clock_that_does_not_jump(now: Clock, *, over: bool) -> None:
     assert is_over(Lease(Clock(1000.0, "a", 10.0), 60.0), now) is over
     assert is_over(None, now)

@@ -1,4 +1,4 @@
-"""When owners had nodes, from lines as sacct prints them."""
+"""When owners used nodes, from lines as sacct prints them."""
 
 from slurm_plugin.slurm.owners_past import had_nodes, spans_of, spells_of
 
@@ -11,11 +11,11 @@ Unknown|Unknown|None assigned
 """
 
 
-def test_what_overlaps_is_one_and_who_runs_has_it_until_now() -> None:
+def test_overlapping_jobs_are_one_span_and_a_running_job_lasts_until_now() -> None:
     spans = spans_of(LINES, now_s=1000)
     assert spans == {"gpu1": [(100, 300), (400, 1000)], "gpu2": [(100, 200)]}
     assert spells_of(spans) == {"gpu1": [100], "gpu2": []}
 
 
-def test_nobody_is_asked_of_no_partition() -> None:
+def test_sacct_is_not_asked_without_partitions() -> None:
     assert had_nodes([], 0, 1) == {}

@@ -1,4 +1,4 @@
-"""What is asked for where partitions take some accounts, or groups, alone."""
+"""What is asked for if partitions accept only some accounts or groups."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ PARTITIONS = (PartitionState(name="batch"), PartitionState(name="own", groups=("
 
 
 @pytest.mark.parametrize(("release", "inherited"), [("22.05.8", False), ("23.02.0", True), ("26.05.1", True)])
-def test_from_which_release_on_accounts_below_count(release: str, inherited: bool) -> None:
+def test_from_which_release_on_child_accounts_count(release: str, inherited: bool) -> None:
     assert accounts_are_inherited(CONFIG.format(release)) is inherited
 
 
-def test_the_groups_of_users_are_asked_for_where_they_decide() -> None:
+def test_the_groups_of_users_are_asked_for_only_if_they_matter() -> None:
     me = pwd.getpwuid(65534)
     several = waiting(1, user=me.pw_name, uid=me.pw_uid, partitions=("batch", "own"))
     assert me.pw_name in user_groups([several], PARTITIONS)
     alone = waiting(1, user=me.pw_name, uid=me.pw_uid, partitions=("own",))
     assert user_groups([alone], PARTITIONS) == {}
-    # Slurm asks no groups of root; and who is not known here may be anywhere.
+    # Slurm checks no groups of root, and a user unknown on this host may be in any group.
     others = [waiting(2, user="root", uid=0, partitions=("batch", "own"))]
     others.append(waiting(3, user=f"nobody-{os.getpid()}", partitions=("batch", "own")))
     assert user_groups(others, PARTITIONS) == {}
 
 
-def test_the_accounts_above_are_asked_for_where_they_decide_and_remembered(
+def test_parent_accounts_are_asked_for_only_if_they_matter_and_then_remembered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = list[tuple[str, ...]]()

@@ -1,4 +1,4 @@
-"""A job lists other partitions: in its user's name, where it is what it was, and noted so that it can be undone."""
+"""A job's partitions are changed in its user's name, if the job is as it was, and noted so that undo is possible."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
 class Controller:
-    """One job in slurmctld, and what it was told; it may complain, or not keep what it takes."""
+    """One job in slurmctld, and the commands it received; it may complain, or not keep a change that it accepts."""
 
     def __init__(self, job: QueuedJob | None, complaint: str = "", *, keeps: bool = True) -> None:
         self.job, self.complaint, self.keeps = job, complaint, keeps
@@ -43,11 +43,11 @@ class Controller:
         return relist(change, self.record, self.update).problem
 
 
-def test_it_is_done_in_the_users_name() -> None:
+def test_partitions_are_changed_in_the_name_of_the_user() -> None:
     slurm = Controller(JOB)
     assert slurm.relist(WANTED) == ""
     assert slurm.told == [["--uid=1000", "update", "JobId=7", "Partition=batch,lent"]]
-    # One that was preempted lists the partition first in which it ran.
+    # A job that was preempted lists first the partition in which it ran.
     slurm.job = msgspec.structs.replace(JOB, partitions=("lent", "batch"))
     assert slurm.relist(BACK) == ""
     assert slurm.job is not None
@@ -65,7 +65,7 @@ def test_it_is_done_in_the_users_name() -> None:
         (Controller(JOB, keeps=False), "not kept"),
     ],
 )
-def test_what_cannot_be_done_is_said(slurm: Controller, problem: str) -> None:
+def test_a_change_that_is_impossible_has_a_reason(slurm: Controller, problem: str) -> None:
     assert slurm.relist(WANTED) == problem
 
 
@@ -76,7 +76,7 @@ def of_queue(folder: Path, *, apply: bool = True) -> tuple[MemoryQueue, Gateway]
     return queue, gateway
 
 
-def test_undo_takes_out_what_we_added_and_nothing_else(tmp_path: Path) -> None:
+def test_undo_removes_only_the_partition_that_we_added(tmp_path: Path) -> None:
     queue, gateway = of_queue(tmp_path)
     queue.partitions[8] = ("batch", "lent")
     assert gateway.relist(WANTED).problem == ""
@@ -84,13 +84,13 @@ def test_undo_takes_out_what_we_added_and_nothing_else(tmp_path: Path) -> None:
     assert gateway.listed_by_us() == {7: "lent"}
     assert [one.job_id for one in gateway.undo()] == [7]
     assert queue.partitions == {7: ("batch",), 8: ("batch", "lent")}
-    # From now on it is the user's own word.
+    # From now on it is the user's own request.
     queue.partitions[7] = ("batch", "lent")
     gateway.read()
     assert gateway.listed_by_us() == {}
 
 
-def test_what_was_refused_is_not_ours(tmp_path: Path) -> None:
+def test_a_refused_change_is_not_ours(tmp_path: Path) -> None:
     queue, gateway = of_queue(tmp_path)
     queue.refusing[7] = "Invalid account"
     assert gateway.relist(WANTED).problem == "Invalid account"
@@ -99,7 +99,7 @@ def test_what_was_refused_is_not_ours(tmp_path: Path) -> None:
     assert gateway.listed_by_us() == {}
 
 
-def test_another_process_finds_what_was_noted_before_it_was_written(tmp_path: Path) -> None:
+def test_another_process_finds_a_change_that_was_noted_before_it_was_written(tmp_path: Path) -> None:
     queue, gateway = of_queue(tmp_path)
     queue.die_at = 0
     with pytest.raises(Killed):
@@ -116,7 +116,7 @@ def test_without_apply_nothing_is_changed_or_noted(tmp_path: Path) -> None:
     assert (queue.partitions, gateway.listed_by_us()) == ({}, {})
 
 
-def test_a_number_that_is_anothers_by_now_is_not_ours() -> None:
+def test_a_job_id_that_was_given_out_again_is_not_ours() -> None:
     noted = added((), JOB, "lent")
     lists = msgspec.structs.replace(JOB, partitions=("batch", "lent"))
     assert by_us(noted, [lists]) == {7: "lent"}
@@ -126,7 +126,7 @@ def test_a_number_that_is_anothers_by_now_is_not_ours() -> None:
     assert by_us(noted, [JOB, msgspec.structs.replace(lists, state="RUNNING")]) == {}
 
 
-def test_tasks_of_an_array_list_what_it_does() -> None:
+def test_tasks_of_an_array_list_the_partitions_of_the_array() -> None:
     array = waiting(7, array_job_id=7, array_tasks="2-9", tasks=8)
     task = waiting(9, array_job_id=7, array_tasks="1", partitions=("lent", "batch"), restarts=1)
     noted = added((), array, "lent")

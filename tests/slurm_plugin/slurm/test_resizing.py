@@ -1,4 +1,4 @@
-"""A resize is done as a whole or not at all, whatever slurmctld answers, in the user's name and an operator's."""
+"""A resize is done completely or not at all, whatever slurmctld answers, in the user's and in an operator's name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,8 +32,9 @@ PER_CPU = msgspec.structs.replace(JOB, mem_per_node_mib=None, mem_per_cpu_mib=25
 class Controller:
     """One job in slurmctld 26.05; it takes the updates that this project sends and no others.
 
-    `refuses` are fields whose updates it refuses, `ignores` those that it takes and does not keep. The job starts after
-    `start_after` updates; of what it asks then memory alone is still changed.
+    `refuses` are fields whose updates it refuses, `ignores` those whose updates it accepts but does not keep. The job
+    starts after `start_after` updates; after that only its memory can still be changed.
+
     """
 
     job: QueuedJob | None = JOB
@@ -48,7 +49,7 @@ class Controller:
         return self.job
 
     def update(self, words: Sequence[str]) -> str:
-        """Take an update, or complain."""
+        """Execute an update, or complain."""
         self.sent.append(tuple(words))
         assert self.job is not None
         fields = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("--"))
@@ -81,7 +82,7 @@ class Controller:
         return {key: one if key in texts else int(one) for key, one in known[name].items()}
 
 
-def test_all_of_it_is_changed_each_part_in_its_name() -> None:
+def test_every_part_is_changed_in_the_name_of_the_right_user() -> None:
     controller = Controller()
     assert resize(WANTED, controller.record, controller.update).problem == ""
     assert controller.sent == [
@@ -98,7 +99,7 @@ def test_all_of_it_is_changed_each_part_in_its_name() -> None:
     ]
 
 
-def test_what_is_not_to_change_is_not_sent() -> None:
+def test_fields_that_do_not_change_are_not_sent() -> None:
     controller = Controller()
     wanted = msgspec.structs.replace(WANTED, mem_per_node_mib=None, admin_comment=None)
     assert resize(wanted, controller.record, controller.update).problem == ""
@@ -111,7 +112,7 @@ def test_what_is_not_to_change_is_not_sent() -> None:
     ("stands", "becomes"),
     [("cpu=8", "cpu=2"), ("cpu=8,gres/gpu:a100=1", "cpu=2,gres/gpu:a100=1"), ("gres/gpu=1", "gres/gpu=1")],
 )
-def test_cpus_that_slurmctld_tells_of_each_task_change_with_them(stands: str, becomes: str) -> None:
+def test_cpus_in_the_tres_of_a_task_change_with_the_cpus_per_task(stands: str, becomes: str) -> None:
     controller = Controller(job=msgspec.structs.replace(JOB, tres_per_task=stands))
     assert resize(WANTED, controller.record, controller.update).problem == ""
     assert controller.job is not None
@@ -122,18 +123,18 @@ def test_cpus_that_slurmctld_tells_of_each_task_change_with_them(stands: str, be
     assert not_kept.job == msgspec.structs.replace(JOB, tres_per_task=stands)
 
 
-def test_what_slurm_makes_of_a_share_above_its_limit_is_kept() -> None:
+def test_a_memory_share_that_slurm_splits_at_its_limit_counts_as_kept() -> None:
     wanted = msgspec.structs.replace(WANTED, mem_per_node_mib=None, mem_per_cpu_mib=4500)
     split = msgspec.structs.replace(PER_CPU, cpus_per_task=6, mem_per_cpu_mib=1500, admin_comment="new token")
     assert has(split, wanted)
     assert not has(msgspec.structs.replace(split, admin_comment="old"), wanted)
     assert not has(msgspec.structs.replace(split, mem_per_cpu_mib=1499), wanted)
     assert not has(msgspec.structs.replace(split, cpus_per_task=7), wanted)
-    # Of memory per node it makes nothing.
+    # Slurm does not change memory per node.
     assert not has(JOB, WANTED)
 
 
-def test_memory_per_cpu_is_changed_as_such_and_put_back_as_such() -> None:
+def test_memory_per_cpu_is_changed_and_restored_in_its_own_form() -> None:
     wanted = msgspec.structs.replace(WANTED, cpus_per_task=None, mem_per_node_mib=None, mem_per_cpu_mib=100)
     controller = Controller(job=PER_CPU)
     assert resize(wanted, controller.record, controller.update).problem == ""
@@ -153,7 +154,9 @@ def test_memory_per_cpu_is_changed_as_such_and_put_back_as_such() -> None:
         (Controller(ignores=("MinMemoryNode",)), "not kept"),
     ],
 )
-def test_what_fails_or_is_not_kept_leaves_the_job_as_it_was(controller: Controller, problem: str) -> None:
+def test_a_resize_that_fails_or_is_not_kept_leaves_the_job_as_it_was(
+    controller: Controller, problem: str
+) -> None:
     assert problem in resize(WANTED, controller.record, controller.update).problem
     assert controller.job == JOB
 
@@ -199,7 +202,9 @@ def test_the_memory_of_a_job_that_has_just_started_is_not_cut() -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_is_not_begun(job: QueuedJob | None, change: Resize, problem: str) -> None:
+def test_a_resize_that_is_impossible_is_not_begun(
+    job: QueuedJob | None, change: Resize, problem: str
+) -> None:
     controller = Controller(job=job)
     assert resize(change, controller.record, controller.update).problem == problem
     assert controller.sent == []
@@ -211,16 +216,16 @@ def test_a_job_that_starts_meanwhile_keeps_its_size_and_its_comment() -> None:
     assert controller.job == msgspec.structs.replace(JOB, state="RUNNING")
 
 
-def test_a_job_that_starts_with_its_new_size_has_it() -> None:
+def test_a_job_that_starts_with_its_new_size_counts_as_resized() -> None:
     controller = Controller(start_after=2)
     assert resize(WANTED, controller.record, controller.update).problem == ""
     assert controller.job is not None
     assert (controller.job.state, controller.job.cpus_per_task) == ("RUNNING", 2)
-    # Its node may give out whole cores.
+    # Its node may allocate whole cores.
     assert has(msgspec.structs.replace(controller.job, cpus=6), WANTED)
 
 
-def test_a_job_that_starts_with_part_of_its_new_size_keeps_what_it_has_and_its_old_comment() -> None:
+def test_a_job_that_starts_with_part_of_its_new_size_keeps_that_and_its_old_comment() -> None:
     controller = Controller(start_after=2, ignores=("CPUsPerTask",))
     assert resize(WANTED, controller.record, controller.update).problem == "started"
     assert controller.job is not None
@@ -228,7 +233,7 @@ def test_a_job_that_starts_with_part_of_its_new_size_keeps_what_it_has_and_its_o
     assert len(controller.sent) == 3
 
 
-def test_tasks_that_have_started_do_not_spoil_an_array() -> None:
+def test_tasks_that_have_started_do_not_count_as_a_failure_of_the_array() -> None:
     assert (
         said("7_1: Job is no longer pending execution; 7_2-3: Job/step already completing or completed") == ""
     )

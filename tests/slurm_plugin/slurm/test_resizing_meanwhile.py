@@ -1,4 +1,4 @@
-"""What a resize leaves behind when its job starts in the middle of it. What slurmctld says is captured."""
+"""What a resize leaves behind if its job starts in the middle of it. slurmctld's messages are captured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SINGLE = waiting(2, mem_per_node_mib=8000, admin_comment=OLD)
 
 
 def resize_while(job: QueuedJob, complaint: str, after: QueuedJob | None) -> tuple[str, list[str]]:
-    """Resize a job of which slurmctld says this meanwhile; return the problem and which comments were written where."""
+    """Resize a job while slurmctld complains like this; return the problem, and the comments written, by job."""
     change = Resize(
         job_id=job.job_id, uid=job.uid, num_tasks=1, reason="", mem_per_node_mib=500, admin_comment=NEW
     )
@@ -62,11 +62,11 @@ def test_a_job_that_started_with_its_new_size_keeps_the_comment_that_says_so() -
     assert resize_while(SINGLE, "", after) == ("", [f"JobId=2 AdminComment={NEW}"])
 
 
-def test_a_job_that_is_cancelled_in_between_is_gone_and_nothing_more_is_written() -> None:
+def test_a_job_cancelled_in_between_is_gone_and_nothing_more_is_written() -> None:
     assert resize_while(SINGLE, "", None) == ("gone", [f"JobId=2 AdminComment={NEW}"])
 
 
-def test_what_slurmctld_does_not_keep_is_put_back() -> None:
+def test_a_comment_is_restored_if_slurmctld_does_not_keep_the_size() -> None:
     after = msgspec.structs.replace(SINGLE, admin_comment=NEW)
     problem, written = resize_while(SINGLE, "", after)
     assert problem == "not kept"

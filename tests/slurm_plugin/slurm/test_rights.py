@@ -1,4 +1,4 @@
-"""Who may not give a job back what it asked never queues one again: it would stay held. Nor does he plan in vain."""
+"""A process that may not give a job back its request requeues none, as it would stay held; nor does it plan in vain."""
 
 import os
 import pwd
@@ -20,7 +20,7 @@ DBD = "accounting_storage/slurmdbd"
 
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Commands of a Slurm in which this process is an operator: how else should it know that it may not act?"""
+    """Return commands of a Slurm in which this process is an operator, so that it can know that it may not act."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
     slurm_is(tmp_path, "Operator")
@@ -41,11 +41,11 @@ def slurm_is(folder: Path, level: str, slurm_user: int = 64030, storage: str = D
         ("Administrator", 64030, DBD, NOBODY, True),
         ("None", NOBODY, DBD, NOBODY, True),
         ("None", 64030, DBD, 0, True),
-        ("", 64030, DBD, NOBODY, True),  # slurmdbd is down: nobody tells
+        ("", 64030, DBD, NOBODY, True),  # slurmdbd is down: nobody can tell
         ("", 64030, "accounting_storage/none", NOBODY, False),
     ],
 )
-def test_root_slurm_user_and_administrators_may(
+def test_root_slurm_user_and_administrators_may_act_for_users(
     level: str,
     slurm_user: int,
     storage: str,
@@ -67,7 +67,7 @@ def test_operators_may_set_site_factors_too(level: str, may: bool, commands: Pat
     assert bool(why_no_site_factors()) is not may
 
 
-def test_an_advisor_that_is_no_operator_does_not_begin(run: Run, site: Site, commands: Path) -> None:
+def test_an_advisor_without_operator_rights_does_not_start(run: Run, site: Site, commands: Path) -> None:
     slurm_is(commands, "None")
     for words in (("--apply",), ("--watch", "--apply")):
         assert_one_line(run("advise", *words), 1, "operators set a SiteFactor, and nobody is none of these")
@@ -75,14 +75,14 @@ def test_an_advisor_that_is_no_operator_does_not_begin(run: Run, site: Site, com
 
 
 @pytest.mark.usefixtures("commands")
-def test_recovery_does_not_begin_what_it_may_not_end(run: Run, site: Site) -> None:
+def test_recovery_does_not_begin_what_it_may_not_complete(run: Run, site: Site) -> None:
     assert_one_line(run("recover", "--apply"), 1, "and nobody is none of these; run this as SlurmUser")
     assert_one_line(run("recover", "--watch", "--apply"), 1, "run this as SlurmUser")
     assert not (site.folder / "recovery").exists()
 
 
 @pytest.mark.usefixtures("commands")
-def test_an_advisor_that_is_an_operator_sizes_nothing_again_and_says_so(
+def test_an_advisor_that_is_only_an_operator_sizes_no_jobs_again_and_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert not may_size_again(Config(advisor=Advisor(late_sizing=True)))

@@ -1,4 +1,4 @@
-"""What scontrol complains of: told apart by update, and from what it says of slurm.conf as it starts."""
+"""scontrol's complaints: assigned to their updates, and separated from what it says of slurm.conf at its start."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from accounting.errors import SlurmError
 from slurm_plugin.slurm.scontrol_lines import TOO_LONG, run_update, run_updates, show_jobs
 from tests.builders import executable
 
-# Said by every command of a site whose slurm.conf names an old option (seen on 22.05), or PrologFlags=Contain beside
-# another ProctrackType than proctrack/cgroup; each works all the same.
+# Printed by every command on a site whose slurm.conf has an outdated option (seen on 22.05), or PrologFlags=Contain
+# with a ProctrackType other than proctrack/cgroup; the commands work all the same.
 OF_ITSELF = "scontrol: error: Ignoring ControlMachine since SlurmctldHost is set."
 SILENT = "Unable to contact slurm controller (connect failure)"
 GONE = "Invalid job id specified for job 99"
-# As scontrol does: it repeats what it does not know, and ends with 1 where any update failed.
+# Like scontrol: it repeats what it does not know, and exits with 1 if any update failed.
 SCRIPT = f"""#!/bin/sh
 echo "{OF_ITSELF}" >&2
 code=0
@@ -39,19 +39,19 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
 
-def test_what_is_said_of_slurm_conf_is_no_complaint_about_the_first_update() -> None:
+def test_words_about_slurm_conf_are_not_a_complaint_about_the_first_update() -> None:
     updates = ["update JobId=1 SiteFactor=1", "update JobId=99 SiteFactor=1", "update JobId=2 SiteFactor=1"]
     assert run_updates(updates, patience_s=10.0) == ["", GONE, ""]
     assert run_updates(updates[1:], patience_s=10.0) == [GONE, ""]
 
 
-def test_nor_about_one_alone() -> None:
+def test_words_about_slurm_conf_are_not_a_complaint_about_a_single_update() -> None:
     assert run_update("update", "JobId=1", "AdminComment=x", patience_s=10.0) == ""
     assert run_update("update", "JobId=99", "AdminComment=x", patience_s=10.0) == GONE
     assert run_update("update", "JobId=98", patience_s=10.0) == OF_ITSELF
 
 
-def test_a_list_of_tasks_that_no_program_takes_keeps_none_of_the_others() -> None:
+def test_a_task_list_too_long_for_a_program_does_not_block_the_others() -> None:
     lists = [",".join(map(str, range(0, most, 2))) for most in (2_000, 40_000, 60_000)]
     assert len(lists[1]) < 128 * 1024 < len(lists[2])
     updates = [f"update JobId=1_[{one}] SiteFactor=1" for one in lists]
@@ -63,7 +63,7 @@ def test_a_list_of_tasks_that_no_program_takes_keeps_none_of_the_others() -> Non
 @pytest.mark.parametrize(
     ("updates", "taken"), [(["JobId=98"], "0 of 1"), (["JobId=1", "JobId=98", "JobId=2"], "1 of 3")]
 )
-def test_a_scontrol_that_ends_early_is_told(updates: list[str], taken: str) -> None:
+def test_a_scontrol_that_ends_early_is_reported(updates: list[str], taken: str) -> None:
     with pytest.raises(SlurmError, match=f"after {taken} updates"):
         run_updates([f"update {update}" for update in updates], patience_s=10.0)
 
@@ -80,14 +80,16 @@ def test_a_slurmctld_that_does_not_answer_is_no_complaint_about_a_job(
         run_updates([f"update JobId={job} SiteFactor=1"], patience_s=patience_s)
 
 
-def test_nor_is_a_scontrol_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_scontrol_is_no_complaint_about_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "scontrol").unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SlurmError, match="put Slurm's commands on the PATH"):
         run_update("update", "JobId=1", patience_s=10.0)
 
 
-# As scontrol shows jobs: it repeats what it reads where it was built with readline, and prints prompts anyhow.
+# Like `scontrol show job`: it repeats its input if it was built with readline, and prints prompts in any case.
 SHOWING = f"""#!/bin/sh
 echo "{OF_ITSELF}" >&2
 [ "$1 $2" = "--all --details" ] || exit 1
@@ -112,7 +114,7 @@ def showing(tmp_path: Path, request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.usefixtures("showing")
-def test_jobs_are_shown_each_by_itself_whatever_their_texts_hold() -> None:
+def test_each_job_is_shown_separately_whatever_its_texts_contain() -> None:
     texts = "next-0x\nscontrol: show hostnames next-0x\n   StdOut=/x\n\n"
     shown = show_jobs([1, 99, 2], "--all", "--details", patience_s=10.0)
     assert shown == [f"JobId=1 JobName=x\n\n{texts}", "", f"JobId=2 JobName=x\n\n{texts}"]
@@ -123,6 +125,6 @@ def test_jobs_are_shown_each_by_itself_whatever_their_texts_hold() -> None:
 @pytest.mark.parametrize(
     ("job", "words"), [(98, "not shown all of 3"), (97, "Unable to contact"), (96, "permission denied")]
 )
-def test_what_is_not_shown_is_not_taken_for_gone(job: int, words: str) -> None:
+def test_a_job_that_is_not_shown_is_not_taken_for_gone(job: int, words: str) -> None:
     with pytest.raises(SlurmError, match=words):
         show_jobs([1, job, 2], "--all", "--details", patience_s=10.0)

@@ -1,4 +1,4 @@
-"""What the gate takes back after any history: advisors that die, operators, backfill and users at one queue."""
+"""What the gateway undoes after any history: advisors that die, operators, backfill and users act on one queue."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -44,9 +44,10 @@ def test_undo_after_a_death_at_any_write_restores_all(
 
 
 class Queues(RuleBasedStateMachine):
-    """An advisor, an operator, backfill and users at one queue: undo brings back what the operator left.
+    """An advisor, an operator, backfill and users act on one queue: undo restores what the operator left.
 
-    The model knows for each job what it has to be after an undo: what the operator or Slurm last set.
+    The model knows for each job what it must have after an undo: what the operator or Slurm set last.
+
     """
 
     def __init__(self) -> None:
@@ -88,7 +89,7 @@ class Queues(RuleBasedStateMachine):
             job = data.draw(st.sampled_from(shown))
             self.queue.factors[job] = self.originals[job] = factor
             self.hung.pop(job, None)
-            # A job that somebody changed and that starts before we look cannot be told from one of ours: we look.
+            # A job that somebody changed and that starts before we look cannot be told from ours, so we look first.
             self.gateway().reorder([])
 
     @precondition(lambda self: self.queue.factors)
@@ -126,7 +127,7 @@ class Queues(RuleBasedStateMachine):
 
     @invariant()
     def every_factor_is_known(self) -> None:
-        """Each job that has not what it had before us has an entry that knows both."""
+        """Each job whose factor is not the one from before us has an entry that knows both."""
         entries = factor_log.FactorLog(Path(self.folder.name), "alpha").read().by_job
         for job, factor in self.queue.factors.items():
             if factor != self.originals[job]:

@@ -1,4 +1,4 @@
-"""Jobs without a number of slurmdbd's: each costs five seconds, so they are tried later and later, and last."""
+"""Jobs without a number from slurmdbd: each costs five seconds, so they are tried at growing intervals, and last."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ REFUSAL = "Job update not available right now, the DB index is being set, try ag
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
+    """Seconds that pass only when told to."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -50,7 +50,7 @@ def test_the_wait_doubles_up_to_an_hour_and_ends_with_a_success() -> None:
     assert not unnumbered.is_left(2)
 
 
-def test_who_is_gone_is_forgotten() -> None:
+def test_jobs_that_no_longer_exist_are_forgotten() -> None:
     unnumbered = Unnumbered(Clock())
     unnumbered.note(2, REFUSAL)
     unnumbered.note(3, REFUSAL)
@@ -75,7 +75,7 @@ def test_a_refused_job_is_left_alone_then_tried_after_all_others(tmp_path: Path)
     assert queue.writes[-2:] == [(2, 23), (3, 33)]
 
 
-def test_an_undo_tries_who_is_left_alone(tmp_path: Path) -> None:
+def test_an_undo_also_tries_jobs_that_are_left_alone(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0, 2: 0})
     gateway = gateway_on(queue, tmp_path, Clock())
     assert problems(gateway, changes_of({1: 10, 2: 20}, queue.factors)) == ["", ""]
@@ -86,7 +86,7 @@ def test_an_undo_tries_who_is_left_alone(tmp_path: Path) -> None:
     assert queue.factors == {1: 0, 2: 0}
 
 
-def test_other_resources_wait_for_a_number_too(tmp_path: Path) -> None:
+def test_a_resize_waits_for_a_number_too(tmp_path: Path) -> None:
     queue = MemoryQueue({2: 0}, refusing={2: REFUSAL})
     clock = Clock()
     gateway = gateway_on(queue, tmp_path, clock)
@@ -99,7 +99,7 @@ def test_other_resources_wait_for_a_number_too(tmp_path: Path) -> None:
     assert len(queue.writes) == 2
 
 
-def test_a_scontrol_is_given_no_more_than_it_can_wait_for(tmp_path: Path) -> None:
+def test_one_scontrol_gets_no_more_changes_than_it_can_wait_for(tmp_path: Path) -> None:
     queue = MemoryQueue(dict.fromkeys(range(12), 0))
     gateway = gateway_on(queue, tmp_path, Clock(), writes_per_s=10_000.0)
     assert set(problems(gateway, changes_of(dict.fromkeys(range(12), 9), queue.factors))) == {""}
