@@ -1,4 +1,4 @@
-"""What its partitions, QOS and nodes make of a submission."""
+"""What partitions, QOS and nodes mean for a submission."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ from tests.builders import submission
         ("OverSubscribe=NO Exclusive=NO", False),
     ],
 )
-def test_a_partition_of_whole_nodes_keeps_all_that_its_jobs_ask(said: str, whole: bool) -> None:
+def test_a_partition_of_whole_nodes_keeps_the_whole_request(said: str, whole: bool) -> None:
     text = f"PartitionName=main Default=YES OverSubscribe=NO\nPartitionName=other Default=NO {said}\n"
     facts = SiteFacts(partitions=parse_partitions(text, MemoryTerms(), None))
     forms = {
@@ -49,7 +49,7 @@ def test_a_partition_of_whole_nodes_keeps_all_that_its_jobs_ask(said: str, whole
     assert set(kept_by_form(["exclusive_partition"])) == ALL
 
 
-def test_a_cluster_of_whole_nodes_keeps_all_that_is_asked() -> None:
+def test_a_cluster_of_whole_nodes_keeps_the_whole_request() -> None:
     asked = JobRequest(user="alice")
     linear, shared = (
         "SelectType              = select/linear\n",
@@ -64,12 +64,12 @@ def test_a_cluster_of_whole_nodes_keeps_all_that_is_asked() -> None:
     ("least", "gpus"),
     [("gres/gpu:a100=2", 2), ("gres/gpu=1,gres/gpu:a100=4", 4), ("gres/gpu=3,gres/gpu:a100=2", 3)],
 )
-def test_the_least_of_a_type_of_gpu_holds_for_gpus_of_any(least: str, gpus: int) -> None:
-    """Below that Slurm lets a job wait for ever (QOSMinGRES), and its type is not known here."""
+def test_the_minimum_of_a_gpu_type_holds_for_gpus_of_any_type(least: str, gpus: int) -> None:
+    """Below that minimum Slurm lets a job wait for ever (QOSMinGRES), and the job's GPU type is not known here."""
     assert parse_qos(f"large|{least}\n") == {"large": Minimum(gpus=gpus)}
 
 
-def test_a_qos_and_the_partitions_own_set_the_least() -> None:
+def test_the_qos_of_the_job_and_of_the_partition_set_the_minimum() -> None:
     facts = SiteFacts(
         qos_minimums=parse_qos("normal|\nlarge|cpu=4,mem=2G\ngpu|gres/gpu=2,cpu=1\n"),
         partitions=parse_partitions(
@@ -85,8 +85,8 @@ def test_a_qos_and_the_partitions_own_set_the_least() -> None:
     )
 
 
-def test_a_least_of_billing_keeps_all_of_a_job() -> None:
-    """Slurm held a job that was cut, which it would have started as it was asked: QOSMinBilling (22.05 to 26.05)."""
+def test_a_minimum_of_billing_keeps_the_whole_request() -> None:
+    """Slurm held a cut job that it would have started with its original request: QOSMinBilling (22.05 to 26.05)."""
     facts = SiteFacts(
         qos_minimums=parse_qos("normal|\nbilled|billing=6\n"),
         partitions=parse_partitions(
@@ -107,14 +107,14 @@ def test_a_least_of_billing_keeps_all_of_a_job() -> None:
         ({"qos": "debug", "num_tasks": 5}, True),
         ({"qos": "debug", "mem_per_node_mib": 8193}, True),
         ({"qos": "debug", "gpus_per_job": 2}, True),
-        # It waits until there is room, or is one of several that it may have.
+        # Such a job waits until there is room, or is one of several that it may have.
         ({"qos": "waits", "cpus_per_task": 5}, False),
         ({"qos": "debug,normal", "cpus_per_task": 5}, False),
         ({"qos": "normal", "partition": "b", "cpus_per_task": 5}, True),
         ({"qos": "normal", "partition": "a,b", "cpus_per_task": 5}, False),
     ],
 )
-def test_who_asks_for_more_than_a_qos_lets_a_job_have_is_left_to_be_refused(
+def test_a_request_above_the_maximum_of_a_qos_is_left_so_that_slurm_refuses_it(
     asked: dict[str, Any], refused: bool
 ) -> None:
     text = "normal||||||\ndebug||DenyOnLimit|cpu=9,mem=8G|cpu=4|gres/gpu=1|\nwaits|||cpu=4|||\n"
@@ -140,8 +140,10 @@ def test_who_asks_for_more_than_a_qos_lets_a_job_have_is_left_to_be_refused(
         ("(null)", False),
     ],
 )
-def test_a_plugin_behind_ours_may_give_a_job_without_partitions_any(plugins: str, any_of_them: bool) -> None:
-    """slurmctld refused a job that was cut to less than the QOS of such a partition allows."""
+def test_a_job_without_partitions_may_get_any_from_a_plugin_after_ours(
+    plugins: str, any_of_them: bool
+) -> None:
+    """slurmctld refused a job that was cut below the minimum of such a partition's QOS."""
     facts = SiteFacts(
         chosen_later=chooses_partitions(f"JobSubmitPlugins        = {plugins}\n"),
         qos_minimums=parse_qos("large|cpu=4\n"),
@@ -154,7 +156,7 @@ def test_a_plugin_behind_ours_may_give_a_job_without_partitions_any(plugins: str
     assert facts.minimum_for(JobRequest(user="alice", partition="a")) == Minimum()
 
 
-def test_a_job_that_names_several_qos_is_held_to_each_of_them() -> None:
+def test_a_job_that_names_several_qos_has_the_minimum_of_each() -> None:
     facts = SiteFacts(qos_minimums=parse_qos("large|cpu=4\nwide|cpu=2,mem=2G\n"))
     asked = JobRequest(user="alice", qos="normal,Large,wide")
     assert facts.minimum_for(asked) == Minimum(cpus=4, mem_mib=2048)
@@ -179,10 +181,10 @@ there|only|alice||large|
     ("account", "user", "qos", "least"),
     [
         ("demo", "alice", "", 0),
-        # He has no other.
+        # It is the user's only QOS.
         ("Only", "bob", "", 4),
         ("demo", "bob", "", 0),
-        # It is the default in a partition, and slurmctld says so only of jobs that name it.
+        # It is the default in one partition, and slurmctld uses it only for jobs that name that partition.
         ("ours", "carol", "", 4),
         ("ours", "carol", "normal", 4),
         # The hook sees it.
@@ -190,10 +192,10 @@ there|only|alice||large|
         ("ours", "dave", "large", 4),
     ],
 )
-def test_a_qos_that_slurm_gives_behind_the_hooks_back_sets_the_least_too(
+def test_a_qos_that_slurm_assigns_unseen_by_the_hook_sets_the_minimum_too(
     account: str, user: str, qos: str, least: int
 ) -> None:
-    """sbatch refused, or let wait for ever, who was cut below it and would have run as he asked (22.05 to 26.05)."""
+    """sbatch refused, or let wait for ever, a job cut below it that would have run uncut (22.05 to 26.05)."""
     minimums = parse_qos("large|cpu=4\n")
     facts = SiteFacts(qos_minimums=minimums, given_qos=parse_given_qos(ASSOCIATIONS, "here", minimums))
     asked = JobRequest(account=account, user=user, qos=qos)
@@ -204,7 +206,7 @@ def test_a_qos_that_slurm_gives_behind_the_hooks_back_sets_the_least_too(
     ("of_root", "given"),
     [("here|root|||large,normal|large", "large"), ("there|root|||large|large", "normal")],
 )
-def test_where_nothing_else_says_which_qos_it_is_the_roots_or_normal(of_root: str, given: str) -> None:
+def test_without_any_other_source_the_qos_is_that_of_root_or_normal(of_root: str, given: str) -> None:
     minimums = parse_qos("large|cpu=4\nnormal|cpu=2\n")
     facts = SiteFacts(qos_minimums=minimums, given_qos=parse_given_qos(of_root, "here", minimums))
     least = {"large": 4, "normal": 2}[given]
@@ -212,7 +214,7 @@ def test_where_nothing_else_says_which_qos_it_is_the_roots_or_normal(of_root: st
     assert facts.minimum_for(JobRequest(user="eve", qos="other")) == Minimum()
 
 
-def test_no_grant_is_below_the_least_that_a_qos_allows() -> None:
+def test_no_grant_is_below_the_minimum_of_a_qos() -> None:
     asked = submission(num_tasks=2, cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
     limits = with_floors(
         limits_of(Config().policy),
@@ -225,14 +227,14 @@ def test_no_grant_is_below_the_least_that_a_qos_allows() -> None:
     assert limits.cpus_step == 2
 
 
-def test_a_floor_of_the_sites_stands_where_a_job_fixes_less() -> None:
+def test_a_floor_of_the_site_holds_if_the_job_fixes_less() -> None:
     site = Config(policy=Policy(memory_floor_mib=512, min_cpus_per_task=4, min_gpus=2, cpus_step=4)).policy
     fixed = Fixed(memory_mib=300, cpus_per_task=3, gpus=1)
     limits = with_floors(limits_of(site), job_request(submission()), fixed, Minimum(cpus=1, gpus=1), 2)
     assert limits == limits_of(site)
 
 
-def test_the_gpus_of_a_job_reach_for_the_fewest_of_its_nodes() -> None:
+def test_the_gpus_of_a_job_suffice_for_its_minimum_number_of_nodes() -> None:
     for changes, least in (({"gpus_per_job": 4}, 2), ({"gpus_per_node": 4}, 1)):
         asked = submission(nodes_min=2, nodes_max=4, **changes)
         plain = limits_of(Config().policy)

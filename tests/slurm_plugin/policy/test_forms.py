@@ -1,4 +1,4 @@
-"""The table of forms: what each way of asking keeps, as the hook sends it and docs/forms.md says it."""
+"""The table of forms: what each form of request keeps, as the hook sends it and as docs/forms.md says."""
 
 import re
 from pathlib import Path
@@ -21,12 +21,12 @@ def test_every_name_that_the_hook_can_send_is_in_the_table() -> None:
     assert {"threads_per_core", "exclusive", "oversubscribe", "cpus_per_tres", "gres_flags"} <= known
 
 
-def test_the_hook_reads_no_way_of_asking_that_keeps_nothing() -> None:
+def test_the_hook_sends_no_form_that_keeps_nothing() -> None:
     words = set(re.findall(r'"([a-z][a-z_]+)"', LUA_FORMS.read_text(encoding="utf-8")))
     assert not {name for name, kept in KEEPS.items() if not kept} & words
 
 
-def test_the_documented_table_is_the_one_in_force() -> None:
+def test_the_documented_table_is_the_one_in_use() -> None:
     rows = dict(
         re.findall(
             r"^\| `([a-z_]+)` \|[^|]*\| ([a-z, ]+) \|$", DOCUMENTED.read_text(encoding="utf-8"), re.MULTILINE

@@ -1,4 +1,4 @@
-"""Fewer CPUs or GPUs put more tasks on a node: not where its memory may not hold them all."""
+"""Fewer CPUs or GPUs put more tasks on a node, which is not allowed if the node's memory may not hold them all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEEDS = prediction(memory=2400.0, cores=1.0)
     ("changes", "bounds", "cpus_per_task"),
     [
         ({}, {}, None),
-        # Slurm fills one node after the other, of a fixed number too.
+        # Slurm fills one node after the other, also if their number is fixed.
         ({"nodes": 4}, {}, None),
         ({"nodes": 4}, {"tasks_stay": True}, 1),
         ({"nodes": 16}, {}, 1),
@@ -39,7 +39,7 @@ NEEDS = prediction(memory=2400.0, cores=1.0)
         ({"mem_per_node_mib": None}, {}, None),
     ],
 )
-def test_cpus_stay_where_fewer_would_gather_more_than_a_node_holds(
+def test_cpus_stay_if_fewer_would_gather_more_tasks_than_a_node_holds(
     changes: dict[str, Any], bounds: dict[str, Any], cpus_per_task: int | None
 ) -> None:
     sized = size(request(**(MPI | changes)), NEEDS, limits(**bounds))
@@ -48,7 +48,7 @@ def test_cpus_stay_where_fewer_would_gather_more_than_a_node_holds(
     assert (cores == GATHERS) == (cpus_per_task is None)
 
 
-def test_where_the_need_is_not_known_nothing_is_gathered() -> None:
+def test_tasks_are_not_gathered_if_their_need_is_unknown() -> None:
     assert not size(request(**MPI), prediction(cores=1.0), LIMITS).grant
     kept = size(request(**MPI), NEEDS, LIMITS, {"memory": "its script"})
     assert not kept.grant
@@ -64,7 +64,9 @@ def test_where_the_need_is_not_known_nothing_is_gathered() -> None:
         ({"gpus_per_task": 2, "num_tasks": 1}, False),
     ],
 )
-def test_so_do_gpus_that_are_counted_by_task_or_job(asked: dict[str, Any], gathers: bool) -> None:
+def test_gpus_counted_by_task_or_job_stay_too_if_fewer_would_gather_tasks(
+    asked: dict[str, Any], gathers: bool
+) -> None:
     wanted = request(**{"num_tasks": 4, "cpus_per_task": None, "mem_per_node_mib": 1000, **asked})
     assert (size(wanted, prediction(memory=2400.0, gpus=1), LIMITS).grant == Grant()) == gathers
 
@@ -72,9 +74,9 @@ def test_so_do_gpus_that_are_counted_by_task_or_job(asked: dict[str, Any], gathe
 @pytest.mark.parametrize(
     ("changes", "bounds", "keeps"),
     [
-        # 8 tasks on two nodes of 16 CPUs, four on each; at two CPUs each the first has 6 of them and four GPUs.
+        # 8 tasks on two nodes of 16 CPUs, four on each; with two CPUs each the first node has 6 of them and four GPUs.
         ({"nodes": 2, "gpus_per_node": 4}, {}, True),
-        # On one node it has four GPUs in place of eight.
+        # On one node it has four GPUs instead of eight.
         ({"gpus_per_node": 4}, {}, True),
         ({"gpus_per_job": 8}, {}, True),
         ({"nodes": 2, "gpus_per_job": 8}, {}, True),
@@ -90,7 +92,7 @@ def test_so_do_gpus_that_are_counted_by_task_or_job(asked: dict[str, Any], gathe
 def test_a_node_gets_no_more_tasks_than_it_has_gpus(
     changes: dict[str, Any], bounds: dict[str, Any], keeps: bool
 ) -> None:
-    """Each task takes the GPU of its number on the node: one whose number is none there fails."""
+    """Each task takes the GPU with its own number on the node; a task without such a GPU fails."""
     wanted = request(**{"num_tasks": 8, "cpus_per_task": 4, "mem_per_node_mib": 8000, **changes})
     sized = size(wanted, prediction(memory=2400.0, cores=1.0, gpus=8), limits(**bounds))
     cores = next(one.reason for one in sized.reasons if one.dimension == "cores")
@@ -104,7 +106,7 @@ def test_a_node_gets_no_more_tasks_than_it_has_gpus(
     st.integers(200, 8000),
     st.floats(1, 8000),
 )
-def test_a_node_that_gets_all_tasks_holds_them_or_nothing_gathers(
+def test_a_node_that_may_get_all_tasks_can_hold_them_or_cpus_stay(
     tasks: int, cpus: int, nodes: int | None, mem_mib: int, need_mib: float
 ) -> None:
     asked: JobRequest = request(num_tasks=tasks, cpus_per_task=cpus, nodes=nodes, mem_per_node_mib=mem_mib)
@@ -125,9 +127,7 @@ def test_a_node_that_gets_all_tasks_holds_them_or_nothing_gathers(
         ({"num_tasks": 4}, False),
     ],
 )
-def test_a_job_that_says_how_many_tasks_are_on_a_node_keeps_them_there(
-    fields: dict[str, Any], stay: bool
-) -> None:
+def test_a_job_that_sets_its_tasks_per_node_keeps_them_there(fields: dict[str, Any], stay: bool) -> None:
     submission = Submission(
         user="ann", uid=1000, batch=True, other=(), script="#!/bin/sh\ntrue\n", cpus_per_task=4, **fields
     )
@@ -152,10 +152,10 @@ def test_a_job_that_says_how_many_tasks_are_on_a_node_keeps_them_there(
         ("./fit -N 4", {}, False),
     ],
 )
-def test_a_script_that_counts_on_its_nodes_keeps_its_cpus(
+def test_a_script_that_relies_on_its_nodes_keeps_its_cpus(
     command: str, fields: dict[str, Any], keeps: bool
 ) -> None:
-    """With fewer CPUs `-n 16 -c 4` has one node, and `-N 4 -n 16 -c 4` most of its CPUs on the first of four."""
+    """With fewer CPUs `-n 16 -c 4` gets one node, and `-N 4 -n 16 -c 4` most of its CPUs on the first of four."""
     submission = Submission(
         user="ann", uid=1000, batch=True, other=(), script=f"#!/bin/sh\n{command}\n", num_tasks=16, cpus_per_task=4,
         **fields,

@@ -1,4 +1,4 @@
-"""MaxMemPerCPU, cluster-wide or a partition's: what Slurm makes of a job after the hook is never more than before."""
+"""MaxMemPerCPU of the cluster or a partition: after the hook Slurm never makes more of a job than without it."""
 
 import math
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def facts_of(config: str = CONFIG, partitions: str = PARTITIONS) -> SiteFacts:
     )
 
 
-def test_terms_are_read_off_the_cluster_and_its_partitions() -> None:
+def test_memory_terms_are_read_from_the_cluster_and_its_partitions() -> None:
     facts = facts_of()
     cluster = MemoryTerms(
         max_per_cpu_mib=2000, default_per_cpu_mib=1000, default_per_gpu_mib=4000, default_cpus_per_gpu=2
@@ -76,7 +76,7 @@ def test_the_strictest_of_the_partitions_holds(
     assert terms.default_per_node_mib == per_node_mib
 
 
-def test_without_slurm_nothing_is_known_and_without_a_default_a_limit_counts_the_whole_node() -> None:
+def test_without_slurm_no_terms_are_known_and_a_limit_without_a_default_counts_the_whole_node() -> None:
     assert SiteFacts().memory_for(JobRequest(user="alice")) is None
     terms = facts_of("MaxMemPerCPU = 2000\nDefMemPerNode = UNLIMITED\n", "").memory_for(
         JobRequest(user="alice")
@@ -87,7 +87,7 @@ def test_without_slurm_nothing_is_known_and_without_a_default_a_limit_counts_the
 
 
 @pytest.mark.parametrize("partition", ["plain", "plain,own", "own,plain", "plain,node"])
-def test_another_partitions_default_leaves_a_job_its_cpus_where_one_has_none(partition: str) -> None:
+def test_a_default_of_another_partition_does_not_let_cpus_be_cut_if_one_has_none(partition: str) -> None:
     plain = "PartitionName=plain Default=NO QoS=N/A DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED\n"
     facts = facts_of("MaxMemPerCPU = 2000\nDefMemPerNode = UNLIMITED\n", PARTITIONS + plain)
     asked = request(partition=partition, cpus_per_task=8)
@@ -101,7 +101,7 @@ def test_another_partitions_default_leaves_a_job_its_cpus_where_one_has_none(par
     ("partition", "site", "comes"),
     [("", {}, True), ("own", {}, True), ("node", {}, False), ("node", {"def_mem_per_cpu_mib": 500}, True)],
 )
-def test_whether_memory_comes_with_cpus_is_told_by_slurm_and_the_site(
+def test_slurm_and_the_site_say_whether_memory_comes_with_cpus(
     partition: str, site: dict[str, int], comes: bool
 ) -> None:
     facts, asked = facts_of(), request(partition=partition)
@@ -112,7 +112,7 @@ def test_whether_memory_comes_with_cpus_is_told_by_slurm_and_the_site(
     assert memory_comes_with_cpus(asked, config, SiteFacts()) is bool(site), "Slurm was not asked"
 
 
-def test_what_gpus_bring_in_one_partition_keeps_them_whatever_others_do() -> None:
+def test_gpus_that_bring_memory_or_cpus_in_one_of_the_partitions_are_kept() -> None:
     plain, brings = MemoryTerms(), MemoryTerms(default_per_gpu_mib=4000, default_cpus_per_gpu=2)
     for terms in (strictest([plain, brings]), strictest([brings, plain])):
         assert (terms.default_per_gpu_mib, terms.default_cpus_per_gpu) == (4000, 2)
@@ -131,11 +131,11 @@ def test_the_smaller_default_per_cpu_holds(own_mib: int | None, slurms_mib: int,
 @pytest.mark.parametrize(
     ("asked", "grant"),
     [
-        # Memory stays (it is needed): so do the CPUs that carry it.
+        # The memory stays, as it is needed, and so do the CPUs that carry it.
         ({"cpus_per_task": 8, "mem_per_node_mib": 16000}, Grant()),
         ({"cpus_per_task": 16, "mem_per_node_mib": 16000}, Grant(cpus_per_task=8)),
         ({"cpus_per_task": 16, "mem_per_node_mib": 64000}, Grant(cpus_per_task=8, mem_per_node_mib=15008)),
-        # A share above the limit is several CPUs to Slurm.
+        # To Slurm a share above the limit means several CPUs.
         ({"cpus_per_task": 8, "mem_per_cpu_mib": 4000}, Grant(mem_per_cpu_mib=1876)),
         ({"cpus_per_task": 10, "mem_per_cpu_mib": 4000}, Grant(cpus_per_task=8, mem_per_cpu_mib=1876)),
     ],
@@ -151,7 +151,7 @@ def test_the_reason_says_that_memory_keeps_the_cpus() -> None:
     assert sized.reasons[1].reason == CARRIES
 
 
-def test_a_default_per_node_is_carried_too() -> None:
+def test_the_cpus_carry_default_memory_per_node_too() -> None:
     site = limits(max_mem_per_cpu_mib=2000, def_mem_per_node_mib=6000)
     assert size(request(cpus_per_task=8), prediction(cores=0.5), site).grant == Grant(cpus_per_task=3)
     whole = limits(max_mem_per_cpu_mib=2000, def_mem_per_node_mib=WHOLE_NODE_MIB)
@@ -161,7 +161,7 @@ def test_a_default_per_node_is_carried_too() -> None:
     assert grant == Grant(cpus_per_task=1), "it asked for memory: the default is not its own"
 
 
-def test_a_cpu_brings_its_own_share_where_that_is_below_the_limit() -> None:
+def test_a_cpu_brings_its_own_share_if_that_is_below_the_limit() -> None:
     site = limits(max_mem_per_cpu_mib=2000, def_mem_per_cpu_mib=500)
     needs = prediction(memory=2900.0, cores=0.5)
     assert size(request(cpus_per_task=8), needs, site).grant == Grant(cpus_per_task=6)
@@ -169,7 +169,7 @@ def test_a_cpu_brings_its_own_share_where_that_is_below_the_limit() -> None:
     assert size(request(cpus_per_task=8), needs, high).grant == Grant(cpus_per_task=2)
 
 
-def test_what_comes_with_gpus_by_default_keeps_them() -> None:
+def test_gpus_that_bring_memory_or_cpus_by_default_are_kept() -> None:
     terms = MemoryTerms(default_per_gpu_mib=4000, default_cpus_per_gpu=2)
     assert kept_by_limits(request(cpus_per_task=None, gpus_per_node=4), terms, 1) == {"gpus": "DefCpuPerGPU"}
     assert kept_by_limits(request(cpus_per_task=2, gpus_per_node=4), terms, 1) == {"gpus": "DefMemPerGPU"}
@@ -180,7 +180,7 @@ def test_what_comes_with_gpus_by_default_keeps_them() -> None:
 @pytest.mark.parametrize(
     ("asked", "threads", "kept"),
     [
-        # With 8000 MiB it is one task of 4 CPUs; with less, two of one (24.11 and later).
+        # With 8000 MiB it is one task of 4 CPUs; with less, two tasks of one (24.11 and later).
         ({"cpus_per_task": 1, "mem_per_node_mib": 8000}, 2, True),
         ({"cpus_per_task": 1, "mem_per_cpu_mib": 8000}, 2, True),
         ({"cpus_per_task": 2, "mem_per_node_mib": 8000}, 4, True),
@@ -191,7 +191,7 @@ def test_what_comes_with_gpus_by_default_keeps_them() -> None:
         ({"cpus_per_task": 1, "mem_per_node_mib": 8000, "num_tasks": 4}, 2, False),
     ],
 )
-def test_memory_stays_where_less_would_start_more_tasks(
+def test_memory_stays_if_less_would_start_more_tasks(
     asked: dict[str, Any], threads: int, *, kept: bool
 ) -> None:
     found = kept_by_limits(request(**asked), MemoryTerms(max_per_cpu_mib=2000), threads)
@@ -211,7 +211,7 @@ def test_memory_stays_where_less_would_start_more_tasks(
         ("VSizeFactor             = 110 percent", {"memory": "VSizeFactor"}),
     ],
 )
-def test_memory_that_is_given_to_nobody_or_limits_address_space_is_kept(
+def test_memory_that_is_not_allocated_or_limits_address_space_is_kept(
     said: str, kept: dict[str, str]
 ) -> None:
     facts = facts_of(f"{CONFIG}{said}\n")
@@ -223,7 +223,7 @@ def test_memory_that_is_given_to_nobody_or_limits_address_space_is_kept(
 
 @dataclass(frozen=True)
 class Given:
-    """What slurmctld makes of a job: CPUs per task, CPUs in all, MiB in all on one node."""
+    """What slurmctld makes of a job: CPUs per task, total CPUs, total MiB on one node."""
 
     cpus_per_task: int
     cpus: int
@@ -231,7 +231,7 @@ class Given:
 
 
 def slurm_gives(asked: JobRequest, limit_mib: int) -> Given:
-    """Slurm's own arithmetic (`_valid_pn_min_mem` of 24.11 and later) for a job on one node."""
+    """Compute like Slurm (`_valid_pn_min_mem` of 24.11 and later) what a job on one node gets."""
     each, tasks = asked.cpus_per_task or 1, asked.num_tasks
     if asked.mem_per_cpu_mib is not None:
         times = math.ceil(asked.mem_per_cpu_mib / limit_mib)
@@ -272,11 +272,11 @@ def test_slurm_never_gives_more_than_without_us(
     assert now.cpus <= before.cpus
     assert now.mem_mib <= before.mem_mib
     if grant.cpus_per_task is not None and asked.mem_per_node_mib is not None:
-        # Slurm leaves such a job as it was granted: its environment stays of one piece.
+        # Slurm leaves such a job as it was granted: its environment stays consistent.
         assert now.cpus_per_task == grant.cpus_per_task
 
 
-def test_a_job_whose_tasks_slurm_counts_anew_is_recognised() -> None:
+def test_a_job_whose_tasks_slurm_recounts_is_recognised() -> None:
     assert counts_anew(request(num_tasks=4, cpus_per_task=8, mem_per_node_mib=20000), 2000)
     assert counts_anew(request(num_tasks=2, cpus_per_task=8, mem_per_node_mib=16001), 2000)
     assert not counts_anew(request(num_tasks=2, cpus_per_task=8, mem_per_node_mib=16000), 2000)
@@ -287,7 +287,7 @@ def test_a_job_whose_tasks_slurm_counts_anew_is_recognised() -> None:
     assert not counts_anew(request(num_tasks=4, cpus_per_task=8, mem_per_node_mib=20000), 0)
 
 
-def test_a_job_whose_tasks_slurm_counts_anew_keeps_its_memory_and_cpus() -> None:
+def test_a_job_whose_tasks_slurm_recounts_keeps_its_memory_and_cpus() -> None:
     asked, terms = (
         request(num_tasks=4, cpus_per_task=8, mem_per_node_mib=20000),
         MemoryTerms(max_per_cpu_mib=2000),
@@ -307,21 +307,21 @@ def test_a_job_whose_tasks_slurm_counts_anew_keeps_its_memory_and_cpus() -> None
         ("node", {"mem_per_node_mib": 64000}, False),
         ("node", {"mem_per_cpu_mib": 8001, "cpus_per_task": 8}, True),
         ("node", {"mem_per_cpu_mib": 8000, "cpus_per_task": 8}, False),
-        # Its tasks may be on as many nodes, or two are on one at least.
+        # Its tasks may run on as many nodes, or at least two of them run on one.
         ("node", {"mem_per_cpu_mib": 8000, "cpus_per_task": 8, "num_tasks": 3}, False),
         ("node", {"mem_per_cpu_mib": 8000, "cpus_per_task": 8, "num_tasks": 3, "nodes": 2}, True),
         ("node", {}, False),
-        # It may run in the other one.
+        # It may run in the other partition.
         ("node,free", {"mem_per_node_mib": 64001}, False),
         ("free", {"mem_per_node_mib": 64001}, False),
         ("node,large", {"mem_per_node_mib": 64001}, False),
         ("node,large", {"mem_per_node_mib": 90001}, True),
-        # Its own maximum, of either kind, stands for the cluster's.
+        # A partition's own maximum, of either kind, replaces that of the cluster.
         ("other", {"mem_per_node_mib": 80001}, True),
         ("per_cpu", {"mem_per_node_mib": 80001, "cpus_per_task": 32}, False),
     ],
 )
-def test_what_is_asked_beyond_a_node_s_maximum_stays_as_it_is(
+def test_a_request_above_the_maximum_of_a_node_is_left_as_it_is(
     partition: str, asked: dict[str, int], kept: bool
 ) -> None:
     more = "".join(
@@ -350,7 +350,7 @@ def test_what_is_asked_beyond_a_node_s_maximum_stays_as_it_is(
         ("few,some", {"cpus_per_task": 9}, True),
     ],
 )
-def test_who_asks_for_more_cpus_of_a_node_than_each_of_his_partitions_allows_is_left_alone(
+def test_a_request_for_more_cpus_of_a_node_than_all_its_partitions_allow_is_left_alone(
     partition: str, asked: dict[str, int], kept: bool
 ) -> None:
     more = "PartitionName=few MaxCPUsPerNode=4\nPartitionName=some MaxCPUsPerNode=8\n"

@@ -1,4 +1,4 @@
-"""What a user is told of a decision: one line, and only where there is something to tell."""
+"""What a user is told about a decision: one line, and only if there is something to tell."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ def test_advice_says_that_nothing_was_changed() -> None:
     assert "--comment" not in line
 
 
-def test_observing_is_silent_and_so_is_a_request_that_fits() -> None:
+def test_observe_mode_is_silent_and_so_is_a_request_that_fits() -> None:
     assert user_line(decision(mode="observe", request=ASKED, grant=GRANT), "9 earlier jobs") == ""
     assert user_line(decision(request=ASKED), "9 earlier jobs") == ""
 

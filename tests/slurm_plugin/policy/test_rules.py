@@ -1,4 +1,4 @@
-"""Which rule a submission falls under."""
+"""Which rule applies to a submission."""
 
 import re
 from typing import Any
@@ -42,7 +42,7 @@ def site(*rules: Rule, **changes: Any) -> Config:
         ({"group": ("wheel",)}, False),
     ],
 )
-def test_a_rule_fits_where_each_of_its_lists_does(rule: dict[str, Any], fitting: bool) -> None:
+def test_a_rule_applies_if_each_of_its_lists_matches(rule: dict[str, Any], fitting: bool) -> None:
     one = JobRequest(user="alice", account="phys", partition="main,gpu-a", qos="high")
     assert fits(Rule(name="r", **rule), one, SiteFacts(groups={"staff": frozenset({"alice"})})) is fitting
 
@@ -54,21 +54,21 @@ def test_a_rule_fits_where_each_of_its_lists_does(rule: dict[str, Any], fitting:
         ("bc_*", "sys/dashboard/sys/BC_Jupyter", True),
         ("Dask-Worker", "dask-worker", True),
         ("parsl.*", "parsl.htex.block-0.1700000000.12", True),
-        # What says one number says all: a family is on one side, and so is what is remembered of it.
+        # One number stands for all: a family is on one side, and so is what is remembered for it.
         ("fit-2", "fit-3.sbatch", True),
         ("fit-2", "fit", False),
         ("nf-*", "nf-BWA_(sample_1)", True),
         ("jupyter", "my-jupyter", False),
     ],
 )
-def test_a_rule_may_be_for_jobs_of_a_name(pattern: str, name: str, fitting: bool) -> None:
+def test_a_rule_may_apply_to_jobs_by_name(pattern: str, name: str, fitting: bool) -> None:
     config = site(Rule(name="left", job_name=(pattern,), mode="observe"), mode="enforce")
     terms = terms_for(JobRequest(user="alice", job_name=name), config, SiteFacts())
     assert (terms.rule, terms.mode) == (("left", "observe") if fitting else ("", "enforce"))
 
 
-def test_accounts_and_qos_count_in_any_case_as_slurm_takes_them() -> None:
-    """`sbatch -A Physics --qos=HIGH` runs in physics, by high; slurmctld says so only after it asked us."""
+def test_accounts_and_qos_match_in_any_case_as_in_slurm() -> None:
+    """`sbatch -A Physics --qos=HIGH` runs in physics, with high; slurmctld shows that only after it has asked us."""
     typed = job_request(submission(account="Physics", qos="HIGH", partition="main"))
     assert (typed.account, typed.qos) == ("physics", "high")
     rule = Rule(name="r", account=("PHYS*",), qos=("High",))
@@ -81,7 +81,7 @@ def test_accounts_and_qos_count_in_any_case_as_slurm_takes_them() -> None:
     assert least.minimum_for(JobRequest(user="alice", partition="own")) == Minimum(cpus=4)
 
 
-def test_the_first_rule_that_fits_counts_over_the_sites_own_values() -> None:
+def test_the_first_matching_rule_overrides_the_values_of_the_site() -> None:
     config = site(
         Rule(name="pilot", user=("alice",), mode="enforce", headroom=0.5),
         Rule(name="rest", memory_floor_mib=999),
@@ -93,13 +93,15 @@ def test_the_first_rule_that_fits_counts_over_the_sites_own_values() -> None:
     assert (rest.rule, rest.mode, rest.limits.memory_floor_mib) == ("rest", "advise", 999)
 
 
-def test_without_a_rule_the_site_speaks() -> None:
+def test_without_a_rule_the_values_of_the_site_hold() -> None:
     terms = terms_for(JobRequest(user="alice"), site(mode="enforce"), SiteFacts())
     assert (terms.rule, terms.mode, terms.enrolled) == ("", "enforce", True)
 
 
 @given(st.text(max_size=20), st.text(max_size=20), st.integers(0, 100))
-def test_a_family_stays_on_its_side_and_only_ever_joins(user: str, name: str, percent: int) -> None:
+def test_a_family_stays_on_its_side_and_joins_as_the_percentage_grows(
+    user: str, name: str, percent: int
+) -> None:
     one = JobRequest(user=user, job_name=f"{name}1")
     enrolled = is_enrolled(one, percent)
     assert is_enrolled(JobRequest(user=user, job_name=f"{name}2", mem_per_node_mib=9), percent) is enrolled
@@ -109,7 +111,7 @@ def test_a_family_stays_on_its_side_and_only_ever_joins(user: str, name: str, pe
 
 
 @given(st.text(max_size=20), st.text(max_size=20), st.floats(0, 1))
-def test_a_family_of_the_control_group_stays_in_it_whatever_the_rules_say(
+def test_a_family_in_the_control_group_stays_in_it_whatever_the_rules_say(
     user: str, name: str, share: float
 ) -> None:
     one, other = (JobRequest(user=user, job_name=f"{name}{number}") for number in (1, 22))
@@ -132,7 +134,7 @@ def test_the_control_group_is_a_share_of_both_sides_of_a_rollout() -> None:
         assert 0.1 < sum(drawn) / len(drawn) < 0.3
 
 
-def test_a_brake_holds_over_rules_and_of_a_job_that_names_several_partitions_by_any() -> None:
+def test_a_brake_overrides_rules_and_one_braked_partition_of_several_suffices() -> None:
     config = site(Rule(name="pilot", mode="enforce"))
     for brake in (EVERYTHING, partition_brake("gpu"), family_brake("ann", "fit_12")):
         facts = SiteFacts(brakes=frozenset({brake}))
@@ -142,14 +144,14 @@ def test_a_brake_holds_over_rules_and_of_a_job_that_names_several_partitions_by_
         assert (free.mode == "enforce") is (brake != EVERYTHING)
 
 
-def test_a_job_that_names_no_partition_stands_still_with_the_default_one() -> None:
+def test_a_job_without_a_partition_is_braked_with_the_default_one() -> None:
     partitions = {"main": Partition(is_default=True), "gpu": Partition()}
     for name, mode in (("main", "observe"), ("gpu", "enforce")):
         facts = SiteFacts(partitions=partitions, brakes=frozenset({partition_brake(name)}))
         assert terms_for(JobRequest(user="ann"), site(mode="enforce"), facts).mode == mode
 
 
-def test_a_job_that_names_no_partition_is_under_the_rule_of_the_default_one() -> None:
+def test_a_job_without_a_partition_is_under_the_rule_of_the_default_one() -> None:
     config = site(Rule(name="spared", partition=("ma*",), mode="observe"), mode="enforce")
     partitions = {"main": Partition(is_default=True), "gpu": Partition()}
     unnamed = JobRequest(user="ann")
@@ -171,7 +173,7 @@ def test_about_as_many_families_are_enrolled_as_the_percentage_says() -> None:
     assert not any(is_enrolled(JobRequest(user=f"u{chr(97 + n)}", job_name="fit"), 0) for n in range(1000))
 
 
-def test_who_is_not_enrolled_is_observed() -> None:
+def test_a_family_that_is_not_enrolled_is_observed() -> None:
     terms = terms_for(
         JobRequest(user="alice"), site(Rule(name="pilot", mode="enforce", percent=0)), SiteFacts()
     )

@@ -1,4 +1,4 @@
-"""What a script fixes by itself: numbers in it are floors, and what no number says is kept as asked."""
+"""What a script fixes by itself: numbers in it are floors, and what no number gives is kept as requested."""
 
 import re
 
@@ -85,7 +85,7 @@ def test_numbers_in_a_script_are_floors(body: str, floors: ScriptFloors) -> None
     assert (found.memory_mib, found.cpus_per_task) == (floors.memory_mib, floors.cpus_per_task)
 
 
-def test_a_step_that_starts_as_many_tasks_as_fit_keeps_their_room() -> None:
+def test_a_step_that_starts_as_many_tasks_as_fit_keeps_room_for_them() -> None:
     for body, changes, kept in (
         ("srun -c 2 ./a", {}, True),
         ("srun -n 1 ./first\nsrun -c 2 ./a", {}, True),
@@ -113,17 +113,17 @@ def test_a_step_that_starts_as_many_tasks_as_fit_keeps_their_room() -> None:
         ("GB=4\ngatk --java-options -Xmx${GB}g", (5120, 0)),
         ("GB=50\nTrinity --max_memory ${GB}G", (51200, 0)),
         ("C=4\nexport SRUN_CPUS_PER_TASK=$C\nsrun ./a", (0, 4)),
-        # What a program does with its threads, its past tells: it fails by none.
+        # What a program does with its threads shows in its past; a wrong number does not make it fail.
         ("T=8\nbwa mem -t $T", (0, 0)),
         ("NP=$SLURM_NTASKS\nsrun -n $NP ./a", (0, 0)),
         ("C=${SLURM_CPUS_PER_TASK:-4}\nsrun -n 1 -c $C ./a", (0, 1)),
         ("srun -n $((SLURM_NTASKS/2)) ./a", (0, 0)),
         ("P=$(( SLURM_NTASKS_PER_NODE * $SLURM_NNODES ))\nmpirun -np $P ./a", (0, 0)),
-        # Not set here, or not for this.
+        # Not set here, or not for this program.
         ("tool --np=8\nNP=7 # NP=9", (0, 0)),
     ],
 )
-def test_a_variable_stands_for_the_number_that_the_script_sets_it_to(
+def test_a_variable_stands_for_the_number_that_the_script_assigns_to_it(
     body: str, floors: tuple[int, int]
 ) -> None:
     found = read_floors(f"#!/bin/sh\n{body}\n", 1)
@@ -152,10 +152,10 @@ def test_a_variable_stands_for_the_number_that_the_script_sets_it_to(
         ("python3 -c 'import os; os.environ[\"SLURM_MEM_PER_NODE\"]'", ["memory"]),
         ("unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE\n./a", []),
         ("srun -n4 --gpus=$G ./a", ["gpus"]),
-        # Each part is on a node of its own.
+        # Each part runs on a node of its own.
         ("srun -n 1 ./a : -n 3 ./b", ["cores"]),
         ("srun -n 1 ./a http://b:80", []),
-        # What stands behind the program is its own.
+        # Words after the program are its own.
         ('srun -l -n 4 --exclusive --mpi=pmix sh -c "$COMMAND"', []),
         ("srun --label --ntasks 4 --mem 2G python train.py -c $CONFIG --gpus $G -n $EPOCHS", []),
         ("srun $OPTIONS -n $N ./a", ["cores"]),
@@ -168,8 +168,8 @@ def test_a_variable_stands_for_the_number_that_the_script_sets_it_to(
         ("OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\nmpirun --map-by node:PE=$OMP_NUM_THREADS ./a", []),
     ],
 )
-def test_a_number_that_cannot_be_read_keeps_what_it_is_about(body: str, kept: list[str]) -> None:
-    """A step that asks for more than its job was left fails."""
+def test_a_number_that_cannot_be_read_keeps_its_dimension(body: str, kept: list[str]) -> None:
+    """A step that asks for more than its job still has fails."""
     assert [dimension for dimension, _ in read_floors(f"#!/bin/sh\n{body}\n", 1).kept] == kept
 
 
@@ -182,15 +182,15 @@ def test_a_number_that_cannot_be_read_keeps_what_it_is_about(body: str, kept: li
         ("mpirun -np $((SLURM_NNODES * SLURM_CPUS_ON_NODE)) ./a", True),
         ("srun -n $((SLURM_CPUS_PER_TASK-1)) ./a", True),
         ("srun --ntasks=$SLURM_CPUS_PER_TASK ./a", True),
-        # Those of its tasks stay as they are, and what threads they have is no other computation.
+        # The number of tasks stays as it is, and fewer threads do not change the computation.
         ("mpirun -np $SLURM_NTASKS ./a", False),
         ("mpirun -np $SLURM_NTASKS ./a -n $SLURM_CPUS_PER_TASK", False),
         ("mpirun ./a --threads $SLURM_CPUS_PER_TASK", False),
         ("srun -c $SLURM_CPUS_PER_TASK ./a -n $SLURM_CPUS_PER_TASK", False),
     ],
 )
-def test_as_many_ranks_as_cpus_keep_them(body: str, keeps: bool) -> None:
-    """What was divided into eight parts is not computed by two ranks."""
+def test_a_script_that_starts_as_many_ranks_as_cpus_keeps_its_cpus(body: str, keeps: bool) -> None:
+    """A problem divided into eight parts cannot be computed by two ranks."""
     assert ("cores" in dict(read_floors(f"#!/bin/sh\n{body}\n", 1).kept)) is keeps
 
 
@@ -204,7 +204,7 @@ def test_as_many_ranks_as_cpus_keep_them(body: str, keeps: bool) -> None:
         ("mpirun --map-by socket:PE=$SLURM_CPUS_PER_TASK", False),
     ],
 )
-def test_ranks_by_socket_keep_cpus_also_where_the_job_says_its_tasks_per_node(
+def test_ranks_by_socket_keep_cpus_also_if_the_job_sets_its_tasks_per_node(
     launcher: str, keeps: bool
 ) -> None:
     """Slurm took 4 of 16 CPUs from one of two sockets: Open MPI 4.1 started two ranks, not four, or refused."""
@@ -224,7 +224,7 @@ def test_ranks_by_socket_keep_cpus_also_where_the_job_says_its_tasks_per_node(
         ("parallel -j 8 srun --exclusive -N1 -n1 ./a ::: *.fa", ["cores"]),
         ('srun="srun --exact -n1"\n$parallel "$srun ./a {1}" ::: {1..9}', ["cores"]),
         ("seq 8 | xargs -P 8 -I X srun -n1 -c1 --mem=1G ./a X", ["cores", "memory"]),
-        # One after the other, each with all that the job has: Slurm lets no other start beside it.
+        # One after the other, each with all that the job has: Slurm starts no other next to it.
         ("for i in 1 2 3; do srun -n1 -c1 ./a $i; done", []),
         ("for i in 1 2 3; do srun -N1 -n1 -w node$i ./a & done; wait", []),
         ("seq 8 | xargs -n 1 srun -n1 -c1 ./a", []),
@@ -235,8 +235,10 @@ def test_ranks_by_socket_keep_cpus_also_where_the_job_says_its_tasks_per_node(
         ("srun -n1 -c1 ./a &\nsrun -n1 -c1 ./b &\nwait", []),
     ],
 )
-def test_steps_side_by_side_that_nobody_counts_keep_what_they_share_out(body: str, kept: list[str]) -> None:
-    """With less of it fewer run at once: eight of 3 s each took 24 s in place of 3 (22.05, 26.05)."""
+def test_side_by_side_steps_of_unknown_number_keep_the_resource_that_they_share(
+    body: str, kept: list[str]
+) -> None:
+    """With less of it fewer run at once: eight of 3 s each took 24 s instead of 3 (22.05, 26.05)."""
     assert [dimension for dimension, _ in read_floors(f"#!/bin/sh\n{body}\n", 1).kept] == kept
 
 
@@ -272,13 +274,13 @@ def test_a_step_with_some_of_the_cpus_keeps_the_memory_that_comes_with_them(
         ("./a --mem $SLURM_MEM_PER_NODE", ["memory"]),
         ("java -Xmx${SLURM_MEM_PER_CPU}m x", ["memory"]),
         ("java -XX:MaxRAMPercentage=75 x", ["memory"]),
-        # A heap that nobody sizes is a quarter of the cgroup's limit: what it held before is no measure of its need.
+        # A heap without a set size is a quarter of the cgroup's limit: what it held before says nothing of its need.
         ("java -jar tool.jar", ["memory"]),
         ("time /usr/lib/jvm/bin/java \\\n  -cp lib tool", ["memory"]),
         ("java -jar tool.jar\nexport JAVA_TOOL_OPTIONS=-Xmx4g", []),
         ("module load java\njava -version\n./a", []),
         ("java --version; ./myjava -jar x", []),
-        # What lies there is memory of the job, and of no process that Slurm measures.
+        # Files there are memory of the job, but of no process that Slurm measures.
         ("sort -T /dev/shm/$USER big.txt", ["memory"]),
         ("export TMPDIR=/dev/shm\njava -jar tool.jar", ["memory"]),
         ("# not in /dev/shm\n./a --cache /scratch/dev/shmoo", []),
@@ -344,7 +346,7 @@ def test_a_step_with_some_of_the_cpus_keeps_the_memory_that_comes_with_them(
         ("srun --tres-per-task=cpu=4 ./a", ["gpus", "cores"]),
     ],
 )
-def test_what_cannot_be_a_floor_is_kept(body: str, kept: list[str]) -> None:
+def test_a_number_that_cannot_be_a_floor_keeps_its_dimension(body: str, kept: list[str]) -> None:
     assert [dimension for dimension, _ in read_floors(f"#!/bin/sh\n{body}\n", 1).kept] == kept
 
 
@@ -362,7 +364,7 @@ def test_a_step_with_some_of_the_gpus_keeps_the_memory_that_comes_with_them(
     assert ("memory" in dict(fixed_by(asked, job_request(asked)).kept)) is keeps
 
 
-# The same as in script_floors.py, said plainly: each begins at a boundary, and one pass goes over all ranks.
+# The same as in script_floors.py, written plainly: each begins at a boundary, and one pass covers all ranks.
 PLAIN_THREADS = re.compile(
     r"(?:(?:_(?:NUM_THREADS|CPUS_PER_TASK)(?:=|[ \t]+)"
     r"|\B--?(?:threads|num[-_](?:threads|cpus)|n?cpus|nproc|cores|jobs)(?:=|[ \t]+)"
@@ -389,14 +391,14 @@ def plain_cpus(script: str) -> int:
 
 @settings(max_examples=500)
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
-def test_a_fast_search_finds_what_a_plain_one_does(script: str) -> None:
+def test_the_fast_search_finds_what_a_plain_one_does(script: str) -> None:
     launched = script.replace("srun", "run")
     assert read_floors(launched, 1).cpus_per_task == plain_cpus(launched.replace("\\\n", ""))
 
 
 @settings(max_examples=500)
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), st.integers(1, 3))
-def test_what_numbers_fix_is_found_whatever_was_read_before(script: str, num_tasks: int) -> None:
+def test_floors_do_not_depend_on_scripts_read_before(script: str, num_tasks: int) -> None:
     assert read_floors(script, num_tasks) == script_floors._read(script, num_tasks)
 
 

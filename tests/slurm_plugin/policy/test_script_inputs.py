@@ -1,4 +1,4 @@
-"""Which files a script names as its input: by its words alone, whatever text it is."""
+"""Which files a script names as its input: decided from its words alone, for any text."""
 
 import time
 
@@ -50,7 +50,7 @@ SLOW_S = 0.25  # of processor time; such a text takes a few milliseconds
         ("awk 'unclosed /d/a.csv\nfit /d/b.csv", ["/d/b.csv"]),
     ],
 )
-def test_what_is_named(script: str, names: list[str]) -> None:
+def test_which_input_files_a_script_names(script: str, names: list[str]) -> None:
     assert list(input_names(script, "/home/ann")) == names
 
 
@@ -59,7 +59,7 @@ def test_relative_names_need_a_working_directory() -> None:
     assert input_names("fit a.csv /d/b.csv", "not/absolute") == ("/d/b.csv",)
 
 
-def test_many_names_and_long_ones_are_none() -> None:
+def test_too_many_or_too_long_names_count_as_none() -> None:
     script = "fit " + " ".join(f"/d/{number}.csv" for number in range(MOST_NAMED))
     assert len(input_names(script)) == MOST_NAMED
     assert input_names(f"{script} /d/more.csv") == ()
@@ -84,7 +84,7 @@ SCRIPTS = st.one_of(st.text(max_size=8192), st.lists(PIECES, max_size=2500).map(
 @example(("cd " + "b" * 500 + "\n") * 16, "/w")
 @example("${" * 4096, "/w")
 @example("<<<" * 2700, "")
-def test_no_text_whatever_raises_or_takes_long(script: str, work_dir: str) -> None:
+def test_no_text_raises_an_error_or_takes_long(script: str, work_dir: str) -> None:
     input_names.cache_clear()
     begun_s = time.process_time()
     names = input_names(script, work_dir)
@@ -98,7 +98,7 @@ def test_no_text_whatever_raises_or_takes_long(script: str, work_dir: str) -> No
 
 
 @given(st.text(alphabet="ab/.=$#;&|()<>, \t-", max_size=60))
-def test_what_is_not_quoted_is_split_as_the_standard_library_splits_it(line: str) -> None:
+def test_unquoted_text_is_split_like_the_standard_library_splits_it(line: str) -> None:
     found = shell_words(line)
     comment = next((place for place, word in enumerate(found) if word.startswith("#")), len(found))
     assert script_inputs._words(line) == found[:comment]

@@ -1,4 +1,4 @@
-"""What a script does with the number of its CPUs: a part of it is one at least, and who counts up to it keeps them."""
+"""What a script does with the number of its CPUs: a part of it is at least one, and a loop up to it keeps the CPUs."""
 
 import pytest
 
@@ -28,7 +28,7 @@ from slurm_plugin.policy.script_floors import read_floors
         ("N=${SLURM_CPUS_PER_TASK:-8}\nmake -j$((N/4))", 4),
         ("make -j$((${SLURM_CPUS_PER_TASK:-8} / 4))", 4),
         ("cores=$(nproc)\nmake -j $(( cores - 2 ))", 3),
-        # Of the node's, of another number, or an option's.
+        # The number is that of the node, another one, or an option's.
         ("Pool(os.cpu_count() - 1)\nmakeCluster(detectCores() - 1)", 0),
         ("n = int(os.environ['SLURM_CPUS_PER_TASK'])\nm // 4\nx.n // 4\nmean // 4", 0),
         ("bowtie2 -p $SLURM_CPUS_PER_TASK -1 a.fq -2 b.fq", 0),
@@ -43,7 +43,7 @@ def test_a_part_of_its_cpus_is_at_least_one(body: str, cpus: int) -> None:
 @pytest.mark.parametrize(
     ("body", "counts_up"),
     [
-        # As the Alliance's guide has it for MPS: with fewer CPUs it would run fewer of them, and end well.
+        # As in the Alliance's guide for MPS: with fewer CPUs it would run fewer programs, and still end well.
         ("for ((i=0; i<SLURM_CPUS_PER_TASK; i++))\ndo\n ./my_code $i &\ndone\nwait", True),
         ("for i in $(seq 1 $SLURM_CPUS_PER_TASK); do ./a $i & done; wait", True),
         ("for i in `seq 0 $((SLURM_CPUS_ON_NODE - 1))`; do ./a $i & done; wait", True),
@@ -59,6 +59,6 @@ def test_a_part_of_its_cpus_is_at_least_one(body: str, cpus: int) -> None:
         ("n = int(os.environ['SLURM_CPUS_PER_TASK'])\nfor i in range(100): f(i, n)", False),
     ],
 )
-def test_who_counts_up_to_his_cpus_keeps_them(body: str, counts_up: bool) -> None:
+def test_a_script_that_counts_up_to_its_cpus_keeps_them(body: str, counts_up: bool) -> None:
     kept = [dimension for dimension, _ in read_floors(f"#!/bin/sh\n{body}\n", 1).kept]
     assert kept == (["cores"] if counts_up else [])

@@ -1,4 +1,4 @@
-"""Programs that share out what their job has, or that somebody works in, by how scripts start them."""
+"""Programs that divide up their job's resources, or in which somebody works, recognised by how scripts start them."""
 
 import pytest
 
@@ -30,7 +30,7 @@ ALL = ["memory", "cores", "gpus"]
         ("python3 - <<X\nfrom dask.distributed import LocalCluster\nLocalCluster()\nX", ["memory"]),
         ("dask scheduler; python3 dask_worker.py", []),
         ("xray start; ray stop; python3 train_ray.py", []),
-        # As Parsl's and dask-jobqueue's providers, HyperQueue's allocator and FireWorks' launcher write them.
+        # As the providers of Parsl and dask-jobqueue, HyperQueue's allocator and FireWorks' launcher write them.
         ("cat << EOF > cmd.sh\nprocess_worker_pool.py  --max_workers_per_node=8 -a h -p 0 -c 1.0\nEOF", ALL),
         ("python3 - <<X\nparsl.load(Config(executors=[HighThroughputExecutor(label='h')]))\nX", ALL),
         ("/opt/bin/python -m distributed.cli.dask_worker tcp://h:1 --nthreads 4 --nanny", ["memory"]),
@@ -64,7 +64,7 @@ ALL = ["memory", "cores", "gpus"]
         ("./autopilot --pilot 3; my_worker 4; condor_submit a.sub; celery beat; ./xhq worker start", []),
     ],
 )
-def test_what_shares_out_its_job_keeps_it(body: str, kept: list[str]) -> None:
+def test_a_program_that_divides_up_its_job_keeps_it(body: str, kept: list[str]) -> None:
     floors = read_floors(f"#!/bin/sh\n{body}\n", 1)
     assert [dimension for dimension, _ in floors.kept] == kept
     assert not floors.session
@@ -88,6 +88,6 @@ def test_what_shares_out_its_job_keeps_it(body: str, kept: list[str]) -> None:
         ("# jupyter lab\n./a", False),
     ],
 )
-def test_a_session_is_known_by_what_it_starts(body: str, session: bool) -> None:
+def test_a_session_is_recognised_by_the_program_that_it_starts(body: str, session: bool) -> None:
     floors = read_floors(f"#!/bin/sh\n{body}\n", 1)
     assert (floors.session, floors.kept) == (session, ())

@@ -1,4 +1,4 @@
-"""SelectTypeParameters, the cluster's or a partition's: whether memory is given out, and whether whole sockets are."""
+"""SelectTypeParameters of the cluster or a partition: whether memory is allocated, and whether whole sockets are."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from slurm_plugin.slurm import facts as slurm_facts
 from slurm_plugin.slurm.limits import parameters_in, parse_cores
 from tests.builders import request
 
-# As scontrol prints them: cores of two threads, twice, and once counted as one CPU each; of four; and of one.
+# As scontrol prints them: cores with two threads, twice, and once counted as one CPU each; with four; and with one.
 NODES = """\
 NodeName=a-1 CoresPerSocket=16 CPUTot=64 Sockets=2 Boards=1 ThreadsPerCore=2 Partitions=main,sockets,mixed Reason=x
 NodeName=a-2 CoresPerSocket=16 CPUTot=32 Sockets=2 Boards=1 ThreadsPerCore=2 Partitions=counted
@@ -30,8 +30,8 @@ def facts_of(parameters: str) -> SiteFacts:
     return slurm_facts._read(answers, SiteFacts())[0]
 
 
-def test_fewer_cpus_than_a_core_has_are_not_granted() -> None:
-    """Of two threads Slurm gives both, and from 24.11 on an srun in a `-c 1` without `-n` starts two tasks."""
+def test_no_grant_has_fewer_cpus_than_a_core() -> None:
+    """Slurm gives both threads of a core, and from 24.11 on an srun in a `-c 1` without `-n` starts two tasks."""
     steps = {"": 2, "main": 2, "counted": 1, "mixed": 4, "cores": 1, "main,cores": 2, "new": 4}
     facts = facts_of("CR_CORE_MEMORY")
     assert {name: facts.cpus_step_for(request(partition=name)) for name in steps} == steps
@@ -42,8 +42,8 @@ def test_fewer_cpus_than_a_core_has_are_not_granted() -> None:
 @pytest.mark.parametrize(
     "nodes", ["No nodes in the system\n", "NodeName=a CoresPerSocket=8 CPUTot=8 Sockets=1 Partitions=main"]
 )
-def test_of_nodes_that_are_not_there_yet_a_core_has_two_threads(nodes: str) -> None:
-    """A dynamic partition has none while nothing waits; on 26.05 a `-c 1` then ran its srun twice."""
+def test_a_core_has_two_threads_if_its_nodes_do_not_exist_yet(nodes: str) -> None:
+    """A dynamic partition has no nodes while nothing is pending; on 26.05 a `-c 1` then ran its srun twice."""
     facts = SiteFacts(cpus_per_core=parse_cores(nodes))
     assert facts.cpus_step_for(request(partition="dynamic")) == 2
 
@@ -53,14 +53,14 @@ def test_of_nodes_that_are_not_there_yet_a_core_has_two_threads(nodes: str) -> N
     [
         ("CR_CORE_MEMORY", False, True, False),
         ("CR_SOCKET_MEMORY,CR_LLN", True, True, True),
-        # slurmctld says that it cannot use a partition's own then.
+        # slurmctld reports that it then cannot use a partition's own parameters.
         ("CR_CPU_MEMORY,CR_CORE_DEFAULT_DIST_BLOCK", False, False, False),
     ],
 )
-def test_where_jobs_get_whole_sockets_cpus_stay(
+def test_cpus_stay_where_jobs_get_whole_sockets(
     parameters: str, *, main: bool, sockets: bool, new: bool
 ) -> None:
-    """A `-c 8` that was cut to 4 got its socket of 8 all the same, and an srun in it started two tasks (24.11)."""
+    """A `-c 8` that was cut to 4 still got its socket of 8, and an srun in it started two tasks (24.11)."""
     facts = facts_of(parameters)
     whole = {"": main, "main": main, "sockets": sockets, "new": new, "main,sockets": main or sockets}
     for name, is_whole in whole.items():
@@ -68,8 +68,8 @@ def test_where_jobs_get_whole_sockets_cpus_stay(
         assert kept_by_form(forms) == ({"cores": "whole_sockets"} if is_whole else {}), name
 
 
-def test_memory_stays_where_a_socket_has_room_for_more_tasks() -> None:
-    """A `-c 2 --mem=8000` at 2000 MiB a CPU started two tasks on a socket of 8; with less memory four (24.11)."""
+def test_memory_stays_if_a_socket_has_room_for_more_tasks() -> None:
+    """A `-c 2 --mem=8000` with 2000 MiB per CPU started two tasks on a socket of 8; with less memory four (24.11)."""
     facts, limit = facts_of("CR_CORE_MEMORY"), MemoryTerms(max_per_cpu_mib=2000)
     for name, kept in (("sockets", {"memory": "MaxMemPerCPU"}), ("cores", {})):
         asked = request(partition=name, cpus_per_task=2, mem_per_node_mib=8000)
@@ -85,7 +85,7 @@ def test_memory_stays_where_a_socket_has_room_for_more_tasks() -> None:
         ("CR_CPU", False, False, False),
     ],
 )
-def test_memory_counts_as_the_partition_says(
+def test_the_partition_says_whether_memory_is_allocated(
     parameters: str, *, main: bool, sockets: bool, cores: bool
 ) -> None:
     facts = facts_of(parameters)
@@ -98,8 +98,8 @@ def test_memory_counts_as_the_partition_says(
         assert kept_by_limits(asked, terms, 1) == kept, name
 
 
-def test_a_partition_that_says_nothing_has_the_clusters() -> None:
+def test_a_partition_without_parameters_has_those_of_the_cluster() -> None:
     assert parameters_in("NONE", "CR_CORE_MEMORY") == "CR_CORE_MEMORY"
     assert parameters_in(None, None) is None
-    # What the cluster's are is not known yet: neither is what becomes of the partition's.
+    # The cluster's are not known yet, and so neither is what they mean for the partition.
     assert parameters_in("CR_CORE", None) is None

@@ -1,4 +1,4 @@
-"""How far a request may be cut, and the reason that each dimension has."""
+"""How far a request may be cut, and the reason given for each dimension."""
 
 import itertools
 import math
@@ -83,7 +83,7 @@ def test_memory_that_follows_gpus_still_covers_the_need_when_gpus_are_cut(
 
 
 @given(requests(), PREDICTIONS, ANY_LIMITS)
-def test_a_grant_is_below_the_request_above_zero_and_only_of_what_was_asked(
+def test_a_grant_is_positive_below_the_request_and_only_for_what_was_requested(
     asked: JobRequest, predicted: Prediction, site: Limits
 ) -> None:
     grant = size(asked, predicted, site).grant
@@ -97,7 +97,7 @@ def test_a_grant_is_below_the_request_above_zero_and_only_of_what_was_asked(
 
 @settings(max_examples=500)
 @given(requests(), PREDICTIONS, st.floats(0.05, 0.95))
-def test_the_share_that_is_never_cut_is_one_of_all_that_was_asked(
+def test_the_share_that_is_never_cut_is_that_of_the_whole_request(
     asked: JobRequest, predicted: Prediction, share: float
 ) -> None:
     after = granted(asked, size(asked, predicted, limits(least_share=share)).grant)
@@ -140,7 +140,7 @@ def test_memory_that_follows_cpus_still_covers_the_need_when_cpus_are_cut(
 
 
 @given(requests(), PREDICTIONS, ANY_LIMITS)
-def test_each_dimension_has_its_reason_and_the_amounts_it_speaks_of(
+def test_each_dimension_has_its_reason_and_the_amounts_that_it_refers_to(
     asked: JobRequest, predicted: Prediction, site: Limits
 ) -> None:
     sized = size(asked, predicted, site)
@@ -161,33 +161,33 @@ def test_no_evidence_changes_nothing(asked: JobRequest, site: Limits) -> None:
     assert {reason.reason for reason in sized.reasons} <= {NOT_ASKED, NO_EVIDENCE}
 
 
-def test_two_tasks_keep_two_tasks_worth_of_cpus() -> None:
+def test_two_tasks_keep_a_cpu_each() -> None:
     asked = request(num_tasks=2, cpus_per_task=8, mem_per_node_mib=8000)
     grant = size(asked, prediction(memory=300.0, cores=0.9), LIMITS).grant
     assert grant == Grant(cpus_per_task=1, mem_per_node_mib=320)
     assert granted(asked, grant).cpus == 2
 
 
-def test_the_case_of_the_handbook() -> None:
+def test_the_example_of_the_handbook() -> None:
     asked = request(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
     sized = size(asked, prediction(memory=251.0, cores=1.4, gpus=1), LIMITS)
     assert sized.grant == Grant(cpus_per_task=2, mem_per_node_mib=256, gpus_per_node=1)
 
 
-def test_memory_per_cpu_keeps_its_kind() -> None:
+def test_a_request_for_memory_per_cpu_stays_per_cpu() -> None:
     asked = request(cpus_per_task=8, mem_per_cpu_mib=1000)
     assert size(asked, prediction(memory=251.0, cores=1.4), LIMITS).grant == Grant(
         cpus_per_task=2, mem_per_cpu_mib=128
     )
 
 
-def test_memory_per_cpu_gives_each_task_room_for_the_peak() -> None:
+def test_memory_per_cpu_leaves_each_task_room_for_the_peak() -> None:
     asked = request(num_tasks=2, cpus_per_task=8, mem_per_cpu_mib=1000)
     grant = size(asked, prediction(memory=640.0, cores=1.0), LIMITS).grant
     assert grant == Grant(cpus_per_task=1, mem_per_cpu_mib=640)
 
 
-def test_memory_per_cpu_keeps_cpus_that_carry_it() -> None:
+def test_memory_per_cpu_keeps_the_cpus_that_carry_it() -> None:
     asked = request(cpus_per_task=8, mem_per_cpu_mib=1000)
     sized = size(asked, prediction(memory=4000.0, cores=0.5), LIMITS)
     assert sized.grant.cpus_per_task == 4
@@ -198,7 +198,7 @@ def test_memory_per_cpu_keeps_cpus_that_carry_it() -> None:
     ("default", "cpus"),
     [(None, None), (0, 1), (500, 2), (100, None)],
 )
-def test_cpus_that_bring_memory_by_default_are_kept_as_far_as_it_is_needed(
+def test_cpus_that_bring_default_memory_are_kept_as_far_as_it_is_needed(
     default: int | None, cpus: int | None
 ) -> None:
     sized = size(
@@ -216,33 +216,33 @@ def test_cpus_that_bring_memory_by_default_are_kept_as_far_as_it_is_needed(
     ],
     ids=["per_cpu", "per_cpu_by_default", "per_gpu"],
 )
-def test_memory_that_is_kept_keeps_what_brings_it(asked: JobRequest) -> None:
+def test_memory_that_is_kept_keeps_the_cpus_or_gpus_that_bring_it(asked: JobRequest) -> None:
     predicted = prediction(memory=100.0, cores=0.5, gpus=1)
     site = limits(def_mem_per_cpu_mib=1000)
     assert size(asked, predicted, site).grant
     assert not size(asked, predicted, site, {"memory": "the script passes its memory on"}).grant
 
 
-def test_cpus_of_a_job_whose_memory_comes_with_gpus_bring_none() -> None:
+def test_the_cpus_of_a_job_whose_memory_comes_with_gpus_bring_none() -> None:
     asked = request(cpus_per_task=8, gpus_per_node=1, mem_per_gpu_mib=1000)
     for default in (None, 100):
         grant = size(asked, prediction(memory=900.0, cores=0.5), limits(def_mem_per_cpu_mib=default)).grant
         assert grant.cpus_per_task == 1
 
 
-def test_without_a_least_saving_what_is_needed_whole_is_no_cut() -> None:
+def test_a_resource_that_is_needed_whole_is_not_cut_even_without_a_least_saving() -> None:
     asked = request(cpus_per_task=8, mem_per_node_mib=928)
     assert not size(asked, prediction(memory=900.0, cores=8.0), limits(min_saving=0.0)).grant
 
 
-def test_the_reasons_say_what_was_predicted_and_slowed_only_where_it_is() -> None:
+def test_a_reason_mentions_a_slowdown_only_if_there_is_one() -> None:
     asked = request(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
     sized = size(asked, prediction(memory=900.0, cores=2.0, gpus=1.0), LIMITS)
     assert [one.predicted for one in sized.reasons] == [928, 2.0, 1.0]
     assert sized.reasons[1].reason == "9 earlier jobs"
 
 
-def test_cpus_that_bring_memory_are_kept_where_its_need_is_not_known() -> None:
+def test_cpus_that_bring_memory_are_kept_if_its_need_is_unknown() -> None:
     sized = size(request(cpus_per_task=8), prediction(cores=0.5), limits(def_mem_per_cpu_mib=1000))
     assert not sized.grant
 
@@ -270,21 +270,19 @@ def test_a_cut_that_saves_little_is_not_made(upper: float, cut: int | None) -> N
             {"gpus_per_task": 4, "num_tasks": 2, "mem_per_gpu_mib": 400},
             Grant(gpus_per_task=2, mem_per_gpu_mib=304),
         ),
-        # Any one of the nodes may hold the peak, also where there are fewer tasks.
+        # Any of the nodes may hold the peak, also if there are fewer tasks than nodes.
         (
             {"gpus_per_node": 4, "nodes": 2, "mem_per_gpu_mib": 1000},
             Grant(gpus_per_node=2, mem_per_gpu_mib=304),
         ),
     ],
 )
-def test_gpus_and_their_memory_keep_the_kind_they_were_asked_in(
-    changes: dict[str, Any], grant: Grant
-) -> None:
+def test_gpus_and_their_memory_keep_the_form_of_the_request(changes: dict[str, Any], grant: Grant) -> None:
     asked = request(cpus_per_task=None, **changes)
     assert size(asked, prediction(memory=600.0, gpus=2), LIMITS).grant == grant
 
 
-def test_headroom_least_share_and_floors_hold() -> None:
+def test_headroom_least_share_and_floors_are_respected() -> None:
     asked = request(cpus_per_task=16, mem_per_node_mib=16000, gpus_per_node=4)
     predicted = prediction(memory=1000.0, cores=2.0, gpus=1)
     roomy = size(asked, predicted, limits(headroom=0.5)).grant
@@ -300,7 +298,7 @@ def test_headroom_least_share_and_floors_hold() -> None:
     assert floors == Grant(cpus_per_task=4, mem_per_node_mib=4096, gpus_per_node=3)
 
 
-def test_a_site_that_bears_it_grants_fewer_cpus_than_are_needed_and_says_so() -> None:
+def test_a_site_that_accepts_slower_jobs_grants_fewer_cpus_than_needed_and_says_so() -> None:
     slow = msgspec.structs.replace(prediction(cores=7.5), fewest_cpus=6.0)
     sized = size(request(cpus_per_task=16), slow, LIMITS)
     assert sized.grant.cpus_per_task == 6
@@ -321,6 +319,6 @@ def test_memory_never_goes_below_the_floor() -> None:
     assert size(asked, prediction(memory=1.0), LIMITS).grant.mem_per_node_mib == 128
 
 
-def test_growth_beyond_all_bounds_keeps_the_request() -> None:
+def test_a_prediction_beyond_all_bounds_keeps_the_request() -> None:
     asked = request(cpus_per_task=8, mem_per_node_mib=8000)
     assert not size(asked, prediction(memory=math.exp(40), cores=math.exp(40)), LIMITS).grant

@@ -1,4 +1,4 @@
-"""Which jobs may be touched, and what a submission asks for."""
+"""Which jobs may be changed, and what a submission requests."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_a_comment_opts_out(comment: str) -> None:
 @pytest.mark.parametrize(
     "comment", ["", "rightsize=on", "norightsize=off", "rightsize=office", "rightsize = off"]
 )
-def test_other_comments_do_not(comment: str) -> None:
+def test_other_comments_do_not_opt_out(comment: str) -> None:
     assert left_alone(submission(comment=comment, cpus_per_task=8)) is None
 
 
@@ -58,11 +58,11 @@ def test_other_comments_do_not(comment: str) -> None:
         ({"cpus_per_task": None, "gpus_per_node": 1}, None),
     ],
 )
-def test_what_is_not_sized_has_its_reason(changes: dict[str, Any], reason: str | None) -> None:
+def test_a_job_that_is_not_sized_has_a_reason(changes: dict[str, Any], reason: str | None) -> None:
     assert left_alone(submission(**{"cpus_per_task": 8, **changes})) == reason
 
 
-def test_a_reason_of_many_forms_still_fits_the_token() -> None:
+def test_a_reason_with_many_forms_still_fits_into_the_token() -> None:
     reason = left_alone(
         submission(
             cpus_per_task=8, mem_per_node_mib=9, other=tuple(f"form_{number:0>99}" for number in range(500))
@@ -85,17 +85,17 @@ def test_a_submission_becomes_a_request() -> None:
     assert job_request(submission()).num_tasks == 1
     by_node = submission(nodes_min=2, nodes_max=2, ntasks_per_node=4)
     assert (job_request(by_node).num_tasks, job_request(by_node).nodes) == (8, 2)
-    # As slurmrestd has it: `-N 2` of sbatch says the most as well.
+    # As slurmrestd sends it: `-N 2` of sbatch also sets the maximum.
     at_least = submission(nodes_min=2)
     assert (job_request(at_least).num_tasks, job_request(at_least).nodes) == (2, None)
 
 
 @pytest.mark.parametrize("name", [*MEMORY, *GPUS, "cpus_per_task"])
-def test_what_a_submission_asks_for_its_request_does(name: str) -> None:
+def test_each_amount_of_a_submission_is_in_its_request(name: str) -> None:
     assert getattr(job_request(submission(**{name: 7})), name) == 7
 
 
-def test_a_submission_that_a_run_named_is_told_by_its_rule_whatever_the_sample() -> None:
+def test_a_submission_named_after_a_workflow_run_is_known_by_its_rule_whatever_the_sample() -> None:
     rule = "#!/bin/sh\npython -m snakemake --snakefile Snakefile --target-jobs bwa:s={} --allowed-rules bwa --cores 8\n"
     run = "fb315e06-46eb-480f-ae1d-c3d14c698bea"
     one, other = (job_request(submission(name=run, script=rule.format(sample))) for sample in ("A", "B"))

@@ -1,4 +1,4 @@
-"""What failed once is not granted again while it is remembered, whatever the policy; and then it is forgotten."""
+"""What failed is not granted again while it is remembered, whatever the policy; after that it is forgotten."""
 
 import math
 import os
@@ -25,7 +25,7 @@ EXAMPLES = int(os.environ.get("RIGHTSIZER_FAILED_EXAMPLES", "20"))
 
 
 class Policy(NamedTuple):
-    """A site's wishes, and how many jobs a family remembers."""
+    """A site's settings, and how many jobs a family remembers."""
 
     limits: Limits
     settings: ChainSettings
@@ -58,13 +58,13 @@ NEEDS = st.lists(st.integers(1, ASKED_MIB), min_size=1, max_size=80)
 
 
 class Family:
-    """Jobs that end one after the other, each sized by what is known then, as the service sizes it."""
+    """Jobs that end one after the other, each sized from what is known then, like the service sizes it."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.history = History(policy.recent_jobs)
         self.predictor = Predictor("m", self.history, {}, policy.settings)
-        # How many jobs ended, and of those that failed: which, and what it had.
+        # How many jobs have ended; and for those that failed, which ones and what they had.
         self.ended, self.failed = 0, dict[int, float]()
 
     def sized(self) -> JobRequest:
@@ -104,13 +104,13 @@ class Family:
         self.history.join(given, job)
 
     def grants_mib(self, need_mib: float) -> int | None:
-        """Return the memory of the next job that is not given all of it for others to be compared with."""
+        """Return the memory of the next job that is not left whole for comparison."""
         while self.predictor.predict(ASKED).untold == "compared":
             self.run_memory(need_mib, comes_back=True)
         return self.sized().mem_per_node_mib
 
     def run_memory(self, need_mib: float, *, comes_back: bool) -> int:
-        """Run a job that needs so much; it comes back as it was asked, or not. Return what it was given."""
+        """Run a job that needs this much; it comes back with its original request, or not. Return what it was given."""
         given = self.sized()
         mib = given.mem_per_node_mib or 0
         if mib < need_mib:
@@ -121,7 +121,7 @@ class Family:
         return mib
 
     def run_hidden(self, need_mib: float, seen_mib: float) -> None:
-        """Run a job that needs more than Slurm sees of it; if it is killed it comes back as it was asked."""
+        """Run a job that needs more than Slurm measures; if it is killed it comes back with its original request."""
         given = self.sized()
         mib = given.mem_per_node_mib or 0
         if mib >= need_mib:
@@ -132,7 +132,7 @@ class Family:
         self.end(ASKED, seen_mib, 0.5, job_id=self.ended)
 
     def run_cores(self, need: float) -> int:
-        """Run a job that keeps so many cores busy; with fewer its time runs out. Return what it was given."""
+        """Run a job that keeps this many cores busy; with fewer its time runs out. Return what it was given."""
         given = self.sized()
         cpus = given.cpus_per_task or 0
         late = cpus < need
@@ -142,9 +142,10 @@ class Family:
         return cpus
 
     def run_steps(self, need: int, *, waits: bool, comes_back: bool = True) -> None:
-        """Run a job that cannot go on with fewer CPUs, and keeps half a core busy with as many.
+        """Run a job that cannot go on with fewer CPUs, and keeps half a core busy with `need`.
 
-        It fails, or waits until its time is over; it comes back as it was asked, or not.
+        With fewer it fails, or waits until its time is over; it comes back with its original request, or not.
+
         """
         given = self.sized()
         cpus = given.cpus_per_task or 0
@@ -158,14 +159,14 @@ class Family:
 
     @property
     def remembered(self) -> float:
-        """The most that failed, among the jobs that are remembered."""
+        """Return the most that failed, among the jobs that are remembered."""
         first = self.ended - self.policy.recent_jobs
         return max((amount for number, amount in self.failed.items() if number > first), default=0.0)
 
 
 @settings(max_examples=EXAMPLES)
 @given(POLICIES, NEEDS, st.booleans())
-def test_memory_is_never_what_failed_while_that_is_remembered_nor_above_the_request(
+def test_memory_is_above_what_failed_while_that_is_remembered_and_at_most_the_request(
     policy: Policy, needs: list[int], comes_back: bool
 ) -> None:
     family = Family(policy)
@@ -192,7 +193,7 @@ def test_the_bump_is_gone_after_as_many_successes_as_a_family_remembers(
 
 @settings(max_examples=EXAMPLES)
 @given(POLICIES, st.integers(1, 200), st.integers(201, ASKED_MIB), st.booleans())
-def test_a_family_that_has_grown_fails_no_more_than_a_few_times_in_what_it_remembers(
+def test_a_family_that_has_grown_fails_at_most_a_few_times_among_its_remembered_jobs(
     policy: Policy, before_mib: int, need_mib: int, comes_back: bool
 ) -> None:
     family = Family(policy)
@@ -207,10 +208,10 @@ def test_a_family_that_has_grown_fails_no_more_than_a_few_times_in_what_it_remem
 
 @pytest.mark.parametrize("need_mib", [1000, 2048, 12_000])
 @pytest.mark.parametrize(("before", "kills"), [(1, 1), (8, 1), (20, 2), (50, 2)])
-def test_a_family_of_which_slurm_does_not_see_what_it_needs_is_left_whole(
+def test_a_family_whose_need_slurm_does_not_measure_is_left_whole(
     before: int, kills: int, need_mib: int
 ) -> None:
-    """At once, unless the first had hardly more than was seen: then the second says so."""
+    """At once, unless the first job had hardly more than was measured: then from the second on."""
     family = Family(Policy(limits_of(Config().policy), ChainSettings(), 100))
     for _ in range(before):
         family.end(ASKED, 200.0, 0.5)
@@ -225,7 +226,7 @@ def test_a_family_of_which_slurm_does_not_see_what_it_needs_is_left_whole(
 
 @settings(max_examples=EXAMPLES)
 @given(POLICIES, st.lists(st.floats(0.1, ASKED_CPUS), min_size=1, max_size=60))
-def test_cpus_are_never_those_with_which_time_ran_out_nor_above_the_request(
+def test_cpus_are_above_those_that_ran_out_of_time_and_at_most_the_request(
     policy: Policy, needs: list[float]
 ) -> None:
     family = Family(policy)
@@ -237,10 +238,10 @@ def test_cpus_are_never_those_with_which_time_ran_out_nor_above_the_request(
 @pytest.mark.parametrize(("waits", "comes_back"), [(False, True), (True, True), (True, False)])
 @pytest.mark.parametrize(("before", "need"), [(3, 16), (20, 4), (50, 2)])
 @pytest.mark.parametrize("most_slowdown", [0.0, 0.2])
-def test_a_family_that_fewer_cpus_stop_keeps_them(
+def test_a_family_that_cannot_go_on_with_fewer_cpus_keeps_them(
     most_slowdown: float, before: int, need: int, waits: bool, comes_back: bool
 ) -> None:
-    """One of its jobs is stopped; where nobody brought it back, those before it tell."""
+    """One of its jobs is stopped; if it does not come back, the jobs before it are the evidence."""
     chain = ChainSettings(most_slowdown=most_slowdown)
     family = Family(Policy(limits_of(Config().policy), chain, 100))
     for _ in range(before):
@@ -251,8 +252,8 @@ def test_a_family_that_fewer_cpus_stop_keeps_them(
     assert family.sized().cpus_per_task == ASKED_CPUS
 
 
-def test_who_hangs_now_and_then_is_cut_all_the_same() -> None:
-    """Ten that ended well with as few CPUs say that it was no want of them."""
+def test_a_family_that_hangs_now_and_then_is_still_cut() -> None:
+    """Ten jobs that ended well with as few CPUs show that CPUs were not the cause."""
     family = Family(Policy(limits_of(Config().policy), ChainSettings(), 100))
     for _ in range(20):
         family.end(ASKED, 100.0, 0.5)
@@ -265,7 +266,7 @@ def test_who_hangs_now_and_then_is_cut_all_the_same() -> None:
         assert family.sized().cpus_per_task == 1
 
 
-def test_jobs_that_run_until_their_limit_anyway_are_cut_all_the_same() -> None:
+def test_jobs_that_always_run_until_their_limit_are_still_cut() -> None:
     family = Family(Policy(limits_of(Config().policy), ChainSettings(), 50))
     whole = family.sized()
     for _ in range(20):

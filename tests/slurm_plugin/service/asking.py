@@ -1,4 +1,4 @@
-"""Asking the service, through its socket or without one."""
+"""Asks the service, through its socket or without one."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ def line_of(job: Submission, identity: str = "7") -> bytes:
 
 
 def json_line(job: Mapping[str, object], kind: str = "submit") -> bytes:
-    """The line of a request as any program may write it, whatever its job holds."""
+    """Return the line of a request as any program may write it, whatever is in its job."""
     return json.dumps({"v": VERSION, "id": "7", "kind": kind, "job": job}, ensure_ascii=False).encode()
 
 
@@ -43,7 +43,7 @@ def connect(path: Path) -> socket.socket:
 
 
 def ask(path: Path, line: bytes) -> bytes:
-    """Send bytes and return what comes back up to a line end, or up to the end where the service hangs up."""
+    """Send bytes and return what comes back up to a line end, or until the service hangs up."""
     with connect(path) as client:
         try:
             client.sendall(line)
@@ -67,7 +67,7 @@ def install(site: Site, model: TrainedModel) -> None:
 
 
 def model_in_use(config: Config) -> CurrentModel:
-    """The model of a site's registry, taken up as the service does."""
+    """Return the model of a site's registry, loaded like the service loads it."""
     model = CurrentModel(Path(config.models.directory), chain_settings_of(config))
     model.refresh()
     return model
@@ -80,6 +80,6 @@ def handler_of(site: Site) -> Handler:
 
 
 def asked(handle: Handler, line: bytes) -> bytes:
-    """The reply to a line; nothing where it deserves none."""
+    """Return the reply to a line; nothing if it gets none."""
     sent: list[bytes] = []
     return b"".join(sent) if handle(line, sent.append) else b""

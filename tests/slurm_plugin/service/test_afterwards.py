@@ -1,4 +1,4 @@
-"""What an answer leaves to do is done soon, in order, each piece whatever happens to the others, and not at once."""
+"""Work left after an answer is done soon but not at once, in order, and whatever happens to the other pieces."""
 
 import asyncio
 from functools import partial
@@ -8,7 +8,7 @@ import pytest
 from slurm_plugin.service.afterwards import PAUSE_S, Afterwards
 
 
-def test_works_are_done_after_a_moment_in_their_order(caplog: pytest.LogCaptureFixture) -> None:
+def test_work_is_done_after_a_moment_in_its_order(caplog: pytest.LogCaptureFixture) -> None:
     done: list[int] = []
 
     def fail() -> None:

@@ -1,4 +1,4 @@
-"""How much a user may ask at the clients' socket: so many at once, so often, and bytes are paid for."""
+"""How much a user may ask on the clients' socket: a number at once, a rate, and long requests cost more."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from slurm_plugin.service.allowance import AT_ONCE, AT_ONCE_IN_ALL, BURST, PER_S
 from slurm_plugin.service.protocol import MAX_REQUEST_BYTES
 
 
-def test_a_user_has_so_many_requests_at_once_and_so_many_in_all() -> None:
+def test_requests_at_once_are_bounded_for_each_user_and_in_total() -> None:
     allowance = Allowance()
     assert [allowance.admit(1, 0.0) for _ in range(AT_ONCE + 1)] == [True] * AT_ONCE + [False]
     assert allowance.admit(2, 0.0)
@@ -30,7 +30,7 @@ def test_a_burst_is_refilled_over_time() -> None:
     assert not one(-100.0), "a clock set back gives nothing"
 
 
-def test_long_requests_are_paid_for() -> None:
+def test_long_requests_cost_more() -> None:
     allowance = Allowance()
     answered = 0
     for second in range(1000):
@@ -41,7 +41,7 @@ def test_long_requests_are_paid_for() -> None:
     assert answered <= (BURST + 1000 * PER_S) / (MAX_REQUEST_BYTES / REQUEST_BYTES) + 1
 
 
-def test_who_has_rested_is_forgotten() -> None:
+def test_a_user_whose_allowance_is_full_again_is_forgotten() -> None:
     allowance = Allowance()
     for uid in range(1000):
         assert allowance.admit(uid, float(uid * BURST))

@@ -29,7 +29,7 @@ from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.service.asking import KNOWN, asked, handler_of, install, line_of, model_in_use
 
 
-def test_enforcing_grants_less_leaves_the_token_and_tells_the_user(
+def test_enforce_mode_grants_less_leaves_the_token_and_tells_the_user(
     site: Site, trained_model: TrainedModel
 ) -> None:
     install(site, trained_model)
@@ -74,7 +74,7 @@ def test_other_modes_grant_nothing(mode: str, told: bool, site: Site, trained_mo
         ({"cpus_per_task": 1, "mem_per_node_mib": 100, "gpus_per_node": 1}, "fits"),
     ],
 )
-def test_a_job_that_is_left_alone_has_its_reason(
+def test_a_job_that_is_left_alone_gets_its_reason(
     changes: dict[str, Any], reason: str, site: Site, trained_model: TrainedModel
 ) -> None:
     install(site, trained_model)
@@ -95,13 +95,13 @@ def test_a_job_that_is_left_alone_has_its_reason(
     ],
     ids=["another", "session", "site", "rule"],
 )
-def test_what_somebody_works_in_is_cut_only_where_the_site_wants_it(
+def test_an_interactive_session_is_cut_only_if_the_site_wants_it(
     starts: str, site_wants: dict[str, Any], cut: bool, site: Site, trained_model: TrainedModel
 ) -> None:
     install(site, trained_model)
     config = site.configure(mode="enforce", **site_wants)
     works_in = msgspec.structs.replace(KNOWN, script=f"#!/bin/sh\n{starts}\n")
-    # Jobs like it are known, though their scripts said nothing of it.
+    # Similar jobs are known, though their scripts did not show that they are sessions.
     known = model_in_use(config).predictor
     answer = decide_request(works_in, job_request(KNOWN), known, config, "1", 1.0, NO_FACTS)
     assert answer.decision.applied is cut
@@ -140,11 +140,11 @@ def test_a_disk_that_takes_no_journal_still_lets_jobs_through(
     journal.close()
     for _ in range(3):
         assert decode_reply(asked(handle, line_of(KNOWN))).grant
-    # Not once for each job: the log may lie on the same disk.
+    # Not once for each job: the log may be on the same disk.
     assert sum("is not journalled" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_the_journal_is_written_later(site: Site, trained_model: TrainedModel) -> None:
+def test_the_journal_is_written_after_the_answer(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     config, works = site.config, list[Work]()
     folder = Path(config.service.journal)
@@ -158,7 +158,9 @@ def test_the_journal_is_written_later(site: Site, trained_model: TrainedModel) -
     assert journal.read_bytes().count(b"\n") == 2
 
 
-def test_a_rehearsal_is_for_nobody(site: Site, trained_model: TrainedModel) -> None:
+def test_a_rehearsal_gives_the_same_answer_and_is_not_journalled(
+    site: Site, trained_model: TrainedModel
+) -> None:
     install(site, trained_model)
     config = site.config
     journal_folder = Path(config.service.journal)
@@ -194,7 +196,7 @@ def called_until_sent(handle: Handler, line: bytes) -> set[CodeType]:
     return called
 
 
-def test_a_rehearsal_goes_all_the_way_of_a_new_submission(site: Site, trained_model: TrainedModel) -> None:
+def test_a_rehearsal_runs_the_same_code_as_a_new_submission(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     answers = Answers(
         site.config,
@@ -216,13 +218,13 @@ def test_a_rehearsal_goes_all_the_way_of_a_new_submission(site: Site, trained_mo
     assert {code.co_name for code in called - rehearsed} == set()
 
 
-def test_lines_that_are_no_request_get_no_answer(site: Site) -> None:
+def test_lines_that_are_not_requests_get_no_answer(site: Site) -> None:
     handle = handler_of(site)
     for line in (b"", b"{}", b"\xff", line_of(KNOWN).replace(b'"v":1', b'"v":2')):
         assert asked(handle, line) == b""
 
 
-def test_a_journal_that_cannot_be_written_is_said_at_the_start(tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_written_is_reported_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ServiceError, match=r"service\.journal"):
         Journal(tmp_path / "file" / "journal")

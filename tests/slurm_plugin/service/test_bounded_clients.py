@@ -1,4 +1,4 @@
-"""Who may ask on the hook's socket, how many at a time, and how much of each is held."""
+"""Who may ask on the hook's socket, how many at a time, and how much of each client is kept in memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ends(client: socket.socket) -> bool:
 
 @pytest.fixture
 def open_site(site: Site, trained_model: TrainedModel) -> Site:
-    """A site whose socket everybody can open, as after a chmod by hand."""
+    """Return a site whose socket everybody can open, as after a chmod by hand."""
     install(site, trained_model)
     site.folder.chmod(0o755)
     site.configure(service={"socket_mode": "0666"})
@@ -37,7 +37,7 @@ def open_site(site: Site, trained_model: TrainedModel) -> Site:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
-def test_whom_the_kernel_names_and_the_site_does_not_is_hung_up_on(open_site: Site) -> None:
+def test_a_user_that_the_kernel_names_but_the_site_does_not_is_hung_up_on(open_site: Site) -> None:
     service = open_site.serve()
     for _ in range(3):
         assert ask_as(open_site.socket, "nobody", line_of(KNOWN)).stdout == b""
@@ -46,19 +46,19 @@ def test_whom_the_kernel_names_and_the_site_does_not_is_hung_up_on(open_site: Si
     _, log = service.communicate(timeout=PATIENCE_S)
     refused = f"uid {pwd.getpwnam('nobody').pw_uid} may not ask".encode()
     assert log.count(refused) == 1, "said once, not at each connection"
-    # Who follows the line must not let in all whom a user namespace hides.
+    # An admin who follows the hint in the log must not let in everybody whom a user namespace hides.
     assert b"PrivateUsers=no" in log
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 @pytest.mark.parametrize("uid", [pwd.getpwnam("nobody").pw_uid, 3_000_000_000])
-def test_whom_the_site_names_may_ask(uid: int, open_site: Site) -> None:
+def test_a_user_that_the_site_names_may_ask(uid: int, open_site: Site) -> None:
     open_site.configure(service={"users": [str(uid)]})
     open_site.serve()
     assert decode_reply(ask_as(open_site.socket, uid, line_of(KNOWN)).stdout).token
 
 
-def test_a_user_whom_the_machine_does_not_know_is_said_and_stops_nothing(
+def test_a_user_unknown_to_the_machine_is_reported_and_stops_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     near, far = socket.socketpair(socket.AF_UNIX)
@@ -67,7 +67,7 @@ def test_a_user_whom_the_machine_does_not_know_is_said_and_stops_nothing(
     assert "service.users names no-such-user" in caplog.text
 
 
-def test_of_too_many_connections_the_quietest_goes(site: Site, trained_model: TrainedModel) -> None:
+def test_the_quietest_of_too_many_connections_is_closed(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     site.serve()
     with contextlib.ExitStack() as opened:
@@ -77,7 +77,7 @@ def test_of_too_many_connections_the_quietest_goes(site: Site, trained_model: Tr
             held.append(client)
             client.sendall(line_of(KNOWN, str(number)))
             assert decode_reply(client.makefile("rb").readline()).id == str(number)
-        # The first is heard again, so that the second is the quietest.
+        # The first one sends again, so that the second is the quietest.
         held[0].sendall(line_of(KNOWN, "again"))
         assert decode_reply(held[0].makefile("rb").readline()).id == "again"
         with connect(site.socket) as late:
@@ -93,7 +93,7 @@ def resident_mib(pid: int) -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def test_who_takes_no_answers_fills_no_memory_and_holds_up_nobody(
+def test_a_client_that_takes_no_answers_fills_no_memory_and_delays_nobody(
     site: Site, trained_model: TrainedModel
 ) -> None:
     install(site, trained_model)
@@ -107,13 +107,13 @@ def test_who_takes_no_answers_fills_no_memory_and_holds_up_nobody(
         with contextlib.suppress(TimeoutError, BrokenPipeError, ConnectionResetError):
             while sent < 256 * 2**20:
                 sent += greedy.send(lines)
-        # Without a bound all of it would be read, and its answers kept.
+        # Without a bound everything would be read, and the answers kept.
         assert sent < 16 * 2**20
         assert reply(site).id == "7"
     assert resident_mib(pid) - before_mib < 32
 
 
-def test_whoever_has_asked_by_the_time_of_a_stop_is_answered(site: Site, trained_model: TrainedModel) -> None:
+def test_a_client_that_asked_before_a_stop_is_answered(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     service = site.serve()
     assert reply(site).token

@@ -1,4 +1,4 @@
-"""The clients' socket: each user about his own jobs, and nothing that another could use."""
+"""The clients' socket: each user may ask about their own jobs, and nobody gets anything useful about others."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_each_golden_request_of_a_client_is_understood(frame: dict[str, Any]) ->
     assert isinstance(decode_request(line), str), "the hook's socket takes it"
 
 
-def test_the_hooks_kind_is_not_taken_from_a_client() -> None:
+def test_a_request_of_the_hooks_kind_is_not_accepted_from_a_client() -> None:
     line = encode_request(Request(v=VERSION, id="7", kind="submit", job=submission()))
     assert decode_client_request(line) == "unknown kind 'submit'"
 
@@ -89,18 +89,18 @@ def test_no_bytes_make_the_decoder_fail(line: bytes) -> None:
         ({"uid": 1001, "user": "alice"}, True),
     ],
 )
-def test_a_claim_counts_only_where_it_is_true(changes: dict[str, Any], is_refused: bool) -> None:
+def test_a_claim_of_a_client_counts_only_if_it_is_true(changes: dict[str, Any], is_refused: bool) -> None:
     assert claims_another(msgspec.structs.replace(ASKED, **changes), 1000, "alice") is is_refused
 
 
-def test_a_client_may_have_fewer_cpus_and_gpus_where_the_hook_may_not_give_them() -> None:
+def test_a_client_may_have_fewer_cpus_and_gpus_where_the_hook_may_not_grant_them() -> None:
     assert kept_dimensions(ASKED) == {}
     by_hook = submission(batch=False, cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
     assert set(kept_dimensions(by_hook)) == {"cores", "gpus"}
 
 
 def limited(**max_per_cpu_mib: int) -> SiteFacts:
-    """The facts of a site with these limits by partition; the default one is main."""
+    """Return the facts of a site with these limits by partition; the default partition is main."""
     partitions = {
         name: Partition(memory=MemoryTerms(max_per_cpu_mib=limit_mib), is_default=name == "main")
         for name, limit_mib in max_per_cpu_mib.items()
@@ -119,24 +119,24 @@ def limited(**max_per_cpu_mib: int) -> SiteFacts:
         (Rule(name="r"), limited(main=8000, small=2000), ()),
     ],
 )
-def test_what_slurmctld_fills_in_later_is_a_reason_to_keep(
+def test_a_value_that_slurmctld_fills_in_later_is_a_reason_to_keep_the_request(
     rule: Rule, facts: SiteFacts, other: tuple[str, ...]
 ) -> None:
     known = as_known(ASKED, 1000, "alice", Config(rules=(rule,)), facts)
     assert (known.user, known.uid, known.other) == ("alice", 1000, other)
 
 
-def test_the_limits_of_a_partition_that_is_named_count() -> None:
+def test_the_limits_of_the_named_partition_count() -> None:
     named = msgspec.structs.replace(ASKED, partition="main,small")
     assert as_known(named, 1, "alice", Config(), limited(main=8000, small=2000)).other == ("max_mem_per_cpu",)
 
 
-def test_nobody_makes_a_batch_job_of_himself() -> None:
+def test_no_client_can_pass_its_job_off_as_a_batch_job() -> None:
     job = msgspec.structs.replace(ASKED, batch=True)
     assert as_known(job, 1, "alice", Config(), NO_FACTS).batch is False
 
 
-def test_the_hook_leaves_a_job_alone_that_its_client_has_sized_and_says_by_which_decision() -> None:
+def test_the_hook_leaves_a_job_sized_by_its_client_alone_and_names_that_decision() -> None:
     word = carried_word("0123456789ab")
     direct = submission(batch=False, comment=f"mine {word}", mem_per_node_mib=512)
     made = decide(direct, None, ENFORCING, "d2", 1.0).decision
@@ -167,7 +167,7 @@ def journalled(site: Site) -> list[Decision]:
     return [made for made in map(decode_decision, lines) if made]
 
 
-def test_a_client_is_granted_less_and_the_word_finds_what_it_asked(
+def test_a_client_is_granted_less_and_its_word_finds_the_original_request(
     site: Site, trained_model: TrainedModel
 ) -> None:
     install(site, trained_model)
@@ -194,7 +194,7 @@ def test_other_modes_grant_nothing_and_still_record(
     assert carried_id(answer.token) == journalled(site)[0].id
 
 
-def test_who_opted_out_gets_not_even_a_word(site: Site, trained_model: TrainedModel) -> None:
+def test_a_job_that_opted_out_does_not_even_get_a_word(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     site.configure(mode="enforce")
     out = msgspec.structs.replace(ASKED, comment="rightsize=off")
@@ -202,7 +202,7 @@ def test_who_opted_out_gets_not_even_a_word(site: Site, trained_model: TrainedMo
     assert decode_reply(answer) == Reply(v=VERSION, id="7")
 
 
-def test_of_another_users_history_nothing_is_said(site: Site, trained_model: TrainedModel) -> None:
+def test_nothing_is_said_of_the_history_of_another_user(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     site.configure(mode="enforce")
     handle = handler_of(site)
@@ -211,7 +211,7 @@ def test_of_another_users_history_nothing_is_said(site: Site, trained_model: Tra
     assert [made.request.user for made in journalled(site)] == ["bob"]
 
 
-def test_the_input_of_a_clients_command_counts_too(
+def test_the_input_of_the_command_of_a_client_counts_too(
     site: Site, trained_model: TrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wait_long(monkeypatch)
@@ -226,7 +226,7 @@ def test_the_input_of_a_clients_command_counts_too(
     assert [made.request.input_mib for made in journalled(site)] == [0.5, None]
 
 
-def test_what_cannot_be_journalled_is_not_granted(site: Site, trained_model: TrainedModel) -> None:
+def test_a_decision_that_cannot_be_journalled_is_not_granted(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     site.configure(mode="enforce")
     handle = handler_of(site)
@@ -239,7 +239,7 @@ def test_what_cannot_be_journalled_is_not_granted(site: Site, trained_model: Tra
 
 @pytest.fixture
 def serving(site: Site, trained_model: TrainedModel) -> Iterator[Path]:
-    """The real service on a folder that other users may enter; its socket."""
+    """Yield the socket of the real service, in a folder that other users may enter."""
     install(site, trained_model)
     site.folder.chmod(0o755)
     path = site.folder / "clients"
@@ -279,7 +279,7 @@ def ask_as(path: Path, user: str | int, line: bytes) -> subprocess.CompletedProc
     )
 
 
-def test_whose_a_request_is_says_the_kernel(serving: Path, site: Site) -> None:
+def test_the_kernel_says_whose_request_it_is(serving: Path, site: Site) -> None:
     assert serving.stat().st_mode & 0o777 == 0o666
     assert carried_id(decode_reply(ask(serving, line_of())).token)
     assert ask(serving, line_of(msgspec.structs.replace(ASKED, user="somebody"))) == b""
@@ -294,7 +294,7 @@ def test_whose_a_request_is_says_the_kernel(serving: Path, site: Site) -> None:
     assert len(journalled(site)) == 2
 
 
-def test_users_cannot_open_the_hooks_socket(site: Site) -> None:
+def test_users_cannot_open_the_socket_of_the_hook(site: Site) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can act as another user")
     site.folder.chmod(0o755)
@@ -303,7 +303,7 @@ def test_users_cannot_open_the_hooks_socket(site: Site) -> None:
     assert b"PermissionError" in done.stderr
 
 
-def test_each_socket_takes_its_own_kind_alone(serving: Path, site: Site) -> None:
+def test_each_socket_takes_only_its_own_kind_of_request(serving: Path, site: Site) -> None:
     hook_line = encode_request(Request(v=VERSION, id="7", kind="submit", job=submission()))
     assert ask(serving, hook_line) == b""
     site.serve()
@@ -312,7 +312,7 @@ def test_each_socket_takes_its_own_kind_alone(serving: Path, site: Site) -> None
         assert client.makefile("rb").readline() == b""
 
 
-def test_the_switch_of_either_side_is_silence(serving: Path, site: Site) -> None:
+def test_either_kill_switch_makes_the_service_silent(serving: Path, site: Site) -> None:
     for switch in (Path(site.config.hook.kill_switch), Path(site.config.client.kill_switch)):
         switch.touch()
         assert ask(serving, line_of()) == b""
@@ -320,7 +320,7 @@ def test_the_switch_of_either_side_is_silence(serving: Path, site: Site) -> None
     assert ask(serving, line_of())
 
 
-def test_all_that_is_not_a_request_is_silence_and_the_next_is_answered(serving: Path) -> None:
+def test_a_line_that_is_not_a_request_gets_no_answer_and_the_next_one_does(serving: Path) -> None:
     for bad in (b"\n", b"rubbish\n", b"\x00\xff" * 1000 + b"\n", b"[" * 30000 + b"\n"):
         assert ask(serving, bad) == b""
     assert ask(serving, b"x" * (2 * MAX_REQUEST_BYTES)) == b""
@@ -328,7 +328,7 @@ def test_all_that_is_not_a_request_is_silence_and_the_next_is_answered(serving: 
     assert decode_reply(ask(serving, line_of())).id == "7"
 
 
-def test_who_holds_connections_gets_no_more_and_keeps_nobody_else_out(serving: Path) -> None:
+def test_a_user_who_holds_connections_gets_no_more_and_keeps_nobody_else_out(serving: Path) -> None:
     held = [connect(serving) for _ in range(AT_ONCE)]
     time.sleep(0.2)
     assert ask(serving, line_of()) == b""
@@ -340,8 +340,8 @@ def test_who_holds_connections_gets_no_more_and_keeps_nobody_else_out(serving: P
         client.close()
 
 
-def test_who_asks_too_often_is_not_answered_for_a_while(serving: Path) -> None:
-    # A slow machine asks for so long that more is allowed meanwhile.
+def test_a_user_who_asks_too_often_is_not_answered_for_a_while(serving: Path) -> None:
+    # A slow machine takes so long to ask that more is allowed meanwhile.
     refused = next(number for number in range(10 * BURST) if not ask(serving, line_of()))
     assert refused >= BURST - 10
 

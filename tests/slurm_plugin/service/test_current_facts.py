@@ -1,4 +1,4 @@
-"""When the service asks Slurm for its limits, and what holds while Slurm does not answer, or not all of it."""
+"""When the service asks Slurm for its limits, and what holds while Slurm does not answer, or only in part."""
 
 import logging
 import resource
@@ -34,7 +34,7 @@ MAIN = Partition(memory=MemoryTerms(max_per_cpu_mib=1000), is_default=True)
 
 
 class Slurm:
-    """Tells the time, and has commands that answer, or fail, as the test says."""
+    """Tells the time, and has commands that answer or fail as the test says."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
@@ -52,7 +52,7 @@ class Slurm:
             )
 
     def says(self, **said: str | None) -> None:
-        """Let a part answer so from now on; None lets it fail."""
+        """Let a part give this answer from now on; None makes it fail."""
         for part, text in said.items():
             file = self._folder / f"said.{part}"
             file.unlink(missing_ok=True)
@@ -69,7 +69,7 @@ class Slurm:
         )
 
     def asked(self, part: str = "qos") -> int:
-        """How often sacctmgr was asked for a part."""
+        """Return how often sacctmgr was asked for a part."""
         log = self._folder / "log.sacctmgr"
         return log.read_text().split().count(part) if log.exists() else 0
 
@@ -79,7 +79,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     return Slurm(tmp_path, monkeypatch)
 
 
-def test_slurm_is_asked_at_once_and_then_now_and_again(slurm: Slurm) -> None:
+def test_slurm_is_asked_at_once_and_then_at_intervals(slurm: Slurm) -> None:
     slurm.says_all()
     facts = CurrentFacts(Config())
     asked = []
@@ -94,7 +94,7 @@ def test_slurm_is_asked_at_once_and_then_now_and_again(slurm: Slurm) -> None:
     assert (facts.facts.cpus_per_core, facts.facts.missing) == ({"main": 2}, frozenset())
 
 
-def test_a_slurm_that_is_away_is_asked_again_soon_and_complained_of_once(
+def test_a_slurm_that_is_away_is_asked_again_soon_and_reported_once(
     slurm: Slurm, caplog: pytest.LogCaptureFixture
 ) -> None:
     facts = CurrentFacts(Config())
@@ -117,11 +117,11 @@ def test_a_slurm_that_is_away_is_asked_again_soon_and_complained_of_once(
         ("associations", {"given_qos"}),
         ("node", {"cpus_per_core"}),
         ("partition", {"partitions"}),
-        # What a partition leaves open is the cluster's.
+        # What a partition does not set is as in the cluster.
         ("config", {"memory", "partitions", "given_qos"}),
     ],
 )
-def test_a_command_that_fails_loses_its_own_part_alone_and_what_was_known_stays(
+def test_a_command_that_fails_loses_only_its_own_part_and_what_was_known_stays(
     slurm: Slurm, silent: str, missing: set[str]
 ) -> None:
     slurm.says_all()
@@ -147,7 +147,7 @@ def test_a_part_that_changes_counts_while_another_is_silent(slurm: Slurm) -> Non
     assert facts.facts.qos_minimums["large"].cpus == 8
 
 
-def test_who_is_given_which_qos_is_asked_only_where_one_has_a_minimum(slurm: Slurm) -> None:
+def test_the_default_qos_of_users_are_asked_for_only_if_a_qos_has_a_minimum(slurm: Slurm) -> None:
     slurm.says_all()
     slurm.says(qos="large|\n", associations=None)
     facts = CurrentFacts(Config())
@@ -191,12 +191,12 @@ def test_nothing_is_cut_until_slurm_has_said_what_it_allows(
     assert [one.reason for one in made if one] == [SITE_NOT_KNOWN, "resized", "resized"]
 
 
-def test_brakes_that_could_not_be_read_for_a_moment_stop_everything_for_no_longer(tmp_path: Path) -> None:
+def test_brakes_that_cannot_be_read_for_a_moment_stop_everything_only_for_that_moment(tmp_path: Path) -> None:
     brakes = msgspec.structs.replace(Config().brakes, directory=str(tmp_path))
     facts = CurrentFacts(msgspec.structs.replace(Config(), brakes=brakes))
     (tmp_path / FILE).write_text("[]", encoding="utf-8")
     files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Nothing can be opened any more.
+    # No file can be opened any more.
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, most))
     try:
         facts.refresh_brakes()
@@ -207,7 +207,7 @@ def test_brakes_that_could_not_be_read_for_a_moment_stop_everything_for_no_longe
     assert facts.facts.brakes == frozenset()
 
 
-def test_a_brake_that_is_not_yet_written_down_holds_at_the_first_look_too(tmp_path: Path) -> None:
+def test_a_brake_that_is_not_written_down_yet_holds_at_the_first_look_too(tmp_path: Path) -> None:
     brakes = msgspec.structs.replace(Config().brakes, directory=str(tmp_path))
     facts = CurrentFacts(msgspec.structs.replace(Config(), brakes=brakes))
     facts.hold(ALL)

@@ -1,4 +1,4 @@
-"""The service's model: one refused for a fault of the machine is tried again, one refused for what it is is not."""
+"""The service's model: refused for a fault of the machine, it is tried again; refused for its content, it is not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Clock:
 
 @dataclass
 class Served:
-    """A registry with a model in use, and a newer one beside it."""
+    """A registry with a model in use, and a newer one next to it."""
 
     models: Path
     old: str
@@ -81,7 +81,7 @@ def served(
 
 @contextlib.contextmanager
 def no_more_files() -> Iterator[None]:
-    """Let every file that is opened be one too many."""
+    """Make every attempt to open a file fail because too many are open."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = os.open("/dev/null", os.O_RDONLY)
     os.close(lowest)
@@ -96,7 +96,7 @@ def test_a_model_that_could_not_be_opened_for_a_moment_is_in_use_a_moment_later(
     registry.promote(served.models, served.new)
     with no_more_files():
         assert served.in_use() == served.old
-        # It is not due again yet, then it is, and fails as before.
+        # First it is not due again, then it is, and fails as before.
         assert served.in_use() == served.old
         served.clock.now_s += LEAST_PAUSE_S
         assert served.in_use() == served.old
@@ -111,7 +111,7 @@ def test_a_model_that_could_not_be_opened_for_a_moment_is_in_use_a_moment_later(
     assert len(served.refusals()) == 1
 
 
-def test_the_pause_grows_up_to_the_most(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pause_grows_up_to_the_maximum(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def too_little(*_: object) -> None:
         served.tried.append("")
         raise MemoryError
@@ -127,7 +127,7 @@ def test_the_pause_grows_up_to_the_most(served: Served, monkeypatch: pytest.Monk
     assert len(served.refusals()) == 1
 
 
-def test_a_model_refused_for_what_it_is_is_tried_again_once_its_files_are_others(served: Served) -> None:
+def test_a_model_refused_for_its_content_is_tried_again_once_its_files_change(served: Served) -> None:
     golden = served.models / served.new / GOLDEN
     whole = golden.read_bytes()
     golden.write_bytes(b"[]")
@@ -152,7 +152,7 @@ def test_a_version_that_is_put_back_is_in_use_again(served: Served) -> None:
     assert served.in_use() == served.new
 
 
-def test_what_is_promoted_again_after_a_refusal_is_tried_and_told_at_once(served: Served) -> None:
+def test_a_model_promoted_again_after_a_refusal_is_tried_and_reported_at_once(served: Served) -> None:
     (served.models / served.new / GOLDEN).write_bytes(b"[]")
     for _ in range(2):
         registry.promote(served.models, served.new)
@@ -175,7 +175,7 @@ def test_the_model_in_use_is_held_and_the_one_before_no_longer(served: Served) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a moment")
-def test_a_model_closed_to_its_reader_is_unread_and_not_damaged(served: Served) -> None:
+def test_a_model_closed_to_its_reader_counts_as_unread_and_not_as_damaged(served: Served) -> None:
     folder = served.models / served.new
     for above in (served.models, *served.models.parents[:3]):
         above.chmod(0o755)
@@ -189,13 +189,13 @@ def test_a_model_closed_to_its_reader_is_unread_and_not_damaged(served: Served) 
 
 
 class Garbage:
-    """What refers to itself, so that only a collection finds it."""
+    """An object that refers to itself, so that only a garbage collection finds it."""
 
     def __init__(self) -> None:
         self.itself = self
 
 
-def test_what_was_garbage_when_a_model_came_into_use_does_not_stay_for_ever(served: Served) -> None:
+def test_garbage_from_before_a_model_came_into_use_is_still_collected(served: Served) -> None:
     gc.disable()
     garbage = weakref.ref(Garbage())
     registry.promote(served.models, served.new)
@@ -204,7 +204,7 @@ def test_what_was_garbage_when_a_model_came_into_use_does_not_stay_for_ever(serv
     assert garbage() is None
 
 
-def test_whoever_catches_up_keeps_nothing_of_the_model_before(served: Served) -> None:
+def test_a_reload_keeps_nothing_of_the_model_before(served: Served) -> None:
     before = weakref.ref(served.model.predictor)
     registry.promote(served.models, served.new)
     assert served.in_use() == served.new

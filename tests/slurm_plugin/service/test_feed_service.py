@@ -1,4 +1,4 @@
-"""From a job's end to the next one like it: real accounting rows, a real store, a real service, and no training."""
+"""From a job's end to the next similar job: real accounting rows, a real store, a real service, and no training."""
 
 import json
 import os
@@ -30,7 +30,7 @@ NEW = submission(name="brandnew", script="", cpus_per_task=8, mem_per_node_mib=8
 
 
 def ended(job_ids: range, name: str = "brandnew", ago_s: int = 300) -> list[SacctRow]:
-    """Jobs that ended minutes ago, each after 100 s."""
+    """Return jobs that ended minutes ago, each after 100 s."""
     start_s = int(time.time()) - ago_s
     return [
         row
@@ -53,7 +53,7 @@ def reply(site: Site, job: Submission = NEW) -> Reply:
 
 
 def wait_for_a_cut(site: Site, within_s: float = WITHIN_S) -> float:
-    """Submit again and again until the job is cut; return the seconds that took."""
+    """Submit again and again until the job is cut; return how many seconds that took."""
     began = time.monotonic()
     while reply(site).grant.mem_per_node_mib is None:
         assert time.monotonic() - began < within_s, "its family's jobs do not count"
@@ -62,14 +62,14 @@ def wait_for_a_cut(site: Site, within_s: float = WITHIN_S) -> float:
 
 
 def seen(site: Site, job: Submission = NEW) -> int:
-    """How many jobs an answer rests on, as it tells the user."""
+    """Return on how many jobs an answer rests, as it tells the user."""
     said = reply(site, job).message
     return int(said.split(" earlier ")[0].rsplit(" ", 1)[1].lstrip("("))
 
 
 @pytest.fixture
 def fed(site: Site, trained_model: TrainedModel) -> Site:
-    """An enforcing site with a model, and accounting that holds five jobs of a family that the model does not know."""
+    """Return an enforcing site with a model, and accounting with five jobs of a family that the model does not know."""
     shutil.copytree(trained_model.directory, site.models, symlinks=True)
     sacct = FakeSacct(site.folder / "slurm", ended(range(900, 905)))
     site.configure(mode="enforce", accounting={"sacct": sacct.command})
@@ -77,7 +77,7 @@ def fed(site: Site, trained_model: TrainedModel) -> Site:
 
 
 def told_until(process: subprocess.Popen[bytes], words: bytes) -> bytes:
-    """Return what a process says on stderr up to these words, and what came with them."""
+    """Return the output of a process on stderr up to these words, and what came with them."""
     assert process.stderr is not None
     said = b""
     while words not in said:
@@ -92,7 +92,7 @@ def feed_files(site: Site) -> list[Path]:
     return sorted((site.models / FOLDER).glob("*.jsonl"))
 
 
-def test_a_family_that_was_unknown_is_cut_within_seconds_of_ingest(fed: Site, run: Run) -> None:
+def test_an_unknown_family_is_cut_within_seconds_of_ingest(fed: Site, run: Run) -> None:
     fed.serve()
     assert reply(fed).grant == Grant()
     assert run("ingest").code == 0
@@ -108,7 +108,7 @@ def test_each_job_counts_once_also_after_a_restart_and_in_a_new_model(fed: Site,
     wait_for_a_cut(fed)
     assert seen(fed) == 5
     [file] = feed_files(fed)
-    # Ingest was cut off before it committed: the next one tells again.
+    # Ingest was cut off before it committed: the next one feeds the same jobs again.
     file.write_bytes(file.read_bytes() * 2)
     assert (
         run("ingest", "--since", time.strftime("%Y-%m-%d", time.localtime(time.time() - 2 * DAY_S))).code == 0
@@ -120,7 +120,7 @@ def test_each_job_counts_once_also_after_a_restart_and_in_a_new_model(fed: Site,
     service.wait(PATIENCE_S)
     fed.serve()
     assert seen(fed) == 5
-    # This one learns from the very jobs that the feed holds.
+    # This model learns from the very jobs in the feed.
     assert run("train").code == 0
     assert feed_files(fed) == [file]
     time.sleep(1.2)
@@ -148,7 +148,7 @@ def test_a_new_model_that_never_saw_the_jobs_knows_them_from_its_first_answer(fe
         assert time.monotonic() < until
 
 
-def test_an_answer_that_was_remembered_is_forgotten_when_its_family_changes(fed: Site, run: Run) -> None:
+def test_a_remembered_answer_is_forgotten_when_its_family_changes(fed: Site, run: Run) -> None:
     assert run("ingest").code == 0
     fed.serve()
     wait_for_a_cut(fed)
@@ -166,7 +166,7 @@ def test_an_answer_that_was_remembered_is_forgotten_when_its_family_changes(fed:
     assert now < first, "thirty jobs without a surprise leave less open than five"
 
 
-def test_what_slurm_tells_of_a_job_s_steps_after_its_end_counts_as_soon(fed: Site, run: Run) -> None:
+def test_what_slurm_adds_about_steps_after_the_end_of_a_job_counts_as_soon(fed: Site, run: Run) -> None:
     rows, start_s, used = ended(range(900, 904)), int(time.time()) - 200, str(7000 * 1024**2)
     rows.append(job_line(904, start_s, JobName="brandnew"))
     fed.configure(accounting={"sacct": FakeSacct(fed.folder / "slurm", rows).command})
@@ -183,7 +183,7 @@ def test_what_slurm_tells_of_a_job_s_steps_after_its_end_counts_as_soon(fed: Sit
     assert seen(fed) == 5
 
 
-def test_damage_and_unreadable_files_never_stop_answers_and_are_logged_once(fed: Site, run: Run) -> None:
+def test_damaged_and_unreadable_files_never_stop_answers_and_are_logged_once(fed: Site, run: Run) -> None:
     folder = fed.models / FOLDER
     (folder / "jobs-20200101.jsonl").mkdir(parents=True)
     (folder / "jobs-20200102.jsonl").write_bytes(b"rubbish\n[1]\n")
@@ -192,7 +192,7 @@ def test_damage_and_unreadable_files_never_stop_answers_and_are_logged_once(fed:
     with (folder / "jobs-20200102.jsonl").open("ab") as feed:
         feed.write(b"{}\n")
     assert run("ingest").code == 0
-    # They are far older than any training needs, but for what cannot be removed.
+    # All are far older than any training needs; the one that cannot be removed stays.
     assert (folder / "jobs-20200101.jsonl").is_dir()
     wait_for_a_cut(fed)
     time.sleep(1.2)
@@ -204,7 +204,7 @@ def test_damage_and_unreadable_files_never_stop_answers_and_are_logged_once(fed:
     assert b"Traceback" not in log
 
 
-def test_a_feed_that_cannot_be_written_fails_no_ingest(fed: Site, run: Run) -> None:
+def test_a_feed_that_cannot_be_written_does_not_make_ingest_fail(fed: Site, run: Run) -> None:
     (fed.models / FOLDER).write_text("no folder")
     ran = run("ingest", "--format", "json")
     assert ran.code == 0
@@ -215,7 +215,7 @@ def test_a_feed_that_cannot_be_written_fails_no_ingest(fed: Site, run: Run) -> N
 
 def test_a_feed_on_a_full_disk_asks_for_room(fed: Site, run: Run) -> None:
     (fed.models / FOLDER).mkdir(exist_ok=True)
-    for day in (0, 86400):  # it may be midnight meanwhile
+    for day in (0, 86400):  # it may become midnight meanwhile
         file = fed.models / FOLDER / time.strftime("jobs-%Y%m%d.jsonl", time.gmtime(time.time() + day))
         file.unlink(missing_ok=True)
         file.symlink_to("/dev/full")
@@ -223,7 +223,7 @@ def test_a_feed_on_a_full_disk_asks_for_room(fed: Site, run: Run) -> None:
     assert (ran.code, "No space left on device; free some space there" in ran.err) == (0, True)
 
 
-def test_what_ended_long_ago_is_left_to_training(fed: Site, run: Run) -> None:
+def test_jobs_that_ended_long_ago_are_left_to_training(fed: Site, run: Run) -> None:
     rows = ended(range(900, 905), ago_s=3 * 86400)
     fed.configure(accounting={"sacct": FakeSacct(fed.folder / "slurm", rows).command})
     assert run("ingest").code == 0
@@ -244,8 +244,8 @@ def test_predict_knows_what_the_service_knows(fed: Site, run: Run) -> None:
     assert granted() < 8000
 
 
-def test_watching_tells_the_service_of_each_new_job_until_it_is_stopped(fed: Site) -> None:
-    # Between two rounds that read all of the overlap, only the last minutes are read again.
+def test_a_watching_ingest_feeds_the_service_each_new_job_until_it_is_stopped(fed: Site) -> None:
+    # Between two rounds that read the whole overlap, only the last minutes are read again.
     rows = ended(range(900, 905), ago_s=130)
     FakeSacct(fed.folder / "slurm", [])
     fed.serve()
@@ -275,7 +275,7 @@ def test_watching_tells_the_service_of_each_new_job_until_it_is_stopped(fed: Sit
     assert lines[-1] == "stopped"
 
 
-def test_watching_is_stopped_between_two_windows(fed: Site) -> None:
+def test_a_watching_ingest_can_be_stopped_between_two_windows(fed: Site) -> None:
     sacct = FakeSacct(fed.folder / "slurm", [])
     fed.configure(accounting={"sacct": sacct.command, "first_days": 3000})
     watching = fed.start("ingest", "--watch", "1")
@@ -288,7 +288,7 @@ def test_watching_is_stopped_between_two_windows(fed: Site) -> None:
 
 @pytest.mark.usefixtures("site")
 @pytest.mark.parametrize("other", [("--report",), ("--retry",), ("--since", "2026-01-01"), ("--prune", "9")])
-def test_watching_goes_with_nothing_else(other: tuple[str, ...], run: Run) -> None:
+def test_watch_cannot_be_combined_with_options_for_one_run(other: tuple[str, ...], run: Run) -> None:
     ran = run("ingest", "--watch", "1", *other)
     assert ran.code == 2
     assert "--watch can only be combined with" in ran.err

@@ -1,4 +1,4 @@
-"""The size of a submission's input, on real files; and no answer that waits for a file server that hangs."""
+"""The size of a submission's input, on real files; and no answer waits for a file server that hangs."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ from tests.conftest import PATIENCE_S
 from tests.waiting import wait_until
 
 WAIT_S = 0.004
-SOON_S = 10.0  # no wait for anything that hangs, on a machine that is busy
+SOON_S = 10.0  # on a busy machine, still shorter than a wait for anything that hangs
 
 
 def config(*roots: Path | str, **inputs: Any) -> Config:
@@ -29,12 +29,12 @@ def config(*roots: Path | str, **inputs: Any) -> Config:
 
 
 def of(script: str, **changes: Any) -> Submission:
-    """A submission of root, who may read what the tests write wherever they write it."""
+    """Return a submission of root, who may read the tests' files wherever they are."""
     return submission(uid=0, script=f"#!/bin/sh\n{script}\n", **changes)
 
 
 def wait_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let answers wait for the size of their input, on a machine however busy."""
+    """Let answers wait for the size of their input, however busy the machine is."""
     monkeypatch.setattr(input_sizes, "Aside", lambda work, _wait_s: Aside(work, PATIENCE_S))
 
 
@@ -45,7 +45,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_sizes_of_all_files_that_are_there(root: Path) -> None:
+def test_the_sizes_of_all_existing_files_are_added_up(root: Path) -> None:
     look = InputSizes(config(root)).look
     assert look(of(f"fit {root}/a.csv {root}/b.csv {root}/missing.csv /etc/passwd")) == 3.0
     assert look(of(f"fit {root}/a.csv > {root}/b.csv")) == 1.0
@@ -55,12 +55,12 @@ def test_the_sizes_of_all_files_that_are_there(root: Path) -> None:
     assert look(of("fit --all")) is None
 
 
-def test_one_file_that_is_not_to_be_told_makes_the_whole_unknown(root: Path) -> None:
+def test_one_file_whose_size_is_secret_makes_the_total_unknown(root: Path) -> None:
     (root / "link.csv").symlink_to("/etc/passwd")
     assert InputSizes(config(root)).look(of(f"fit {root}/a.csv {root}/link.csv")) is None
 
 
-def test_more_files_than_the_site_wants_are_not_looked_at(root: Path) -> None:
+def test_more_files_than_the_site_allows_are_not_looked_at(root: Path) -> None:
     looked: list[str] = []
 
     def size(path: str, _roots: Sequence[str], _reader: Reader) -> int:
@@ -73,7 +73,7 @@ def test_more_files_than_the_site_wants_are_not_looked_at(root: Path) -> None:
     assert looked == [f"{root}/1.c", f"{root}/2.c"]
 
 
-def test_off_where_there_are_no_roots(root: Path) -> None:
+def test_nothing_is_looked_at_without_roots(root: Path) -> None:
     def never(_path: str, _roots: Sequence[str], _reader: Reader) -> int:
         raise AssertionError
 
@@ -91,7 +91,7 @@ def test_an_unknown_user_has_no_input(
     assert "work beside an answer failed" in caplog.text
 
 
-def test_files_that_hang_hold_up_no_answer(root: Path) -> None:
+def test_files_that_hang_delay_no_answer(root: Path) -> None:
     begun, hangs = threading.Event(), threading.Event()
 
     def hang(_path: str, _roots: Sequence[str], _reader: Reader) -> int:
@@ -104,18 +104,18 @@ def test_files_that_hang_hold_up_no_answer(root: Path) -> None:
     since_s = time.perf_counter()
     assert sizes.mib(of(f"fit {root}/a.csv")) is None
     assert begun.wait(PATIENCE_S)
-    # Out once: nobody waits for it again, and nothing else is begun.
+    # Once timed out, nobody waits for it again, and no other look is started.
     assert [sizes.mib(of(f"fit {root}/b.csv")) for _ in range(1000)] == [None] * 1000
     assert time.perf_counter() - since_s < SOON_S
     assert threading.active_count() == threads + 1
     hangs.set()
-    # Once it is back, others are looked at, and are not given its result.
+    # Once it is back, other files are looked at, and do not get its result.
     wait_until(sizes._aside._is_back)
     sizes._aside._wait_s = PATIENCE_S
     assert sizes.mib(of(f"fit {root}/a.csv")) == 5.0
 
 
-def test_a_late_result_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_result_is_given_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     gates = {name: threading.Event() for name in ("slow", "quick")}
     gates["quick"].set()
 
@@ -158,14 +158,14 @@ def test_after_some_late_results_in_a_row_nothing_is_asked_for_a_while() -> None
     assert beside.ask(0) == 1
 
 
-def test_the_wait_is_a_part_of_the_hooks_deadline(root: Path) -> None:
+def test_the_wait_is_part_of_the_deadline_of_the_hook(root: Path) -> None:
     quick = Config(inputs=Inputs(roots=(str(root),), deadline_ms=100))
     sizes = InputSizes(quick)
     assert sizes._aside._wait_s == pytest.approx(0.010)
     assert aside.MOST_LATE * sizes._aside._wait_s < quick.hook.deadline_ms / 1000 * 2
 
 
-def test_input_is_no_part_of_a_family(root: Path) -> None:
+def test_the_input_does_not_change_the_family(root: Path) -> None:
     from slurm_plugin.policy.submission import job_request
 
     request = job_request(of(f"fit {root}/a.csv"))

@@ -1,4 +1,4 @@
-"""The service's journal goes on with its chain, whatever happens to it: days, restarts, full disks, crashes."""
+"""The service's journal continues its chain whatever happens: new days, restarts, full disks, crashes."""
 
 import os
 from pathlib import Path
@@ -37,7 +37,7 @@ def file_of(folder: Path, day: int) -> Path:
 
 
 @pytest.mark.parametrize("key", [KEY, b""])
-def test_the_chain_goes_on_over_days_and_restarts(tmp_path: Path, key: bytes) -> None:
+def test_the_chain_continues_over_days_and_restarts(tmp_path: Path, key: bytes) -> None:
     for start in range(6):
         write(tmp_path, range(10 * start, 10 * start + 10), start // 2, key=key)
     write(tmp_path, range(3), name="decisions-advisor", key=key)
@@ -51,7 +51,7 @@ def test_the_chain_goes_on_over_days_and_restarts(tmp_path: Path, key: bytes) ->
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_clock_that_is_put_back_over_midnight_moves_no_line(tmp_path: Path, restarted: bool) -> None:
+def test_a_clock_set_back_over_midnight_moves_no_line(tmp_path: Path, restarted: bool) -> None:
     midnight_s = T0 // DAY_S * DAY_S
     journal = Journal(tmp_path, key=KEY)
     for number, after_s in enumerate((-1.0, 0.5, -0.5, 0.2, DAY_S, DAY_S - 1, 2 * DAY_S)):
@@ -66,7 +66,7 @@ def test_a_clock_that_is_put_back_over_midnight_moves_no_line(tmp_path: Path, re
     assert [count for count in lines if count] == [1, 3, 2, 1]
 
 
-def test_a_crash_in_the_middle_of_a_write_costs_that_line_alone(tmp_path: Path) -> None:
+def test_a_crash_in_the_middle_of_a_write_costs_only_that_line(tmp_path: Path) -> None:
     write(tmp_path, range(5))
     file = file_of(tmp_path, 0)
     whole = file.read_bytes()
@@ -76,12 +76,12 @@ def test_a_crash_in_the_middle_of_a_write_costs_that_line_alone(tmp_path: Path) 
         write(tmp_path, range(5, 8))
         check = checked(tmp_path)
         found = check.finish()
-        # Without its newline alone, the line is there.
+        # If only its newline is missing, the line is there.
         assert [one.kind for one in found] == (["torn"] if cut < len(whole) - 1 else [])
         assert check.head.number == (8 if cut == len(whole) - 1 else 7)
 
 
-def test_a_disk_that_fills_up_costs_the_lines_that_did_not_fit(
+def test_a_disk_that_fills_up_costs_only_the_lines_that_did_not_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = Journal(tmp_path, key=KEY)
@@ -109,7 +109,7 @@ def test_a_disk_that_fills_up_costs_the_lines_that_did_not_fit(
     assert check.head.number == 4
 
 
-def test_lines_that_another_process_wrote_are_followed(tmp_path: Path) -> None:
+def test_lines_written_by_another_process_are_continued(tmp_path: Path) -> None:
     one, other = Journal(tmp_path, key=KEY), Journal(tmp_path, key=KEY)
     for number in range(0, 10, 2):
         one.append(made(number))
@@ -118,7 +118,7 @@ def test_lines_that_another_process_wrote_are_followed(tmp_path: Path) -> None:
     assert (check.finish(), check.head.number) == ([], 10)
 
 
-def test_a_file_that_is_cut_off_while_the_service_runs_shows(tmp_path: Path) -> None:
+def test_a_file_cut_off_while_the_service_runs_is_noticed(tmp_path: Path) -> None:
     journal = Journal(tmp_path, key=KEY)
     for number in range(6):
         journal.append(made(number))
@@ -131,7 +131,7 @@ def test_a_file_that_is_cut_off_while_the_service_runs_shows(tmp_path: Path) -> 
     assert found.what.startswith("lines 4 to 6 are")
 
 
-def test_old_files_go_once_they_are_read_and_the_chain_still_begins(tmp_path: Path) -> None:
+def test_old_files_are_removed_once_they_are_read_and_the_chain_still_has_a_beginning(tmp_path: Path) -> None:
     for day in range(5):
         write(tmp_path, range(4), day)
     files = [file for file in sorted(tmp_path.glob("*.jsonl")) if file.stat().st_size]
@@ -146,7 +146,7 @@ def test_old_files_go_once_they_are_read_and_the_chain_still_begins(tmp_path: Pa
     assert (check.lines, check.head.number) == (8, 20)
     write(tmp_path, range(2), 5)
     assert checked(tmp_path).head.number == 22
-    # Who removes a file himself has no anchor.
+    # A file that is removed by hand leaves no anchor.
     files[3].unlink()
     [found] = checked(tmp_path).finish()
     assert found.what.startswith("lines 13 to 16 are")
@@ -163,10 +163,10 @@ def test_days_without_a_decision_do_not_end_the_chain(tmp_path: Path) -> None:
     assert (check.finish(), check.head.number) == ([], 8)
 
 
-def test_what_is_broken_stays_as_evidence_and_the_newest_file_always_does(tmp_path: Path) -> None:
+def test_broken_files_stay_as_evidence_and_the_newest_file_always_stays(tmp_path: Path) -> None:
     for day in range(3):
         write(tmp_path, range(4), day)
-    # Made when it was opened, today.
+    # It was made when the journal was opened, today.
     files = [file for file in sorted(tmp_path.glob("*.jsonl")) if file.stat().st_size]
     for empty in set(tmp_path.glob("*.jsonl")) - set(files):
         empty.unlink()

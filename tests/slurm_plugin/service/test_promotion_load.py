@@ -1,4 +1,4 @@
-"""Models swapped under clients that ask as fast as they can: every request is answered, and by a whole model."""
+"""Models are swapped while clients ask as fast as they can: every request is answered, and by a complete model."""
 
 import shutil
 import signal
@@ -19,7 +19,7 @@ from tests.conftest import IN_USE_S, PATIENCE_S, RECENT_JOBS, Site
 from tests.slurm_plugin.service.asking import asked, connect, handler_of
 
 CLIENTS, SWAPS = 4, 24
-# More than are answered from memory alone would need: each model answers each of them anew.
+# Enough jobs that answers do not come from memory alone: each model decides each of them anew.
 JOBS = [submission(cpus_per_task=8, mem_per_node_mib=8000 + number) for number in range(50)]
 Answered = tuple[str, Grant]
 
@@ -29,7 +29,7 @@ def line_of(job: Submission) -> bytes:
 
 
 def answered(line: bytes) -> Answered:
-    """The model that a reply names, and what it grants; no model where there was no reply."""
+    """Return the model that a reply names, and what it grants; no model if there was no reply."""
     reply = decode_reply(line) if line else None
     token = find_token(reply.token) if reply else None
     return (token.model, reply.grant) if reply and token else ("", Grant())
@@ -51,7 +51,7 @@ class Asked:
                 self.answers.append((number, answered(reply), asked_s))
 
     def was_told(self, version: str, since_s: float) -> bool:
-        """Whether the last answer is this model's. A thread may note late what the model before the last one said."""
+        """Whether the last answer is this model's. A thread may be late to note one of the model before."""
         return any(model == version and asked_s >= since_s for _, (model, _), asked_s in self.answers[-1:])
 
 
@@ -71,7 +71,7 @@ def clients(site: Site) -> Iterator[Asked]:
 
 
 def trained(site: Site, mem_mib: float, now_s: float) -> str:
-    """Train on jobs that used about so much, and return the version."""
+    """Train on jobs that used about `mem_mib`, and return the version."""
     attempts = [
         attempt(
             job_id=number, submit_s=1000 * number, start_s=1000 * number + 10, mem_mib=mem_mib + number % 7
@@ -81,7 +81,7 @@ def trained(site: Site, mem_mib: float, now_s: float) -> str:
     return training.save(training.train(attempts, RECENT_JOBS), site.models, now_s)
 
 
-def test_every_request_is_answered_by_a_whole_model_during_promotions(site: Site) -> None:
+def test_every_request_is_answered_by_a_complete_model_during_promotions(site: Site) -> None:
     site.configure(mode="enforce")
     versions = [trained(site, mem_mib, now_s) for mem_mib, now_s in ((2000.0, 1e9), (150.0, 2e9))]
     grants: dict[str, list[Answered]] = {}

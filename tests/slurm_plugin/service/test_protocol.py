@@ -1,4 +1,4 @@
-"""The wire, version 1, held to the golden frames that the Lua side is tested with."""
+"""Version 1 of the wire format, tested with the golden frames that the Lua side is tested with too."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ if not FRAMES_FILE.exists():
 FRAMES: dict[str, Any] = json.loads(FRAMES_FILE.read_text(encoding="utf-8"))
 
 
-# Lua 5.1 has one kind of number: its check is about the value, ours about the type.
+# Lua 5.1 has only one kind of number: its check looks at the value, ours at the type.
 FOR_LUA_ALONE = {"integers_written_as_floats"}
 
 
@@ -68,7 +68,7 @@ def test_each_golden_request_is_understood(frame: dict[str, Any]) -> None:
         (b"\xf0\x9f\x98 \xc0\x80", "??? ??"),
     ],
 )
-def test_each_byte_that_is_no_utf_8_becomes_a_question_mark(sent: bytes, read: str) -> None:
+def test_each_byte_that_is_not_utf_8_becomes_a_question_mark(sent: bytes, read: str) -> None:
     assert in_utf8(sent) == read.encode()
     line = encode_request(Request(v=VERSION, id="7", kind="submit", job=submission(name="NAME")))
     request = decode_request(line.replace(b"NAME", sent))
@@ -84,7 +84,7 @@ def test_each_golden_reply_that_the_hook_accepts_is_a_reply(frame: dict[str, Any
     assert decode_reply(encode_reply(reply)) == reply
 
 
-def test_what_is_not_changed_is_not_on_the_wire() -> None:
+def test_unchanged_dimensions_are_not_on_the_wire() -> None:
     assert json.loads(encode_reply(Reply(v=1, id="7"))) == {"v": 1, "id": "7"}
     reply = json.loads(encode_reply(Reply(v=1, id="7", grant=Grant(cpus_per_task=2))))
     assert reply == {"v": 1, "id": "7", "grant": {"cpus_per_task": 2}}
@@ -94,7 +94,7 @@ TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 @given(TEXT, TEXT, st.none() | st.integers(1, 2**32), st.lists(TEXT, max_size=3))
-def test_a_request_is_one_line_that_gives_itself_back(
+def test_an_encoded_request_is_one_line_that_decodes_to_itself(
     identity: str, name: str, cpus: int | None, other: list[str]
 ) -> None:
     job = submission(name=name, comment=name, cpus_per_task=cpus, other=tuple(other))
@@ -128,7 +128,7 @@ def altered(**changes: Any) -> bytes:
         (altered(job={"script": "x" * MAX_REQUEST_BYTES}), "longer than"),
     ],
 )
-def test_what_is_no_request_is_said_in_words(line: bytes, said: str) -> None:
+def test_an_error_says_in_words_why_a_line_is_not_a_request(line: bytes, said: str) -> None:
     answer = decode_request(line)
     assert isinstance(answer, str)
     assert said in answer

@@ -1,4 +1,4 @@
-"""A file's size is told to who may read it by the mode bits, below the roots, and to nobody else: on real files."""
+"""The size of a file below the roots is told only to users whom the mode bits let read it: on real files."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ import pytest
 
 from slurm_plugin.service.readable_files import MOST_LINKS, Reader, file_bytes
 
-# Files are given to a user who is not root, where the tests run as root.
+# If the tests run as root, files are given to a user who is not root.
 OWNER = os.getuid() or 12345
 OTHERS = Reader(OWNER + 1, frozenset({OWNER + 1}))
 ME = Reader(OWNER, frozenset())
@@ -19,7 +19,7 @@ ME = Reader(OWNER, frozenset())
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A folder that all may go through, with a file of 1000 bytes that all may read; pytest's own are closed."""
+    """Yield a folder that everybody may enter, with a file of 1000 bytes that all may read; pytest's own are closed."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     give(folder)
@@ -52,7 +52,7 @@ def size(path: Path, root: Path, reader: Reader = ME) -> int | None:
     return file_bytes(str(path), [str(root)], reader)
 
 
-def test_sizes_by_the_mode_bits(root: Path) -> None:
+def test_the_mode_bits_decide_who_learns_a_size(root: Path) -> None:
     group = (root / "a.csv").stat().st_gid
     member = Reader(OWNER + 1, frozenset({group}))
     expected = {
@@ -70,7 +70,7 @@ def test_sizes_by_the_mode_bits(root: Path) -> None:
         assert size(file, root, Reader(0, frozenset())) == 1000
 
 
-def test_a_closed_folder_tells_nothing_not_even_what_is_missing(root: Path) -> None:
+def test_a_closed_folder_does_not_even_reveal_what_is_missing(root: Path) -> None:
     closed = folder_in(root, 0o700)
     file = make(closed / "b.csv")
     assert size(file, root) == 1000
@@ -87,7 +87,7 @@ def test_a_folder_above_the_root_may_be_closed_too(root: Path) -> None:
     assert size(file, inner, OTHERS) is None
 
 
-def test_what_is_no_file_or_outside_the_roots_has_no_size(root: Path) -> None:
+def test_only_regular_files_below_the_roots_have_a_size(root: Path) -> None:
     os.mkfifo(root / "pipe")
     assert size(root / "missing.csv", root) == 0
     assert size(root / "a.csv" / "below", root) == 0
@@ -100,7 +100,7 @@ def test_what_is_no_file_or_outside_the_roots_has_no_size(root: Path) -> None:
     assert size(root / ("n" * 300), root) is None
 
 
-def test_links_are_followed_below_the_roots_alone(root: Path) -> None:
+def test_links_are_followed_only_below_the_roots(root: Path) -> None:
     inner, other = folder_in(root), folder_in(root, 0o775)
     file = make(inner / "b.csv", size=2000)
     (root / "absolute").symlink_to(file)
@@ -113,7 +113,7 @@ def test_links_are_followed_below_the_roots_alone(root: Path) -> None:
     assert [size(root / name, root) for name in ("absolute", "folder/b.csv", "dangling")] == [2000, 2000, 0]
     assert size(other / "relative", root) == 2000
     assert [size(root / name, root) for name in ("out", "up", "loop")] == [None] * 3
-    # Below another root what it leads to counts.
+    # If the target is below another root, it counts.
     (inner / "beside").symlink_to(root / "a.csv")
     assert size(inner / "beside", inner) is None
     assert file_bytes(str(inner / "beside"), [str(inner), str(root)], ME) == 1000
@@ -129,7 +129,7 @@ def test_many_links_in_a_row_are_not_followed(root: Path) -> None:
     assert size(root / f"link{MOST_LINKS}", root) is None
 
 
-def test_a_link_into_a_closed_folder_tells_nothing(root: Path) -> None:
+def test_a_link_into_a_closed_folder_reveals_nothing(root: Path) -> None:
     closed = folder_in(root, 0o700)
     make(closed / "b.csv")
     (root / "link").symlink_to(closed / "b.csv")
@@ -137,9 +137,9 @@ def test_a_link_into_a_closed_folder_tells_nothing(root: Path) -> None:
     assert size(root / "link", root, OTHERS) is None
 
 
-def test_where_there_is_an_access_control_list_only_the_owner_is_told(root: Path) -> None:
+def test_a_size_under_an_access_control_list_is_told_only_to_the_owner(root: Path) -> None:
     file = make(root / "listed.csv")
-    # Version 2; owner rw, user OTHERS nothing, group r, mask r, others r: the mode bits say that all may read.
+    # Version 2: owner rw, user OTHERS nothing, group r, mask r, others r. By the mode bits all may read.
     undefined = 0xFFFFFFFF
     entries = [
         (1, 6, undefined),

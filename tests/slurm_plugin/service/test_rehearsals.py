@@ -1,4 +1,4 @@
-"""Rehearsals: when, with which line, and what happens where one fails."""
+"""Rehearsals: when they happen, with which line, and what happens if one fails."""
 
 import asyncio
 
@@ -7,13 +7,13 @@ import pytest
 from slurm_plugin.service.answers import Send
 from slurm_plugin.service.rehearsals import EXPECTED_S, LEAST_PAUSE_S, PAUSE_SHARE, Rehearsals, pause_s
 
-# More than a socket holds, after a few: what comes back has to be taken.
+# After a few of them more than a socket holds: the replies have to be read.
 REPLY = b"x" * 16383 + b"\n"
 ENOUGH = 40
 
 
 async def until_logged(caplog: pytest.LogCaptureFixture, words: str) -> None:
-    """Wait for a line of the log; the test's own patience bounds it."""
+    """Wait for a line of the log; the patience of the test limits the wait."""
     while words not in caplog.text:
         await asyncio.sleep(LEAST_PAUSE_S)
 
@@ -24,7 +24,7 @@ def test_rehearsals_get_rarer_and_end() -> None:
     assert pause_s(EXPECTED_S + 1) is None
 
 
-def test_the_latest_line_is_answered_over_and_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_latest_line_is_answered_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[bytes] = []
     enough = asyncio.Event()
 
@@ -52,7 +52,7 @@ def test_the_latest_line_is_answered_over_and_over(caplog: pytest.LogCaptureFixt
     assert not caplog.records
 
 
-def test_one_that_fails_ends_those_of_its_line_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_rehearsal_ends_only_those_of_its_line(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[bytes] = []
 
     def handle(line: bytes, send: Send) -> bool:
@@ -78,7 +78,7 @@ def test_one_that_fails_ends_those_of_its_line_alone(caplog: pytest.LogCaptureFi
     assert caplog.text.count("a rehearsal failed") == 1
 
 
-def test_without_a_connection_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_rehearsals_end_with_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[bytes] = []
 
     def handle(line: bytes, _send: Send) -> bool:

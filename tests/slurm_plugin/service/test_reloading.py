@@ -1,4 +1,4 @@
-"""SIGHUP: a running service goes on by a new configuration, or by the old one where the new one is wrong."""
+"""SIGHUP: a running service continues with a new configuration, or with the old one if the new one is wrong."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ REFUSED = "the old one stays in use"
 
 @dataclass
 class Served:
-    """A running service, and what its log has said so far."""
+    """A running service, and its log so far."""
 
     process: subprocess.Popen[bytes]
     log: str = ""
 
     def hang_up(self, said: str) -> None:
-        """Send SIGHUP and wait until the log has said so once more."""
+        """Send SIGHUP and wait until the log has these words once more."""
         times = self.log.count(said)
         self.process.send_signal(signal.SIGHUP)
         wait_until(lambda: self._read().count(said) > times, f"never said: {said}; but: {self.log}")
@@ -46,7 +46,7 @@ class Served:
         return self.log
 
     def stop(self) -> str:
-        """End it, and return all that its log says."""
+        """End the service, and return all of its log."""
         self.process.send_signal(signal.SIGTERM)
         _, rest = self.process.communicate(timeout=PATIENCE_S)
         self.log += rest.decode()
@@ -54,7 +54,7 @@ class Served:
         return self.log
 
 
-def test_a_new_mode_and_a_new_margin_count_without_a_restart(site: Site, trained_model: TrainedModel) -> None:
+def test_a_new_mode_and_a_new_margin_apply_without_a_restart(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     served = Served(site.serve())
     assert not reply(site).grant.mem_per_node_mib, "observe is the default"
@@ -65,7 +65,7 @@ def test_a_new_mode_and_a_new_margin_count_without_a_restart(site: Site, trained
         assert granted_mib
         site.configure(policy={"memory_margin": 1.0})
         served.hang_up(READ_ANEW)
-        # With room for twice as much; the model is loaded anew for it.
+        # With room for twice as much; for that the model is loaded again.
         wait_until(
             lambda: (reply(site).grant.mem_per_node_mib or 0) > 1.5 * granted_mib, "the margin does not come"
         )
@@ -87,7 +87,7 @@ def blocks_hangups(process: subprocess.Popen[bytes]) -> bool:
     return bool(int(blocked.split()[1], 16) & 1 << signal.SIGHUP - 1)
 
 
-def test_a_hangup_while_it_still_imports_is_kept_and_ends_nothing(
+def test_a_sighup_during_the_imports_is_kept_and_ends_nothing(
     site: Site, trained_model: TrainedModel
 ) -> None:
     install(site, trained_model)
@@ -117,14 +117,14 @@ def test_a_wrong_configuration_is_refused_and_the_old_one_stays(
     served.stop()
 
 
-def test_every_key_that_is_fixed_is_one_of_the_configuration() -> None:
+def test_every_fixed_key_exists_in_the_configuration() -> None:
     whole = Config()
     assert all(hasattr(getattr(whole, section), key) for section, key in FIXED)
     assert changed(whole, Config(service=Service(socket="/x"), mode="enforce")) == ["service.socket"]
     assert changed(whole, whole) == []
 
 
-def test_the_clients_service_hears_it_too(site: Site, trained_model: TrainedModel) -> None:
+def test_the_service_for_clients_reloads_too(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     path, other = site.folder / "clients", site.folder / "other.off"
     site.configure(client={"socket": str(path), "kill_switch": str(site.folder / "clients.off")})

@@ -1,4 +1,4 @@
-"""A submission that was seen before gets the same answer, without asking the model again; so does one like it."""
+"""A repeated submission gets the same answer without another call of the model; so does a submission like it."""
 
 import msgspec
 from hypothesis import given
@@ -47,7 +47,7 @@ def model() -> Predictor:
     return Predictor("m", History(5), {}, ChainSettings())
 
 
-def test_the_same_submission_is_decided_once_with_an_id_and_time_of_its_own() -> None:
+def test_the_same_submission_is_decided_once_but_with_its_own_id_and_time() -> None:
     asked, predictor = Asked(), model()
     remembered = Remembered(asked)
     first = remembered.answer(submission(cpus_per_task=8), predictor, FACTS, "a", 1.0)
@@ -57,7 +57,7 @@ def test_the_same_submission_is_decided_once_with_an_id_and_time_of_its_own() ->
     assert (first.decision.id, second.decision.id, second.decision.time_s) == ("a", "b", 2.0)
 
 
-def test_an_answer_is_remembered_while_nobody_waits_or_by_the_next_one() -> None:
+def test_an_answer_is_remembered_when_nothing_waits_or_before_the_next_one() -> None:
     asked, predictor = Asked(), model()
     remembered = Remembered(asked)
     for name in ("one", "two", "one", "two"):
@@ -68,7 +68,7 @@ def test_an_answer_is_remembered_while_nobody_waits_or_by_the_next_one() -> None
     assert asked.times == 2
 
 
-def test_an_answer_of_the_model_before_is_not_remembered_for_the_next() -> None:
+def test_an_answer_of_the_old_model_is_not_remembered_for_the_new_one() -> None:
     asked, predictors = Asked(), (model(), model())
     remembered = Remembered(asked)
     for predictor in (*predictors, predictors[0]):
@@ -77,7 +77,7 @@ def test_an_answer_of_the_model_before_is_not_remembered_for_the_next() -> None:
     assert asked.times == 3
 
 
-def test_any_difference_is_another_submission() -> None:
+def test_any_difference_makes_another_submission() -> None:
     asked, predictor = Asked(), model()
     remembered = Remembered(asked)
     for one in (
@@ -127,7 +127,7 @@ def test_the_oldest_answer_is_dropped_when_there_are_too_many() -> None:
     assert asked.times == 7
 
 
-def test_a_number_in_the_name_and_the_limit_change_no_decision() -> None:
+def test_a_number_in_the_name_and_the_time_limit_change_no_decision() -> None:
     asked, predictor = Asked(), model()
     remembered = Remembered(asked)
     ones = [submission(name=f"fit-{number}", time_limit_min=10 + number) for number in range(3)]
@@ -147,7 +147,7 @@ def test_a_script_that_does_the_same_and_fixes_as_much_changes_no_decision() -> 
     assert asked.times == 3  # another heap, and another word
 
 
-def test_another_name_than_by_its_number_is_decided_anew() -> None:
+def test_a_name_that_differs_in_more_than_its_number_is_decided_anew() -> None:
     asked, predictor = Asked(), model()
     remembered = Remembered(asked)
     for name in ("fit-1", "fat-1", "fit", "fit-1.sh"):
@@ -155,7 +155,7 @@ def test_another_name_than_by_its_number_is_decided_anew() -> None:
     assert asked.times == 3  # the last is the first without its ending
 
 
-def test_the_limit_counts_where_the_site_bears_longer_runs() -> None:
+def test_the_time_limit_counts_if_the_site_accepts_slower_jobs() -> None:
     asked, predictor = Asked(), Predictor("m", History(5), {}, ChainSettings(most_slowdown=0.1))
     remembered = Remembered(asked)
     for minutes in (10, 20, 10):
@@ -164,7 +164,7 @@ def test_the_limit_counts_where_the_site_bears_longer_runs() -> None:
 
 
 def learned(*, with_growth: bool) -> Predictor:
-    """Return a predictor of families that are settled; its growth model goes by the limit alone."""
+    """Return a predictor of settled families; its growth model depends only on the time limit."""
     history = History(100)
     for attempt in past(jobs=120):
         history.add(request_of(attempt), past_job(attempt))
@@ -200,7 +200,7 @@ SUBMISSIONS = st.builds(
 
 
 @given(with_growth=st.booleans(), ones=st.lists(SUBMISSIONS, min_size=2, max_size=12))
-def test_what_is_remembered_is_what_would_be_decided(*, with_growth: bool, ones: list[Submission]) -> None:
+def test_a_remembered_answer_is_what_would_be_decided(*, with_growth: bool, ones: list[Submission]) -> None:
     predictor = PREDICTORS[with_growth]
     remembered = Remembered(
         lambda one, request, model, facts, name, now_s: decide_request(
@@ -214,7 +214,7 @@ def test_what_is_remembered_is_what_would_be_decided(*, with_growth: bool, ones:
         )
 
 
-def test_a_settled_family_with_a_growth_model_is_decided_by_its_limit() -> None:
+def test_a_settled_family_with_a_growth_model_is_decided_by_its_time_limit() -> None:
     one = submission(user="alice", name="fit", mem_per_node_mib=15_000, cpus_per_task=8)
     grants = {
         told: [

@@ -1,4 +1,4 @@
-"""The service goes on answering whatever is sent to its socket."""
+"""The service keeps answering whatever is sent to its socket."""
 
 import asyncio
 import concurrent.futures
@@ -37,7 +37,7 @@ def test_the_service_answers_and_stops_cleanly(site: Site, trained_model: Traine
     assert b"Traceback" not in log
 
 
-def test_a_service_that_ends_leaves_the_socket_of_the_one_in_its_place(site: Site) -> None:
+def test_a_service_that_ends_leaves_the_socket_of_its_replacement(site: Site) -> None:
     first = site.serve()
     site.socket.unlink()
     with bind_socket(site.socket, 0o600):
@@ -46,7 +46,7 @@ def test_a_service_that_ends_leaves_the_socket_of_the_one_in_its_place(site: Sit
         connect(site.socket).close()
 
 
-def test_who_works_beside_the_loop_gives_way_to_answers() -> None:
+def test_work_next_to_the_event_loop_gives_way_to_answers() -> None:
     async def work() -> None:
         assert sys.getswitchinterval() == pytest.approx(GIVE_WAY_S)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -71,7 +71,7 @@ def test_a_connection_is_kept_for_line_after_line(site: Site, trained_model: Tra
             assert decode_reply(replies.readline()).id == str(number)
 
 
-def test_who_is_slow_about_a_line_is_hung_up_on(site: Site) -> None:
+def test_a_client_that_sends_a_line_too_slowly_is_hung_up_on(site: Site) -> None:
     site.serve()
     with connect(site.socket) as client:
         began = time.monotonic()
@@ -80,7 +80,9 @@ def test_who_is_slow_about_a_line_is_hung_up_on(site: Site) -> None:
         assert time.monotonic() - began >= SLOW_S
 
 
-def test_the_service_survives_all_that_is_not_a_request(site: Site, trained_model: TrainedModel) -> None:
+def test_the_service_survives_everything_that_is_not_a_request(
+    site: Site, trained_model: TrainedModel
+) -> None:
     install(site, trained_model)
     service = site.serve()
     good = line_of(KNOWN)
@@ -109,7 +111,7 @@ def test_the_service_survives_all_that_is_not_a_request(site: Site, trained_mode
     assert service.poll() is None
 
 
-def test_a_client_that_says_nothing_is_dropped(site: Site) -> None:
+def test_a_silent_client_is_dropped(site: Site) -> None:
     site.serve()
     with connect(site.socket) as silent:
         began = time.monotonic()
@@ -129,18 +131,18 @@ def test_many_clients_at_once_each_get_their_own_answer(site: Site, trained_mode
         assert list(pool.map(identity, range(300))) == [f"client-{number}" for number in range(300)]
 
 
-def test_a_socket_that_is_taken_is_one_line_and_the_running_service_stays(site: Site) -> None:
+def test_a_socket_in_use_is_reported_in_one_line_and_the_running_service_stays(site: Site) -> None:
     site.serve()
     second = site.start("serve")
     _, log = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 1
-    # Before it there may be one that says what of Slurm's limits could not be read.
+    # A line before it may say which of Slurm's limits could not be read.
     assert "a running service uses the socket" in log.decode().splitlines()[-1]
     assert "Traceback" not in log.decode()
     assert reply(site).id == "7"
 
 
-def test_a_socket_whose_service_is_stuck_is_taken_too(tmp_path: Path) -> None:
+def test_the_socket_of_a_stuck_service_counts_as_in_use_too(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stuck:
         stuck.bind(str(path))
@@ -162,7 +164,7 @@ def test_the_socket_of_a_killed_service_is_replaced(site: Site) -> None:
     assert reply(site).id == "7"
 
 
-def test_a_file_at_the_sockets_path_is_left_alone(site: Site) -> None:
+def test_a_file_at_the_path_of_the_socket_is_left_alone(site: Site) -> None:
     site.socket.write_text("precious")
     service = site.start("serve")
     _, log = service.communicate(timeout=PATIENCE_S)
@@ -173,7 +175,7 @@ def test_a_file_at_the_sockets_path_is_left_alone(site: Site) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 120, "file/socket"])
-def test_a_path_where_no_socket_can_be_is_one_line(name: str, tmp_path: Path) -> None:
+def test_a_path_where_no_socket_can_be_is_reported_in_one_line(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ServiceError, match=r"set service\.socket"):
         bind_socket(tmp_path / name, 0o600)

@@ -1,4 +1,4 @@
-"""The service with the model and the files that are there now."""
+"""The service with the current model and the current files."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def test_a_new_model_is_used_soon_and_a_damaged_one_never(site: Site, trained_mo
     assert log.decode().count("is refused") == 1
 
 
-def test_what_answers_a_submission_imports_nothing_heavy() -> None:
+def test_answering_a_submission_imports_nothing_heavy() -> None:
     heavy = ["pandas", "sqlalchemy", "alembic", "sklearn", "xgboost", "onnxmltools", "onnx", "rich"]
     code = (
         f"import sys, slurm_plugin.service.server; print([name for name in {heavy} if name in sys.modules])"
@@ -100,7 +100,7 @@ def test_predict_answers_as_the_service_does(site: Site, trained_model: TrainedM
 
 
 def with_input(site: Site, mib: float) -> Submission:
-    """KNOWN, with a script that names a file of so many MiB below the site's roots."""
+    """Return KNOWN with a script that names a file of `mib` MiB below the site's roots."""
     file = site.folder / "a.bin"
     file.write_bytes(b"x" * round(mib * 2**20))
     script = f"#!/bin/sh\nsrun ./fit --in={file}\n"
@@ -113,7 +113,7 @@ def journalled(site: Site) -> list[float | None]:
     return [decision.request.input_mib for decision in decisions if decision]
 
 
-def test_the_size_of_the_input_is_journalled_and_in_no_reply(
+def test_the_size_of_the_input_is_journalled_but_in_no_reply(
     site: Site, trained_model: TrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wait_long(monkeypatch)
@@ -158,7 +158,7 @@ def test_a_hanging_file_server_delays_no_reply(
 
 
 def _only_below(file: Path, hang: Callable[..., None]) -> Callable[..., int]:
-    """os.open, which hangs first where it is asked for a file by its name in an open folder."""
+    """Return an os.open that hangs before it opens this file by its name in an open folder."""
     real = os.open
 
     def opened(path: str | Path, *rest: Any, dir_fd: int | None = None) -> int:
@@ -169,7 +169,7 @@ def _only_below(file: Path, hang: Callable[..., None]) -> Callable[..., int]:
     return opened
 
 
-def test_predict_sees_the_input_that_the_service_sees(site: Site, trained_model: TrainedModel) -> None:
+def test_predict_sees_the_same_input_as_the_service(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     file = site.folder / "a.bin"
     file.write_bytes(b"x" * 2**20)
