@@ -1,4 +1,4 @@
-"""`rightsizer advise` on a queue with state, in every form."""
+"""`rightsizer advise` on a queue with state, with all its options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.slurm_plugin.slurm.queued import TERMS, snapshot
 
 @pytest.fixture
 def queue(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeQueue]:
-    """A queue that the site's advisor finds; logging is as it was afterwards."""
+    """Return a queue that the site's advisor finds; restore the logging afterwards."""
     site.configure(advisor={"directory": str(site.folder / "advisor"), "control_share": 0.0, "period_s": 1})
     queue = FakeQueue(mixed())
     monkeypatch.setattr(gateway, "open_queue", lambda _name: queue)
@@ -38,7 +38,7 @@ def queue(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeQueue]:
     root.handlers, root.level = handlers, level
 
 
-def test_a_look_changes_nothing_and_leaves_nothing_behind(queue: FakeQueue, run: Run, site: Site) -> None:
+def test_a_dry_run_changes_nothing_and_leaves_nothing_behind(queue: FakeQueue, run: Run, site: Site) -> None:
     ran = run("advise")
     assert ran.code == 0, ran.err
     lines = [line.split() for line in ran.out.splitlines() if line.strip()]
@@ -49,7 +49,9 @@ def test_a_look_changes_nothing_and_leaves_nothing_behind(queue: FakeQueue, run:
     assert not (site.folder / "advisor").exists()
 
 
-def test_what_is_applied_is_what_json_says_and_undo_brings_it_back(queue: FakeQueue, run: Run) -> None:
+def test_the_applied_factors_are_those_in_the_json_and_undo_restores_the_old_ones(
+    queue: FakeQueue, run: Run
+) -> None:
     before = queue.snapshot
     ran = run("advise", "--once", "--apply", "--format", "json")
     assert ran.code == 0, ran.err
@@ -69,7 +71,7 @@ def test_what_is_applied_is_what_json_says_and_undo_brings_it_back(queue: FakeQu
     assert queue.snapshot == before
 
 
-def test_csv_has_every_job_and_top_bounds_a_table(queue: FakeQueue, run: Run) -> None:
+def test_csv_has_every_job_and_top_limits_the_table(queue: FakeQueue, run: Run) -> None:
     as_csv = list(csv.DictReader(io.StringIO(run("advise", "--format", "csv").out)))
     assert len(as_csv) == 12
     few = run("advise", "--top", "3")
@@ -77,7 +79,7 @@ def test_csv_has_every_job_and_top_bounds_a_table(queue: FakeQueue, run: Run) ->
     assert queue.writes == []
 
 
-def test_the_best_plan_may_be_to_change_nothing_and_that_is_said(queue: FakeQueue, run: Run) -> None:
+def test_a_plan_that_changes_nothing_says_so(queue: FakeQueue, run: Run) -> None:
     queue.snapshot = snapshot()
     ran = run("advise", "--apply")
     assert (ran.code, ran.out) == (0, "")
@@ -92,7 +94,7 @@ def test_the_best_plan_may_be_to_change_nothing_and_that_is_said(queue: FakeQueu
         ({"site_factor_plugin": "site_factor/x"}, "site_factor/x sets the SiteFactor itself"),
     ],
 )
-def test_it_refuses_and_says_what_to_set(
+def test_the_command_refuses_and_says_what_to_set(
     terms: dict[str, object], says: str, queue: FakeQueue, run: Run
 ) -> None:
     queue.snapshot = replace(queue.snapshot, terms=replace(TERMS, **terms))
@@ -100,7 +102,7 @@ def test_it_refuses_and_says_what_to_set(
     assert queue.writes == []
 
 
-def test_a_slurmctld_that_is_away_is_one_line(queue: FakeQueue, run: Run) -> None:
+def test_an_unreachable_slurmctld_is_reported_in_one_line(queue: FakeQueue, run: Run) -> None:
     queue.failing = "scontrol failed"
     assert_one_line(run("advise"), 1, "scontrol failed; check that slurmctld runs")
 
@@ -108,7 +110,7 @@ def test_a_slurmctld_that_is_away_is_one_line(queue: FakeQueue, run: Run) -> Non
 @pytest.mark.parametrize(
     "options", [("--once", "--watch"), ("--undo", "--apply"), ("--expired",), ("--undo", "--watch")]
 )
-def test_options_that_do_not_go_together_are_wrong_use(options: tuple[str, ...], run: Run) -> None:
+def test_options_that_exclude_each_other_are_a_usage_error(options: tuple[str, ...], run: Run) -> None:
     assert run("advise", *options).code == 2
 
 
@@ -120,7 +122,7 @@ def test_two_advisors_do_not_work_on_one_queue(run: Run, site: Site) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stopping_undoes_what_was_changed(
+def test_a_stopped_advisor_undoes_its_changes(
     number: int, queue: FakeQueue, run: Run, monkeypatch: pytest.MonkeyPatch, site: Site
 ) -> None:
     before, seen = queue.snapshot, []
@@ -146,7 +148,7 @@ def test_stopping_undoes_what_was_changed(
 
 
 def test_cycles_are_ingested_and_reported(queue: FakeQueue, run: Run, site: Site) -> None:
-    """From the journal to the report, through the command line alone."""
+    """From the journal to the report, using only the command line."""
     run("advise", "--apply")
     assert run("report", "advisor").code == 1  # there is no store yet
     store = open_store(site.config.store.url, create=True)

@@ -1,4 +1,4 @@
-"""`rightsizer audit`: journal, store, tokens and Slurm's figures compared, on the files and answers that there are."""
+"""`rightsizer audit`: journal, store, tokens and Slurm's figures are compared, as far as files and answers exist."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def made(number: int) -> Decision:
 
 
 def write(folder: Path, decisions: list[Decision], key: bytes = b"") -> None:
-    """Journal decisions, and leave one file in the first hour of a day too, which is not the one they are of."""
+    """Journal decisions into one file, also in the first hour of a day, when the journal makes another, empty one."""
     journal = Journal(folder, key=key)
     for one in decisions:
         journal.append(one)
@@ -51,7 +51,7 @@ def write(folder: Path, decisions: list[Decision], key: bytes = b"") -> None:
 
 @dataclass
 class Audited:
-    """A site that has ingested some jobs with tokens, each of a decision in the journal."""
+    """A site that has ingested some jobs with tokens, each from a decision in the journal."""
 
     site: Site
     run: Run
@@ -87,7 +87,7 @@ class Audited:
         assert self.run("ingest").code == 0
 
     def found(self, *arguments: str) -> Found:
-        """What is found: state, where, what; the exit code tells whether any of it is a problem."""
+        """Return what is found: state, where, what; the exit code must say whether any of it is a problem."""
         ran = self.run("audit", "--last", "2h", "--format", "json", *arguments)
         rows = [(row["state"], row["where"], row["what"]) for row in json.loads(ran.out)]
         assert ran.code == (3 if any(state == "problem" for state, _, _ in rows) else 0), ran.err
@@ -106,7 +106,7 @@ def audited(site: Site, run: Run) -> Audited:
     return own
 
 
-def test_what_agrees_is_said_and_nothing_else(audited: Audited) -> None:
+def test_an_audit_without_findings_says_that_everything_agrees(audited: Audited) -> None:
     assert audited.found() == []
     ran = audited.run("audit", "--last", "2h")
     assert (ran.code, ran.out) == (0, "")
@@ -122,7 +122,7 @@ def test_a_changed_a_removed_and_a_forged_line_are_named_with_their_place(audite
         [*lines[:1], lines[1].replace(b'"mem_per_node_mib":512', b'"mem_per_node_mib":999'), *lines[2:]]
     )
     assert audited.found("--journal") == [("problem", f"{file}:2", "changed")]
-    # The store has read it as it was.
+    # The store has read the original line.
     assert audited.found() == [("problem", f"{file}:2", "changed")] * 2
     audited.rewrite(lines[:2] + lines[3:])
     assert audited.found() == [("problem", f"{file}:3", "removed"), ("problem", file, "removed")]
@@ -132,7 +132,7 @@ def test_a_changed_a_removed_and_a_forged_line_are_named_with_their_place(audite
     assert audited.found() == []
 
 
-def test_lines_that_are_cut_off_at_the_end_are_known_to_the_store_alone(audited: Audited) -> None:
+def test_only_the_store_reveals_lines_cut_off_at_the_end(audited: Audited) -> None:
     audited.rewrite(audited.lines[:-2])
     assert audited.found("--journal") == []
     assert audited.found() == [("problem", audited.file.name, "removed")]
@@ -140,7 +140,7 @@ def test_lines_that_are_cut_off_at_the_end_are_known_to_the_store_alone(audited:
     assert f"lines {JOBS - 1} to {JOBS} are unlike what the store has read" in shown
 
 
-def test_a_journal_that_was_written_anew_without_a_key_does_not_fit_the_store(audited: Audited) -> None:
+def test_a_journal_rewritten_without_a_key_does_not_match_the_store(audited: Audited) -> None:
     head, anew = Linker().begin("decisions"), []
     for line in audited.lines:
         parts = split_line(line)
@@ -157,7 +157,7 @@ def test_a_journal_that_was_written_anew_without_a_key_does_not_fit_the_store(au
     ]
 
 
-def test_with_a_key_nobody_else_can_write_it_anew(site: Site, run: Run) -> None:
+def test_a_journal_with_a_key_cannot_be_rewritten_by_others(site: Site, run: Run) -> None:
     key = site.folder / "key"
     assert run("config", "journal-key", str(key)).code == 0
     assert_one_line(run("config", "journal-key", str(key)), 2, "exists already, and a new key does not match")
@@ -176,14 +176,14 @@ def test_with_a_key_nobody_else_can_write_it_anew(site: Site, run: Run) -> None:
     assert_one_line(run("audit", "--journal"), 2, "other users may read the journal key .*; run `chmod 600")
 
 
-def test_a_write_that_was_cut_off_is_a_warning(audited: Audited) -> None:
+def test_a_torn_write_is_a_warning(audited: Audited) -> None:
     lines = audited.lines
     audited.rewrite([*lines[:3], lines[3][:100], *lines[3:]])
     assert audited.found() == [("warning", f"{audited.file.name}:4", "torn")]
 
 
 @pytest.mark.parametrize("ingested", [True, False])
-def test_an_altered_token_is_told_field_by_field(audited: Audited, ingested: bool) -> None:
+def test_an_altered_token_is_reported_field_by_field(audited: Audited, ingested: bool) -> None:
     audited.tokens[2] = audited.tokens[2].replace("mem:8000", "mem:512")
     audited.tokens[4] = audited.tokens[4].replace("granted=cpus:2", "granted=cpus:1")
     audited.slurm_says()
@@ -199,45 +199,45 @@ def test_an_altered_token_is_told_field_by_field(audited: Audited, ingested: boo
     assert "cpus 2, mem 512" in shown
 
 
-def test_a_token_that_is_gone_or_names_a_decision_that_never_was_is_told(audited: Audited) -> None:
+def test_a_missing_token_and_one_of_an_unknown_decision_are_reported(audited: Audited) -> None:
     audited.tokens[3] = ""
     audited.slurm_says()
     assert audited.found() == [("problem", "job 3", "token")]
     audited.tokens[3] = format_token(made(77))
     audited.slurm_says()
     assert audited.found() == [("problem", "job 3", "id"), ("problem", "job 3", "decision")]
-    # Ingested, it is a decision without a line in the journal.
+    # Once ingested, it is a decision without a line in the journal.
     audited.ingest()
     assert audited.found() == [("problem", "job 3", "decision")]
 
 
-def test_what_slurm_gave_otherwise_is_a_warning(audited: Audited) -> None:
+def test_an_allocation_that_differs_from_the_grant_is_a_warning(audited: Audited) -> None:
     audited.slurm_says(ReqTRES="cpu=2,mem=4000M,node=1", AllocTRES="cpu=2,mem=4000M,node=1")
     assert set(audited.found()) == {("warning", f"job {n}", "MiB") for n in range(1, JOBS + 1)}
 
 
-def test_jobs_that_ended_before_are_left_out_and_those_not_ingested_are_counted(audited: Audited) -> None:
+def test_jobs_that_ended_earlier_are_left_out_and_jobs_not_ingested_are_counted(audited: Audited) -> None:
     assert "0 attempts compared" in audited.run("audit", "--last", "1m").err
     audited.tokens[JOBS + 1] = ""
     audited.slurm_says()
     assert "1 attempts are not in the store yet" in audited.run("audit", "--last", "2h").err
 
 
-def test_before_all_that_is_stored_slurm_is_asked_for_nothing(audited: Audited) -> None:
+def test_slurm_is_not_asked_for_times_before_the_oldest_stored_job(audited: Audited) -> None:
     before = len(audited.fake.calls())
     assert f"{JOBS} attempts compared" in audited.run("audit", "--last", "999999d").err
     asked = audited.fake.calls()[before:]
     assert min(begin_s for begin_s, _ in asked) > audited.now_s - 3600
 
 
-def test_a_journal_that_is_gone_is_told_by_the_store(audited: Audited) -> None:
+def test_the_store_reveals_a_missing_journal(audited: Audited) -> None:
     audited.file.unlink()
     assert audited.found() == [("problem", "decisions-*.jsonl", "removed")]
     assert audited.found("--journal") == []
 
 
 @pytest.mark.parametrize("output_format", ["table", "json", "csv"])
-def test_a_file_of_a_name_that_is_no_utf_8_is_checked_too(site: Site, run: Run, output_format: str) -> None:
+def test_a_file_whose_name_is_not_utf_8_is_checked_too(site: Site, run: Run, output_format: str) -> None:
     folder = Path(site.config.service.journal)
     folder.mkdir()
     forged = f'{{"id":"1","link":[1,"{"0" * 32}","{"0" * 32}"]}}\n'
@@ -247,11 +247,11 @@ def test_a_file_of_a_name_that_is_no_utf_8_is_checked_too(site: Site, run: Run, 
     assert r"decisions-\udcff-20261122.jsonl:1" in ran.out.replace("\\\\", "\\")
 
 
-def test_a_journal_folder_that_is_not_there_is_no_empty_one(audited: Audited) -> None:
+def test_a_missing_journal_folder_is_not_taken_for_an_empty_one(audited: Audited) -> None:
     audited.site.configure(service={"journal": str(audited.site.folder / "jurnal")})
     said = "the folder .*/jurnal does not exist; check service.journal"
     assert_one_line(audited.run("audit", "--journal"), 1, said)
-    # Of the jobs there is something to say all the same; what the store has read is missed.
+    # The jobs are still compared; the lines that the store has read are reported as missing.
     assert re.search(said, audited.run("audit", "--last", "2h").err)
     assert audited.found() == [("problem", "decisions-*.jsonl", "removed")]
     audited.site.configure(service={"journal": str(audited.file)})
@@ -260,7 +260,7 @@ def test_a_journal_folder_that_is_not_there_is_no_empty_one(audited: Audited) ->
     )
 
 
-def test_a_journal_of_the_release_before_is_taken_and_said_to_be_without_links(site: Site, run: Run) -> None:
+def test_a_journal_of_the_previous_release_is_accepted_and_reported_as_unlinked(site: Site, run: Run) -> None:
     own = Audited(site, run)
     (site.folder / "journal").mkdir()
     old = site.folder / "journal" / "decisions-20260101.jsonl"
@@ -274,7 +274,7 @@ def test_a_journal_of_the_release_before_is_taken_and_said_to_be_without_links(s
     assert own.found() == []
 
 
-def test_old_files_go_by_prune_and_the_audit_still_holds(audited: Audited) -> None:
+def test_prune_removes_old_files_and_the_audit_still_holds(audited: Audited) -> None:
     day = audited.file.name[-14:-6]
     older = audited.file.with_name("decisions-20240101.jsonl")
     audited.file.rename(older)
@@ -311,12 +311,14 @@ def assert_told(said: str, told: str) -> None:
 
 
 def as_host(audited: Audited, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Go on as another host, which has a journal of its own."""
+    """Continue as another host with its own journal."""
     monkeypatch.setattr("socket.gethostname", lambda: name)
     audited.site.configure(service={"journal": str(audited.site.folder / name)})
 
 
-def test_a_host_answers_for_its_own_journal_alone(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_is_only_audited_for_its_own_journal(
+    audited: Audited, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own, primary = audited.site.config.service.journal, socket.gethostname()
     as_host(audited, monkeypatch, "backup")
     other = Path(audited.site.config.service.journal)

@@ -1,4 +1,4 @@
-"""The command line: helpful, honest about failure, and data alone on stdout."""
+"""The command line: helpful, honest about failure, and with only data on stdout."""
 
 import csv
 import io
@@ -63,13 +63,13 @@ def test_every_option_says_what_it_is_for(names: tuple[str, ...]) -> None:
     ],
     ids=" ".join,
 )
-def test_what_is_no_number_of_a_range_is_a_wrong_use(words: tuple[str, ...], run: Run) -> None:
+def test_a_value_outside_its_range_is_a_usage_error(words: tuple[str, ...], run: Run) -> None:
     ran = run(*words)
     assert (ran.code, ran.out) == (2, "")
     assert f"Invalid value for '{words[1]}'" in ran.err
 
 
-def test_every_command_is_listed_with_what_it_does_in_a_line(run: Run) -> None:
+def test_every_command_is_listed_with_a_one_line_description(run: Run) -> None:
     shown = run("--help").out
     for name, lazy in COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(lazy.words)}$", shown, re.MULTILINE), name
@@ -96,7 +96,9 @@ EVERYDAY = [
 
 
 @pytest.mark.parametrize("arguments", EVERYDAY, ids=" ".join)
-def test_a_bad_configuration_is_one_line_and_exit_code_2(arguments: list[str], run: Run, site: Site) -> None:
+def test_a_bad_configuration_is_reported_in_one_line_with_exit_code_2(
+    arguments: list[str], run: Run, site: Site
+) -> None:
     site.config_file.write_text("[policy]\nmemory_margn = 1\n")
     assert_one_line(run(*arguments), 2, r"did you mean `policy\.memory_margin`")
     site.config_file.unlink()
@@ -117,7 +119,7 @@ def test_a_bad_configuration_is_one_line_and_exit_code_2(arguments: list[str], r
         ["disable", "--partition", "gpu*"],
     ],
 )
-def test_a_wrong_use_is_exit_code_2(arguments: list[str], run: Run, site: Site) -> None:
+def test_a_usage_error_has_exit_code_2(arguments: list[str], run: Run, site: Site) -> None:
     ran = run(*arguments, *(["--config", str(site.config_file)] if arguments == ["train"] else []))
     assert (ran.code, ran.out) == (2, "")
     assert "Usage: rightsizer" in ran.err
@@ -140,7 +142,7 @@ def test_a_wrong_use_is_exit_code_2(arguments: list[str], run: Run, site: Site) 
     ],
     ids=str,
 )
-def test_a_site_where_nothing_is_yet_says_what_to_do_first(
+def test_an_empty_site_is_told_what_to_do_first(
     arguments: list[str], said: str, run: Run, site: Site
 ) -> None:
     assert_one_line(run(*arguments), 1, said)
@@ -154,7 +156,7 @@ def test_a_broken_sacct_leaves_the_store_as_it_was(run: Run, site: Site) -> None
     assert_one_line(run("train"), 1, "cannot learn from 0 attempts")
 
 
-def test_a_script_that_cannot_be_predicted_is_one_line(run: Run, site: Site) -> None:
+def test_a_script_that_cannot_be_predicted_is_reported_in_one_line(run: Run, site: Site) -> None:
     script = site.folder / "job.sh"
     script.write_text("#!/bin/sh\n#SBATCH --mem=lots\n")
     assert_one_line(run("predict", str(script)), 1, "not an amount of memory")
@@ -164,7 +166,7 @@ def test_a_script_that_cannot_be_predicted_is_one_line(run: Run, site: Site) -> 
 
 @pytest.fixture
 def learned(run: Run, site: Site) -> str:
-    """A site with a past in its store and a model trained on it by the command line."""
+    """Return the version of a model trained by the command line on the site's stored past."""
     store_attempts(site.config.store.url, past(90))
     ran = run("train")
     assert ran.code == 0, ran.err
@@ -173,7 +175,7 @@ def learned(run: Run, site: Site) -> str:
     return ran.out.strip()
 
 
-def test_from_sacct_to_a_prediction(run: Run, site: Site) -> None:
+def test_from_sacct_to_a_prediction_with_the_command_line_alone(run: Run, site: Site) -> None:
     first_s = int(time.time()) - 5 * DAY_S
     lines = [
         line
@@ -198,10 +200,10 @@ def test_from_sacct_to_a_prediction(run: Run, site: Site) -> None:
 
 
 @pytest.mark.usefixtures("learned")
-def test_a_user_without_a_name_may_ask_and_stop_us_too(
+def test_a_user_without_a_name_may_ask_for_predictions_and_stop_the_hook_too(
     run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # In a container, say; and there nobody has logged in.
+    # In a container, for example, where nobody has logged in.
     for name in ("getuid", "geteuid"):
         monkeypatch.setattr(os, name, lambda: 54_321)
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
@@ -216,7 +218,7 @@ def test_a_user_without_a_name_may_ask_and_stop_us_too(
     assert held.why == "by hand: 54321"
 
 
-def test_options_for_sbatch_follow_the_script(run: Run, site: Site, learned: str) -> None:
+def test_sbatch_options_may_follow_the_script(run: Run, site: Site, learned: str) -> None:
     site.configure(mode="enforce")
     script = site.folder / "fit"
     script.write_text("#!/bin/sh\nsrun ./fit --all\n")
@@ -230,7 +232,7 @@ def test_options_for_sbatch_follow_the_script(run: Run, site: Site, learned: str
 
 
 @pytest.mark.usefixtures("learned")
-def test_the_memory_of_a_gpu_is_predicted_where_a_gpu_is_asked_for(run: Run, site: Site) -> None:
+def test_gpu_memory_is_predicted_for_a_job_that_requests_a_gpu(run: Run, site: Site) -> None:
     site.configure(mode="enforce")
     script = site.folder / "fit"
     script.write_text("#!/bin/sh\nsrun ./fit --all\n")
@@ -245,7 +247,7 @@ def test_the_memory_of_a_gpu_is_predicted_where_a_gpu_is_asked_for(run: Run, sit
     assert round(steps[-1]["figure"]) == row["predicted"]
 
 
-def test_data_alone_is_on_stdout(run: Run, site: Site, learned: str) -> None:
+def test_only_data_is_written_to_stdout(run: Run, site: Site, learned: str) -> None:
     script = site.folder / "fit"
     script.write_text("#!/bin/sh\n#SBATCH -c 8\nsrun ./fit\n")
     for arguments in (["evaluate"], ["models"], ["explain", "5"], ["predict", str(script)]):
@@ -300,7 +302,7 @@ def test_the_kill_switch_is_a_file(run: Run, site: Site) -> None:
     assert_one_line(run("disable"), 1, "cannot make .*; run this as root")
 
 
-def test_what_a_locale_cannot_show_is_written_out(tmp_path: Path) -> None:
+def test_characters_that_the_locale_cannot_show_are_escaped(tmp_path: Path) -> None:
     config = tmp_path / "rightsizer.toml"
     config.write_text('[store]\nurl = "sqlite:////srv/作业/store.db"\n', encoding="utf-8")
     shown = subprocess.run(
@@ -315,7 +317,7 @@ def test_what_a_locale_cannot_show_is_written_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--version"], ["config", "show"], ["simulate", "--help"]], ids=" ".join)
-def test_a_full_disk_behind_stdout_is_one_line(words: list[str], tmp_path: Path) -> None:
+def test_a_full_disk_behind_stdout_is_reported_in_one_line(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "empty.toml").touch()
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
@@ -328,7 +330,7 @@ def test_a_full_disk_behind_stdout_is_one_line(words: list[str], tmp_path: Path)
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-"])
-def test_a_stream_that_is_closed_is_no_traceback(closed: str, site: Site, learned: str) -> None:
+def test_a_closed_stream_causes_no_traceback(closed: str, site: Site, learned: str) -> None:
     ran = subprocess.run(
         ["/bin/sh", "-c", f'exec "$0" -m slurm_plugin.cli models {closed}', sys.executable],
         env={**os.environ, "RIGHTSIZER_CONFIG": str(site.config_file)},
@@ -339,5 +341,5 @@ def test_a_stream_that_is_closed_is_no_traceback(closed: str, site: Site, learne
 
 
 @pytest.mark.usefixtures("site")
-def test_letting_go_of_what_no_brake_holds_says_so(run: Run) -> None:
+def test_releasing_a_brake_that_is_not_pulled_says_so(run: Run) -> None:
     assert "no brake was pulled on jobs of ann named align" in run("enable", "--family", "ann:align").err

@@ -1,4 +1,4 @@
-"""Journals whose folder may not be listed: ingest takes what it can, and names what it cannot."""
+"""Journals whose folder may not be listed: ingest reads what it can, and names what it cannot."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.slurm_plugin.cli.test_explain_ended import as_plain_user
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_what_lies_in_a_closed_folder_is_named(is_closed: bool, site: Site) -> None:
+def test_a_closed_folder_is_named(is_closed: bool, site: Site) -> None:
     closed = {}
     for section, key in (("service", "journal"), ("advisor", "directory"), ("recovery", "directory")):
         folder = site.folder / f"closed-{section}"

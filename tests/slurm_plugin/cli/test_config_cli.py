@@ -1,4 +1,4 @@
-"""`rightsizer config`: what is shown can be read again, and what would fail later is said."""
+"""`rightsizer config`: its output can be read again, and settings that would fail later are reported."""
 
 import json
 
@@ -11,7 +11,7 @@ from tests.slurm_plugin.cli.test_explain_ended import as_plain_user
 from tests.slurm_plugin.conftest import Run, assert_one_line
 
 
-def test_the_configuration_is_shown_as_it_can_be_read_again(run: Run, site: Site) -> None:
+def test_the_configuration_is_shown_so_that_it_can_be_read_again(run: Run, site: Site) -> None:
     site.configure(mode="advise")
     assert parse_config(run("config", "show").out) == site.config
     assert json.loads(run("config", "show", "--format", "json").out)["mode"] == "advise"
@@ -22,7 +22,7 @@ def test_the_configuration_is_shown_as_it_can_be_read_again(run: Run, site: Site
     assert parse_config(run("config", "show", "--config", str(site.config_file)).out) == Config()
 
 
-def test_no_example_empties_the_file_that_it_reads(run: Run) -> None:
+def test_no_example_truncates_the_file_that_it_reads(run: Run) -> None:
     assert f"> {SYSTEM_CONFIG}\n" not in run("config", "show", "--help").out
 
 
@@ -48,14 +48,14 @@ def test_no_example_empties_the_file_that_it_reads(run: Run) -> None:
         ({"accounting": {"slurmdbd_url_file": "/nope"}}, "cannot read /nope"),
     ],
 )
-def test_what_would_fail_later_is_no_valid_configuration(
+def test_a_setting_that_would_fail_later_makes_the_configuration_invalid(
     changes: dict[str, dict[str, str]], said: str, run: Run, site: Site
 ) -> None:
     site.configure(**changes)
     assert_one_line(run("config", "check"), 2, said)
 
 
-def test_what_is_closed_to_you_is_said_and_not_taken_for_something_else(site: Site) -> None:
+def test_closed_folders_are_reported_as_closed_and_nothing_else(site: Site) -> None:
     closed = site.folder / "closed"
     closed.mkdir(0o000)
     site.configure(

@@ -1,4 +1,4 @@
-"""`rightsizer evaluate` with its strategies, and how well run times are told."""
+"""`rightsizer evaluate` with its strategies, and how well run times are predicted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.stores import store_attempts
 
 
 def reading(number: int) -> Attempt:
-    """A job of a workflow that reads 20 MiB a second, and no more than 110 MiB of the 8000 MiB it asks for."""
+    """Return a job of a workflow that reads 20 MiB a second, and uses at most 110 of the 8000 MiB that it requests."""
     run_s = 60 + (number * 37) % 240
     plain = attempt(
         job_id=500 + number,
@@ -37,12 +37,12 @@ def reading(number: int) -> Attempt:
 
 @pytest.fixture
 def stored(site: Site) -> Site:
-    """A site whose store holds a workflow of ninety jobs and others that are too few to learn run times from."""
+    """Return a site whose store has a workflow of ninety jobs, and others too few to learn run times from."""
     store_attempts(site.config.store.url, [*past(90), *map(reading, range(90))])
     return site
 
 
-def test_run_times_are_told_by_type_and_little_evidence_is_said(run: Run, stored: Site) -> None:
+def test_run_times_are_evaluated_by_type_and_too_little_evidence_is_reported(run: Run, stored: Site) -> None:
     stored.configure(job_types=({"name": "plots", "job_name": ("plot*",)},))
     ran = run("evaluate", "--run-time", "--format", "json")
     assert ran.code == 0, ran.err
@@ -59,13 +59,13 @@ def test_run_times_are_told_by_type_and_little_evidence_is_said(run: Run, stored
     assert rows["plots"]["WMAPE"] is None
 
 
-def test_run_times_of_a_store_without_jobs_are_one_line(run: Run, site: Site) -> None:
+def test_a_store_without_jobs_is_reported_in_one_line(run: Run, site: Site) -> None:
     open_store(site.config.store.url, create=True).dispose()
     assert_one_line(run("evaluate", "--run-time"), 1, "no attempt in the store is completed .* ingest")
 
 
 @pytest.mark.usefixtures("stored")
-def test_a_table_of_run_times_leaves_out_types_of_a_few_jobs_and_a_csv_does_not(run: Run) -> None:
+def test_the_table_of_run_times_leaves_out_small_types_and_the_csv_does_not(run: Run) -> None:
     ran = run("evaluate", "--run-time")
     assert "read_mib" in ran.out
     assert "not enough evidence" not in ran.out
@@ -74,7 +74,7 @@ def test_a_table_of_run_times_leaves_out_types_of_a_few_jobs_and_a_csv_does_not(
     assert [row["type"] for row in rows] == ["read", "fit", "plot", "sim"]
 
 
-def test_strategies_stand_beside_each_other_or_alone_and_their_settings_count(run: Run, stored: Site) -> None:
+def test_strategies_are_shown_together_or_alone_and_their_settings_count(run: Run, stored: Site) -> None:
     both = run("evaluate", "--strategy", "all", "--format", "json")
     assert "adaptive-scaling: learned the run time of 1 types" in both.err
     assert re.search(r"adaptive-scaling: kept as asked: .*plot: \d+ jobs, 50 are needed", both.err)
@@ -101,7 +101,7 @@ def test_strategies_stand_beside_each_other_or_alone_and_their_settings_count(ru
     ],
 )
 @pytest.mark.usefixtures("site")
-def test_options_that_would_be_ignored_are_a_wrong_use(ignored: list[str], run: Run) -> None:
+def test_options_that_would_be_ignored_are_a_usage_error(ignored: list[str], run: Run) -> None:
     ran = run("evaluate", *ignored)
     assert (ran.code, ran.out) == (2, "")
     assert re.search("cannot be combined|do not go together", ran.err)

@@ -1,4 +1,4 @@
-"""`rightsizer evaluate --online`: a table of past jobs in, what each would have been granted out."""
+"""`rightsizer evaluate --online` reads a table of past jobs, and writes what each would have been granted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JOBS = 40
 
 
 def line(number: int, peak_mib: float = 400.0) -> list[object]:
-    """A job every 100 seconds that runs for 50, asks for 8000 MiB and 8 CPUs and uses 400 MiB and one core."""
+    """Return a job every 100 seconds that runs for 50, requests 8000 MiB and 8 CPUs, and uses 400 MiB and one core."""
     came = 1000 + 100 * number
     return [f"j{number}", "ann", "fit", came, came + 5, came + 55, 50, 8000, peak_mib, 8, 1.0]
 
@@ -79,7 +79,7 @@ def test_a_job_that_needs_more_than_it_got_is_counted(run: Run, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("site")
-def test_jobs_that_are_warm_are_known_and_not_judged(run: Run, jobs: Path, tmp_path: Path) -> None:
+def test_warm_jobs_are_learned_from_but_not_judged(run: Run, jobs: Path, tmp_path: Path) -> None:
     ids, out = tmp_path / "warm", tmp_path / "out.csv"
     ids.write_text("\n".join(f"j{number}" for number in range(20, JOBS)), encoding="utf-8")
     options = ["--from-file", str(jobs), "--predictions", str(out), "--warm-ids", str(ids)]
@@ -91,14 +91,14 @@ def test_jobs_that_are_warm_are_known_and_not_judged(run: Run, jobs: Path, tmp_p
     assert 400 < int(rows[0]["alloc_mem_mib"]) < 800
 
 
-def test_the_sites_policy_counts(run: Run, site: Site, jobs: Path, tmp_path: Path) -> None:
+def test_the_policy_of_the_site_counts(run: Run, site: Site, jobs: Path, tmp_path: Path) -> None:
     site.configure(policy={"memory_floor_mib": 5000})
     out = tmp_path / "out.csv"
     run("evaluate", "--online", "--from-file", str(jobs), "--predictions", str(out))
     assert min(int(row["alloc_mem_mib"] or 8000) for row in read(out)) == 5024
 
 
-def test_no_evidence_is_enough_where_the_site_wants_more(
+def test_evidence_below_the_minimum_of_the_site_is_not_enough(
     run: Run, site: Site, jobs: Path, tmp_path: Path
 ) -> None:
     site.configure(models={"min_evidence": 15})
@@ -121,7 +121,7 @@ def test_no_evidence_is_enough_where_the_site_wants_more(
         (["--online", "--from-file", "x", "--predictions", "y", "--decide-at", "end"], "'submit', 'start'"),
     ],
 )
-def test_options_that_do_not_go_together_are_usage_errors(run: Run, options: list[str], why: str) -> None:
+def test_options_that_exclude_each_other_are_usage_errors(run: Run, options: list[str], why: str) -> None:
     ran = run("evaluate", *options)
     assert ran.code == 2
     assert why in ran.err
@@ -129,7 +129,7 @@ def test_options_that_do_not_go_together_are_usage_errors(run: Run, options: lis
 
 
 @pytest.mark.usefixtures("site")
-def test_what_is_wrong_with_a_file_is_one_line(run: Run, jobs: Path, tmp_path: Path) -> None:
+def test_an_error_in_a_file_is_reported_in_one_line(run: Run, jobs: Path, tmp_path: Path) -> None:
     def ran(file: Path, out: Path, *more: str) -> tuple[str, ...]:
         return ("evaluate", "--online", "--from-file", str(file), "--predictions", str(out), *more)
 
@@ -144,7 +144,7 @@ def test_what_is_wrong_with_a_file_is_one_line(run: Run, jobs: Path, tmp_path: P
 
 
 @pytest.mark.usefixtures("site")
-def test_what_is_read_is_not_written_over(run: Run, jobs: Path, tmp_path: Path) -> None:
+def test_an_input_file_is_not_overwritten(run: Run, jobs: Path, tmp_path: Path) -> None:
     ids, other_name = tmp_path / "ids", tmp_path / "other.csv"
     ids.write_text("j1\n", encoding="utf-8")
     other_name.symlink_to(jobs)

@@ -1,4 +1,4 @@
-"""`rightsizer explain` of a job that has ended: which job is meant, and what is told to whom our folders are closed."""
+"""`rightsizer explain` for an ended job: which job is meant, and what users learn to whom our folders are closed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NUMBERS = st.integers(0, 10**9)
 
 
 @given(NUMBERS, st.none() | NUMBERS, st.booleans())
-def test_a_job_is_written_as_slurm_writes_it(number: int, part: int | None, is_task: bool) -> None:
+def test_a_job_id_is_written_like_slurm_writes_it(number: int, part: int | None, is_task: bool) -> None:
     job_id = JobId(number, part) if is_task else JobId(number, None, part)
     assert parse_job_id(str(job_id)) == job_id
 
@@ -50,11 +50,11 @@ def test_a_job_is_written_as_slurm_writes_it(number: int, part: int | None, is_t
 @pytest.mark.parametrize(
     "text", ["", "x", "4_", "_4", "4711_3_1", "4711_3+1", "4711.batch", "-1", "4711 3", "٤٧", "4711_[1-3]"]
 )
-def test_what_is_no_jobs_number_is_none(text: str) -> None:
+def test_a_text_that_is_not_a_job_id_is_none(text: str) -> None:
     assert parse_job_id(text) is None
 
 
-def test_a_task_is_not_the_job_of_the_digits_together(run: Run, site: Site) -> None:
+def test_the_id_of_a_task_is_not_read_as_one_number(run: Run, site: Site) -> None:
     engine = open_store(site.config.store.url, create=True)
     fill(
         engine,
@@ -76,8 +76,8 @@ def test_a_task_is_not_the_job_of_the_digits_together(run: Run, site: Site) -> N
     assert_one_line(run("explain", "4711+3"), 1, r"has no job 4711\+3")
 
 
-def test_what_was_given_but_not_asked_for_is_told_too(run: Run, site: Site) -> None:
-    """As Slurm gives `--exclusive` all of a node."""
+def test_an_allocation_that_was_not_requested_is_shown_too(run: Run, site: Site) -> None:
+    """For example, Slurm gives `--exclusive` everything on a node."""
     engine = open_store(site.config.store.url, create=True)
     fill(engine, [measured(7, cluster="alpha", asked_gpus=None, alloc_gpus=8)], with_steps=False)
     fill(engine, [measured(8, cluster="alpha", asked_gpus=None, alloc_gpus=0)], with_steps=False)
@@ -91,7 +91,7 @@ def test_what_was_given_but_not_asked_for_is_told_too(run: Run, site: Site) -> N
     assert told("8") == []
 
 
-def test_of_a_job_whose_node_never_came_up_it_is_told_that_it_never_ran(run: Run, site: Site) -> None:
+def test_a_job_whose_node_never_came_up_is_said_to_have_never_run(run: Run, site: Site) -> None:
     engine = open_store(site.config.store.url, create=True)
     never = msgspec.structs.replace(measured(8).use, wall_quality="absent")
     lost = [measured(number, cluster="alpha", state="NODE_FAIL") for number in (7, 8)]
@@ -101,7 +101,7 @@ def test_of_a_job_whose_node_never_came_up_it_is_told_that_it_never_ran(run: Run
     assert "its nodes did not come up, so it never ran; " in run("explain", "8").err
 
 
-def test_a_task_that_failed_by_us_is_named_as_it_was_asked_for(run: Run, site: Site) -> None:
+def test_a_task_that_failed_because_of_us_is_named_by_its_task_id(run: Run, site: Site) -> None:
     task = measured(4750, cluster="alpha", display_id="4711_3")
     engine = open_store(site.config.store.url, create=True)
     fill(engine, [task], with_steps=False)
@@ -116,7 +116,7 @@ def test_a_task_that_failed_by_us_is_named_as_it_was_asked_for(run: Run, site: S
     assert "4750" not in said
 
 
-def test_what_the_queue_has_of_a_part() -> None:
+def test_which_records_of_the_queue_belong_to_a_job_id() -> None:
     jobs = (
         waiting(20, array_job_id=20, array_tasks="4-9:2,12%2"),
         running(21, array_job_id=20, array_tasks="1"),
@@ -144,8 +144,8 @@ def test_what_the_queue_has_of_a_part() -> None:
     }
 
 
-def test_what_slurm_knows_stands_in_for_the_store(run: Run, site: Site) -> None:
-    """A user whom the store is closed to, and the minutes between a job's end and the next ingest."""
+def test_slurms_answer_replaces_the_store(run: Run, site: Site) -> None:
+    """For a user to whom the store is closed, and in the minutes between a job's end and the next ingest."""
     lines = [
         job_line(
             7, ReqTRES="cpu=1,mem=512M", AllocTRES="cpu=1,mem=512M,node=1", AdminComment=format_token(CUT)
@@ -163,8 +163,8 @@ def test_what_slurm_knows_stands_in_for_the_store(run: Run, site: Site) -> None:
     assert_one_line(run("explain", "8"), 1, "does not show you an ended job 8 either")
 
 
-def test_a_daemon_that_hangs_is_said_to(run: Run, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not that a job is unknown which waits, or that `ingest` would know it."""
+def test_a_hanging_daemon_is_reported_as_such(run: Run, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither as an unknown job, which may be pending, nor with the advice to run `ingest`."""
     queue = FakeQueue(snapshot())
     queue.failing = "scontrol failed: Socket timed out"
     monkeypatch.setattr(backends, "open_queue", lambda _name: queue)
@@ -176,7 +176,7 @@ def test_a_daemon_that_hangs_is_said_to(run: Run, site: Site, monkeypatch: pytes
     assert_one_line(run("explain", "8"), 1, "Slurm's accounting gives no answer either: .* within 0.3 s")
 
 
-def test_folders_that_are_closed_are_told_and_no_traceback(site: Site) -> None:
+def test_closed_folders_are_reported_without_a_traceback(site: Site) -> None:
     """As the shipped units make them: 0750, so that a plain user may enter none."""
     lines = [job_line(7, AdminComment=format_token(CUT)), step_line(7)]
     closed = site.folder / "closed"
@@ -189,7 +189,7 @@ def test_folders_that_are_closed_are_told_and_no_traceback(site: Site) -> None:
     )
     script = site.folder / "job.sh"
     script.write_text("#!/bin/sh\n#SBATCH --mem=1G\n")
-    # A folder that may be entered, of whose files none may be read: as a recovery of root's makes them elsewhere.
+    # A folder that may be entered, but whose files may not be read, such as a recovery of root's makes elsewhere.
     noted = site.folder / "recovery"
     noted.mkdir()
     (noted / "recoveries-20990101.jsonl").write_text("")
@@ -214,7 +214,7 @@ def test_folders_that_are_closed_are_told_and_no_traceback(site: Site) -> None:
 
 
 def as_plain_user(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line without root's right to pass over permissions."""
+    """Run the command line without root's right to bypass permissions."""
     capless = ["setpriv", "--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search"]
     prefix = capless if os.geteuid() == 0 else []
     return subprocess.run(
@@ -251,12 +251,12 @@ def as_plain_user(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("theirs", "its admin comment holds no decision of rightsizer"),
     ],
 )
-def test_a_job_in_the_queue_says_what_was_decided(comment: str, said: str) -> None:
+def test_a_pending_job_is_explained_by_its_decision(comment: str, said: str) -> None:
     assert decided_in_words(waiting(7, admin_comment=comment)).startswith(said)
 
 
-def test_a_job_that_recovery_holds_is_not_said_to_have_what_it_asked_for() -> None:
-    """Seen on 22.05: a slurm_job_modify that forbids to change memory lets the token pass."""
+def test_a_job_held_by_recovery_is_not_said_to_have_its_whole_request() -> None:
+    """Seen on 22.05: a slurm_job_modify that forbids changes of memory lets the token pass."""
     held = waiting(
         7, held=True, reason=HELD_AGAIN, admin_comment=f"{format_token(CUT)};recovery=out_of_memory:0"
     )

@@ -1,4 +1,4 @@
-"""`rightsizer explain` of a job that waits: its interval is that of the advisor, and it says on what it rests."""
+"""`rightsizer explain` for a pending job: the interval of its start is that of the advisor, with its basis."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ AHEAD_S = 7200
 
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue that `explain` finds."""
+    """Give `explain` a queue."""
     monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(mixed()))
 
 
 def foresee(site: Site, came_after_s: int) -> None:
-    """Put into the store that jobs were foreseen in two hours, each by a plan of its own, and came so much later."""
+    """Store cycles that foresaw jobs in two hours, each in its own plan, and jobs that started this much later."""
     told_s = int(NOW_S) - 10 * 86_400
     engine = open_store(site.config.store.url, create=True)
     cycles, ended = [], []
@@ -73,7 +73,7 @@ def foresee(site: Site, came_after_s: int) -> None:
 
 
 @pytest.mark.usefixtures("queue")
-def test_the_range_is_by_what_came_and_says_so(run: Run, site: Site) -> None:
+def test_the_range_follows_earlier_expected_starts_and_says_so(run: Run, site: Site) -> None:
     before = run("explain", "12", "--format", "json")
     assert before.code == 0, before.err
     assert "Too few expected starts are known" in before.err
@@ -88,7 +88,7 @@ def test_the_range_is_by_what_came_and_says_so(run: Run, site: Site) -> None:
     assert rolled["not after"] < calibrated["not after"]
 
 
-def test_who_cannot_start_comes_before_nobody_and_whole_nodes_stay_whole(
+def test_a_job_that_cannot_start_precedes_nobody_and_whole_nodes_stay_whole(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = snapshot(
@@ -106,7 +106,9 @@ def test_who_cannot_start_comes_before_nobody_and_whole_nodes_stay_whole(
     ]  # fmt: skip
 
 
-def test_of_who_is_in_no_simulation_no_start_is_foreseen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_start_is_foreseen_for_a_job_that_is_not_simulated(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(snapshot(waiting(12, cpus=17))))
     told = run("explain", "12", "--format", "json")
     assert "its start cannot be estimated: equal parts of it do not fit on the nodes" in told.err
@@ -117,7 +119,7 @@ def test_of_who_is_in_no_simulation_no_start_is_foreseen(run: Run, monkeypatch: 
     ("reason", "said"),
     [("BeginTime", "it begins no earlier than {}"), ("Licenses", "something else than missing resources")],
 )
-def test_of_who_begins_later_the_earliest_time_is_told(
+def test_a_job_that_begins_later_shows_its_earliest_time(
     run: Run, monkeypatch: pytest.MonkeyPatch, reason: str, said: str
 ) -> None:
     later_s = NOW_S + AHEAD_S
@@ -127,7 +129,7 @@ def test_of_who_begins_later_the_earliest_time_is_told(
     assert said.format(at) in run("explain", "12").err
 
 
-def test_what_no_simulation_knows_of_a_job_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_simulation_leaves_out_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, licensed = waiting(12), waiting(13, other=("Licenses=matlab|octave", "Features=fast"))
     monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(snapshot(plain, licensed)))
     assert "as if it did not ask for" not in run("explain", "12").err
@@ -137,7 +139,7 @@ def test_what_no_simulation_knows_of_a_job_is_told(run: Run, monkeypatch: pytest
     assert "as if it did not ask for Licenses=matlab|octave; it may start later" in told.err
 
 
-def test_of_whose_nodes_power_up_it_is_told_that_they_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_nodes_power_up_is_told_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found = snapshot(running(1, state="CONFIGURING"), running(2))
     monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(found))
     told, other = (run("explain", number, "--format", "json") for number in "12")
@@ -146,12 +148,14 @@ def test_of_whose_nodes_power_up_it_is_told_that_they_do(run: Run, monkeypatch: 
     assert ("it is running; " in other.err, "has its nodes" in other.err) == (True, False)
     (row,), (runs,) = json.loads(told.out), json.loads(other.out)
     assert (row["state"], row["started"], runs["started"] is None) == ("CONFIGURING", None, False)
-    # An hour from now; of the other ten minutes are over.
+    # An hour from now; of the other job's limit ten minutes have passed.
     moments = [datetime.strptime(f"2027-{one['its limit']}", "%Y-%m-%d %H:%M") for one in (row, runs)]  # noqa: DTZ007
     assert (moments[0] - moments[1]).total_seconds() == 600
 
 
-def test_of_who_preempts_and_who_is_preempted_it_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_preempts_and_one_that_is_preempted_are_told_so(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     full, ending = (running(number, cpus=8, nodes=(f"n{number}",)) for number in (1, 2))
     found = snapshot(
         full,
@@ -171,7 +175,7 @@ def test_of_who_preempts_and_who_is_preempted_it_is_told(run: Run, monkeypatch: 
     assert json.loads(first.out)[0]["likely start"] == now
     told, other = (run("explain", number, "--format", "json") for number in "21")
     assert "it may be preempted by jobs that come first" in told.err
-    # It is in its grace time, of which Slurm tells the end.
+    # It is in its grace time, whose end Slurm shows.
     in_two_minutes = time.strftime("%m-%d %H:%M", time.localtime(NOW_S + 120))
     assert json.loads(told.out)[0]["its limit"] == in_two_minutes != json.loads(other.out)[0]["its limit"]
 
@@ -181,7 +185,7 @@ def test_of_who_preempts_and_who_is_preempted_it_is_told(run: Run, monkeypatch: 
     [({"asleep": True}, True), ({}, False), ({"asleep": True, "away": True}, False),
      ({"asleep": True, "partitions": ("other",)}, False)],
 )  # fmt: skip
-def test_a_start_is_said_to_leave_out_how_long_nodes_take_to_power_up(
+def test_a_start_is_said_not_to_include_the_time_in_which_nodes_power_up(
     run: Run, monkeypatch: pytest.MonkeyPatch, node: dict[str, Any], *, is_told: bool
 ) -> None:
     awake, other = snapshot().nodes
@@ -190,7 +194,7 @@ def test_a_start_is_said_to_leave_out_how_long_nodes_take_to_power_up(
     assert ("the time that nodes take to power up, and the renewal" in run("explain", "12").err) is is_told
 
 
-def test_of_an_array_whose_nodes_power_up_it_is_told_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_array_whose_nodes_power_up_is_told_so_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = [
         running(10 + task, array_job_id=10, array_tasks=str(task), state=state)
         for task, state in enumerate(("CONFIGURING", "CONFIGURING", "RUNNING"), start=1)
@@ -203,19 +207,19 @@ def test_of_an_array_whose_nodes_power_up_it_is_told_once(run: Run, monkeypatch:
 
 
 @pytest.mark.usefixtures("queue")
-def test_what_a_prediction_rested_on_is_told_once_a_job_has_ended(run: Run, site: Site) -> None:
+def test_the_basis_of_a_prediction_is_shown_only_for_ended_jobs(run: Run, site: Site) -> None:
     open_store(site.config.store.url, create=True).dispose()
     refused = run("explain", "--why", "12")
     assert refused.code == 1
     assert "the store has no job 12; if it has ended, run `rightsizer ingest`" in refused.err
-    assert "queue" not in refused.err  # which has it
+    assert "queue" not in refused.err  # although the queue has it
 
 
 @pytest.mark.parametrize(("weights", "sooner"), [({}, True), ({"cpu": 16_000.0}, False)])
-def test_who_asks_for_less_may_come_later_where_size_is_priority(
+def test_a_smaller_request_may_start_later_if_size_gives_priority(
     weights: dict[str, float], sooner: bool, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eight CPUs in half an hour: for job 12, or for 13, which asks for as many and has little less priority."""
+    """Eight CPUs are free in half an hour: for job 12, or for 13, with the same request and a little less priority."""
     jobs = (
         running(1, cpus=8, limit_s=2400),
         waiting(12, cpus=8, priority=9000),

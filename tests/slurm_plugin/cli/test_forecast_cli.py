@@ -26,7 +26,7 @@ SHORT = ("--step", "6h", "--horizon", "12h")
 
 
 def day_and_night(days: int) -> list[Attempt]:
-    """Each hour a job of main; from six till noon three more, of gpu."""
+    """Return a job of main for each hour; from six till noon three more, of gpu."""
     return [
         attempt(
             job_id=10 * hour + number,
@@ -51,7 +51,7 @@ def test_the_store_is_forecast_by_partition(run: Run, site: Site) -> None:
     ran = run("forecast", *SHORT, "--by", "partition", "--what", "jobs", "--format", "json")
     assert ran.code == 0, ran.err
     rows = {(row["series"], row["time"]): row for row in json.loads(ran.out)}
-    # The last step of six hours is left out, for an hour of it need not have ended, and is not shown.
+    # The last step of six hours is left out, because an hour of it need not have ended, and is not shown.
     assert "the last 6 h of the store are forecast again and not shown" in ran.err
     assert list(rows) == [
         (name, time) for name in ("main", "gpu") for time in ("2023-11-28T00:00Z", "2023-11-28T06:00Z")
@@ -63,8 +63,8 @@ def test_the_store_is_forecast_by_partition(run: Run, site: Site) -> None:
     assert "main: seasonal naive at all 2 steps" in ran.err
 
 
-def test_the_largest_groups_are_those_of_what_is_learned_from(run: Run, site: Site) -> None:
-    """Who had the most before, and is gone, keeps no row from who has it now."""
+def test_the_largest_groups_are_those_of_the_history_that_is_used(run: Run, site: Site) -> None:
+    """A group that was the largest before, and is gone, takes no row from the largest one now."""
     jobs = day_and_night(14)
     gone = [
         attempt(
@@ -82,7 +82,7 @@ def test_the_largest_groups_are_those_of_what_is_learned_from(run: Run, site: Si
 
 
 @pytest.mark.parametrize(("what", "is_"), [("cores", 8), ("gpus", 0), ("memory", 8000)])
-def test_what_is_counted_has_its_unit_in_the_name(what: str, is_: float, run: Run, site: Site) -> None:
+def test_the_column_name_includes_the_unit(what: str, is_: float, run: Run, site: Site) -> None:
     store(site, day_and_night(14))
     ran = run("forecast", *SHORT, "--what", what, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(ran.out)))
@@ -91,7 +91,7 @@ def test_what_is_counted_has_its_unit_in_the_name(what: str, is_: float, run: Ru
     assert float(rows[0][column]) == is_
 
 
-def test_too_little_says_how_much_is_there_and_how_much_is_needed(run: Run, site: Site) -> None:
+def test_too_little_history_says_how_much_there_is_and_how_much_is_needed(run: Run, site: Site) -> None:
     store(site, day_and_night(3))
     ran = run("forecast", "--format", "json")
     assert (ran.code, ran.out) == (1, "")
@@ -99,7 +99,7 @@ def test_too_little_says_how_much_is_there_and_how_much_is_needed(run: Run, site
     assert "needs 96 (4 days); read more of the past" in ran.err
 
 
-def test_an_empty_store_and_none_at_all_say_what_to_do(run: Run, site: Site) -> None:
+def test_an_empty_and_a_missing_store_say_what_to_do(run: Run, site: Site) -> None:
     assert_one_line(run("forecast"), 1, "the store .* does not exist; run `rightsizer ingest` first")
     open_store(site.config.store.url, create=True).dispose()
     assert_one_line(run("forecast"), 1, "no job that has ended; run `rightsizer ingest`")
@@ -121,7 +121,7 @@ def test_milliseconds_in_a_csv_are_refused_with_their_line(run: Run, tmp_path: P
     assert_one_line(run("forecast", "--from-csv", str(file)), 1, said)
 
 
-def test_demand_of_what_no_job_has_is_said(run: Run, site: Site) -> None:
+def test_a_resource_that_no_job_has_is_reported(run: Run, site: Site) -> None:
     store(site, [attempt(job_id=job, token=False) for job in range(1, 6)])
     said = "none of the 5 attempts in the store had gpus or asked for any; choose another"
     assert_one_line(run("forecast", "--what", "gpus"), 1, said)
@@ -129,7 +129,7 @@ def test_demand_of_what_no_job_has_is_said(run: Run, site: Site) -> None:
 
 @pytest.fixture
 def swing(tmp_path: Path) -> Path:
-    """A CSV of twelve days that swing with the day."""
+    """Return a CSV of twelve days that swing with the time of day."""
     file = tmp_path / "demand.csv"
     rows = (f"{T0 + HOUR_S * hour},{50 + 20 * math.sin(math.tau * hour / 24):.3f}" for hour in range(24 * 12))
     file.write_text("time,gpus\n" + "\n".join(rows) + "\n")
@@ -157,7 +157,7 @@ def test_a_csv_is_forecast_and_drawn(run: Run, swing: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("site")
-def test_gaps_in_a_csv_are_said(run: Run, swing: Path) -> None:
+def test_gaps_in_a_csv_are_reported(run: Run, swing: Path) -> None:
     lines = swing.read_text().splitlines()
     swing.write_text("\n".join([*lines[:20], *lines[60:]]) + "\n")
     ran = run("forecast", "--from-csv", str(swing), *SHORT)
@@ -176,14 +176,14 @@ def test_gaps_in_a_csv_are_said(run: Run, swing: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("site")
-def test_a_wrong_use_is_said(arguments: list[str], said: str, run: Run) -> None:
+def test_a_usage_error_is_explained(arguments: list[str], said: str, run: Run) -> None:
     ran = run("forecast", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
 
 
 @pytest.mark.usefixtures("site")
-def test_a_csv_that_cannot_be_read_is_one_line(run: Run, tmp_path: Path) -> None:
+def test_an_unreadable_csv_is_reported_in_one_line(run: Run, tmp_path: Path) -> None:
     assert_one_line(
         run("forecast", "--from-csv", str(tmp_path / "none.csv")),
         1,
@@ -202,7 +202,7 @@ def test_a_csv_that_cannot_be_read_is_one_line(run: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("site")
-def test_a_csvs_bad_value_is_named_with_its_file_and_what_to_do(run: Run, tmp_path: Path) -> None:
+def test_a_bad_value_in_a_csv_is_named_with_its_file_and_a_remedy(run: Run, tmp_path: Path) -> None:
     bad = tmp_path / "bad.csv"
     bad.write_text("time,gpus\n0,1\n3600,x\n")
     assert_one_line(
@@ -216,13 +216,15 @@ def test_a_csvs_bad_value_is_named_with_its_file_and_what_to_do(run: Run, tmp_pa
     "ignored", [["--by", "partition"], ["--what", "jobs"], ["--cluster", "a"], ["--top", "3"]]
 )
 @pytest.mark.usefixtures("site")
-def test_what_a_csv_would_ignore_is_a_wrong_use(ignored: list[str], run: Run, swing: Path) -> None:
+def test_an_option_that_a_csv_would_ignore_is_a_usage_error(
+    ignored: list[str], run: Run, swing: Path
+) -> None:
     ran = run("forecast", "--from-csv", str(swing), *ignored)
     assert (ran.code, ran.out) == (2, "")
     assert f"{ignored[0]}: cannot be combined with --from-csv" in ran.err
 
 
-def test_an_old_store_is_said_to_tell_of_what_followed_then(run: Run, site: Site) -> None:
+def test_the_forecast_from_an_old_store_is_said_to_be_for_that_time(run: Run, site: Site) -> None:
     store(site, day_and_night(14))
     said = r"the store ends [\d.]+ days ago, at 2023-11-28T00:00Z: this is what followed then, not what comes now"
     assert re.search(said, run("forecast", *SHORT).err)
@@ -232,7 +234,7 @@ def test_an_old_store_is_said_to_tell_of_what_followed_then(run: Run, site: Site
     assert {row["time"][:10] for row in json.loads(chosen.out)} <= {"2023-11-26", "2023-11-27"}
 
 
-def test_a_selection_is_forecast_and_one_cluster_alone(run: Run, site: Site) -> None:
+def test_a_selection_or_a_single_cluster_is_forecast(run: Run, site: Site) -> None:
     store(site, day_and_night(14))
     by_partition = (*SHORT, "--by", "partition", "--what", "jobs", "--format", "json")
     rows = json.loads(run("forecast", *by_partition, "--partition", "gpu").out)
@@ -252,7 +254,7 @@ def test_a_selection_is_forecast_and_one_cluster_alone(run: Run, site: Site) -> 
 
 
 @pytest.mark.usefixtures("site")
-def test_a_model_whose_library_is_not_there_is_named(
+def test_a_model_without_its_library_is_reported(
     run: Run, swing: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import importlib.util

@@ -1,4 +1,4 @@
-"""`rightsizer forecast` beside a queue: what waits and runs now is demand, though it has not ended."""
+"""`rightsizer forecast` with a queue: pending and running jobs are demand, though they have not ended."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ OPTIONS = ("--step", "6h", "--horizon", "12h", "--format", "json")
 
 @pytest.fixture
 def now_s() -> int:
-    """The last end of six hours, or so: what is stored has ended by then."""
+    """Return the end of the last full six hours: what is stored has ended by then."""
     return int(time.time()) // (6 * HOUR_S) * 6 * HOUR_S
 
 
 @pytest.fixture
 def jobs(site: Site, now_s: int) -> list[Attempt]:
-    """For weeks a job of ten days began each day, of 8 CPUs: ten ran at a time, and none of the last ten has ended."""
+    """Store one job of ten days and 8 CPUs a day, for weeks: ten run at a time, and none of the last ten has ended."""
     site.configure(accounting={"cluster": "alpha"})
     found = [
         attempt(
@@ -49,7 +49,7 @@ def jobs(site: Site, now_s: int) -> list[Attempt]:
 
 
 def mark_read(site: Site, until_s: int, cluster: str = "alpha") -> None:
-    """Say until when accounting was read."""
+    """Record until when accounting was read."""
     engine = open_store(site.config.store.url)
     with engine.begin() as connection:
         row = {"source": SACCT, "cluster": cluster, "read_until_s": until_s}
@@ -64,13 +64,13 @@ def queue_of(monkeypatch: pytest.MonkeyPatch, *jobs: QueuedJob) -> FakeQueue:
 
 
 def long_jobs(now_s: int, **changes: object) -> list[QueuedJob]:
-    """Those of the last ten days: they run."""
+    """Return the jobs of the last ten days, which are running."""
     began_s = [now_s - day * DAY_S for day in range(10)]
     return [running(day, submit_s=at_s, start_s=at_s, cpus=8, **changes) for day, at_s in enumerate(began_s)]
 
 
 @pytest.mark.usefixtures("jobs")
-def test_what_runs_now_counts_though_it_has_not_ended(
+def test_running_jobs_count_though_they_have_not_ended(
     run: Run, site: Site, now_s: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark_read(site, now_s + 60)
@@ -102,7 +102,7 @@ def test_what_runs_now_counts_though_it_has_not_ended(
     ],
 )
 @pytest.mark.usefixtures("jobs")
-def test_without_the_queue_the_end_is_forecast_anew_and_why_is_said(
+def test_without_the_queue_the_recent_past_is_forecast_too_with_the_reason(
     case: str, said: str, run: Run, site: Site, now_s: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: now_s + 60.0)
@@ -121,7 +121,7 @@ def test_without_the_queue_the_end_is_forecast_anew_and_why_is_said(
     assert ("jobs that wait and run now are not counted" in ran.err) is bool(said)
 
 
-def test_tasks_of_an_array_count_each_and_others_jobs_not(now_s: int) -> None:
+def test_each_task_of_an_array_counts_and_jobs_of_others_do_not(now_s: int) -> None:
     jobs = [
         waiting(7, array_job_id=7, array_tasks="1-3", tasks=3, cpus=4, partitions=("gpu", "main"), submit_s=now_s - 9),
         running(8, account="other", submit_s=now_s - 9),

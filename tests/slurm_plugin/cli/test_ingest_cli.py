@@ -1,4 +1,4 @@
-"""`rightsizer ingest`: what was not taken, trying again, forgetting, pseudonyms."""
+"""`rightsizer ingest`: quarantine, retries, pruning and pseudonyms."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.slurm_plugin.conftest import Run
 
 
 def recent(numbers: Iterable[int] = range(1, 6)) -> list[SacctRow]:
-    """Jobs that ended yesterday."""
+    """Return jobs that ended yesterday."""
     first_s = int(time.time()) - DAY_S
     return [
         row
@@ -42,7 +42,7 @@ def counts(out: str) -> dict[str, dict[str, int]]:
     return {row["what"]: row for row in json.loads(out)}
 
 
-def test_what_was_not_taken_is_tried_again(run: Run, site: Site) -> None:
+def test_quarantined_entries_are_tried_again(run: Run, site: Site) -> None:
     rows = recent([1, 2])
     broken = [{**row, "Start": str(2**40)} if row["JobIDRaw"].startswith("2") else row for row in rows]
     site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", broken).command})
@@ -64,7 +64,7 @@ def test_what_was_not_taken_is_tried_again(run: Run, site: Site) -> None:
     assert left["source"] == "journal"
 
 
-def test_what_ended_long_ago_is_forgotten(run: Run, site: Site) -> None:
+def test_jobs_that_ended_long_ago_are_pruned(run: Run, site: Site) -> None:
     old_s = int(time.time()) - 20 * DAY_S
     rows = [job_line(9, old_s), step_line(9, start_s=old_s), *recent([1])]
     site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", rows).command})
@@ -76,7 +76,7 @@ def test_what_ended_long_ago_is_forgotten(run: Run, site: Site) -> None:
     assert [one.row.job_id for one in stored(site)] == [1]
 
 
-def test_what_the_site_keeps_is_kept_and_no_less(run: Run, site: Site) -> None:
+def test_prune_follows_the_settings_of_the_site_and_never_goes_below(run: Run, site: Site) -> None:
     old_s = int(time.time()) - 20 * DAY_S
     rows = [job_line(9, old_s), step_line(9, start_s=old_s), *recent([1])]
     site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", rows).command})
@@ -100,7 +100,7 @@ def test_what_the_site_keeps_is_kept_and_no_less(run: Run, site: Site) -> None:
 
 
 @pytest.mark.usefixtures("site")
-def test_a_pause_without_end_is_a_wrong_use(run: Run) -> None:
+def test_a_pause_of_zero_or_without_end_is_a_usage_error(run: Run) -> None:
     for wrong in ("0", "86401", "99999999999999999999"):
         refused = run("ingest", "--watch", wrong)
         assert (refused.code, "--watch" in refused.err) == (2, True)
@@ -115,7 +115,7 @@ def marked(site: Site) -> list[str]:
         engine.dispose()
 
 
-def test_spool_files_that_were_read_go_with_what_is_old(run: Run, site: Site) -> None:
+def test_spool_files_that_were_read_are_pruned_too(run: Run, site: Site) -> None:
     site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", []).command})
     spool = Path(site.config.accounting.gpu_spool)
     spool.mkdir()
@@ -131,12 +131,14 @@ def test_spool_files_that_were_read_go_with_what_is_old(run: Run, site: Site) ->
         os.utime(file, (1700000000, 1700000000))
     assert "1 files of the GPU spool had been ingested and were removed" in run("ingest", "--prune", "10").err
     assert sorted(file.name for file in spool.iterdir()) == ["new.jsonl", "unread.jsonl"]
-    # Nor are marks kept of files that are gone: each round of `ingest --watch` reads them all.
+    # No marks are kept of files that are gone either: each round of `ingest --watch` reads all of them.
     assert marked(site) == ["gpu-spool/new.jsonl"]
 
 
 @pytest.mark.parametrize("configured", [False, True])
-def test_pseudonyms_come_before_the_store(configured: bool, run: Run, site: Site) -> None:
+def test_names_are_replaced_by_pseudonyms_before_they_reach_the_store(
+    configured: bool, run: Run, site: Site
+) -> None:
     key = site.folder / "pseudonym.key"
     assert run("config", "pseudonym-key", str(key)).code == 0
     rows = [{**row, "JobName": "secret-42", "State": "CANCELLED by 4711"} for row in recent([1])]
@@ -158,7 +160,7 @@ def test_pseudonyms_come_before_the_store(configured: bool, run: Run, site: Site
     assert counts(again.out)["attempts"] == {"what": "attempts", "new": 0, "changed": 0, "same": 1}
 
 
-def test_no_name_comes_back_among_pseudonyms_and_no_other_key_s_stand_beside_them(
+def test_a_store_with_pseudonyms_takes_neither_names_nor_pseudonyms_of_another_key(
     run: Run, site: Site
 ) -> None:
     keys = [site.folder / name for name in ("first.key", "second.key")]
@@ -189,7 +191,7 @@ def test_a_store_that_had_names_before_its_first_pseudonym_takes_both(run: Run, 
         assert run("ingest", *options).code == 0
 
 
-def test_the_labels_quality_follows_where_it_is_wanted(run: Run, site: Site) -> None:
+def test_the_quality_of_the_labels_is_shown_on_request(run: Run, site: Site) -> None:
     site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", recent()).command})
     ran = run("ingest", "--report")
     assert "memory" in ran.out

@@ -1,4 +1,4 @@
-"""`rightsizer ingest --from-file`: what a dump brings, what of it was not taken, and whose times it has."""
+"""`rightsizer ingest --from-file`: what a dump adds, which entries are not accepted, and the zone of its times."""
 
 import gzip
 import json
@@ -21,7 +21,7 @@ JobID|User|Account|Partition|QOS|JobName|State|Submit|Start|End|ReqTRES|AllocTRE
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_dump_comes_in_and_says_what_it_lacks(packed: bool, run: Run, site: Site) -> None:
+def test_a_dump_is_ingested_and_says_what_it_lacks(packed: bool, run: Run, site: Site) -> None:
     file = site.folder / ("dump.psv.gz" if packed else "dump.psv")
     file.write_bytes(gzip.compress(DUMP.encode()) if packed else DUMP.encode())
     first = run("ingest", "--from-file", str(file), "--zone", "UTC", "--cluster", "alpha", "--format", "json")
@@ -46,7 +46,9 @@ def test_a_dump_comes_in_and_says_what_it_lacks(packed: bool, run: Run, site: Si
         (DUMP.encode("utf-16"), "UTF-16"),
     ],
 )
-def test_a_file_that_is_no_dump_is_one_line(content: bytes, said: str, run: Run, site: Site) -> None:
+def test_a_file_that_is_not_a_dump_is_reported_in_one_line(
+    content: bytes, said: str, run: Run, site: Site
+) -> None:
     file = site.folder / "dump.psv.gz"
     file.write_bytes(content)
     ran = run("ingest", "--from-file", str(file), "--zone", "UTC")
@@ -78,7 +80,7 @@ def test_a_dump_that_was_cut_off_is_a_problem(content: bytes, said: str, run: Ru
     assert counts(ran.out)
 
 
-def test_what_was_read_before_a_line_without_end_is_told(run: Run, site: Site) -> None:
+def test_the_entries_before_an_endless_line_are_ingested_and_reported(run: Run, site: Site) -> None:
     file = site.folder / "dump.psv"
     file.write_bytes(
         DUMP.encode() + (b" " * 999 + b"\n") * (BLOCK_BYTES // 1000 + 1) + b"x" * 2 * LONGEST_LINE_BYTES
@@ -90,7 +92,7 @@ def test_what_was_read_before_a_line_without_end_is_told(run: Run, site: Site) -
     assert counts(ran.out)
 
 
-def test_a_dump_of_which_nothing_is_understood_is_a_problem(run: Run, site: Site) -> None:
+def test_a_dump_without_any_valid_entry_is_a_problem(run: Run, site: Site) -> None:
     file, good = site.folder / "dump.psv", site.folder / "good.psv"
     file.write_text(DUMP.replace("COMPLETED", "FINISHED"))
     good.write_text(DUMP)
@@ -104,7 +106,7 @@ def test_a_dump_of_which_nothing_is_understood_is_a_problem(run: Run, site: Site
     assert again.code == 0, again.err
 
 
-def test_a_mended_dump_is_listed_no_more(run: Run, site: Site) -> None:
+def test_the_entries_of_a_corrected_dump_are_no_longer_listed(run: Run, site: Site) -> None:
     # Nobody is asked about files: there is no sacct here.
     site.configure(accounting={"sacct": str(site.folder / "no-sacct")})
     file, other = site.folder / "dump.psv", site.folder / "other.psv"
@@ -142,7 +144,7 @@ def test_entries_stay_while_a_dump_is_cut_off(run: Run, site: Site) -> None:
     assert any(line.startswith("line 4: ") for row in shown for line in row["lines"])
 
 
-def test_pseudonyms_of_lines_are_forgotten_too(run: Run, site: Site) -> None:
+def test_pseudonymised_lines_are_forgotten_too(run: Run, site: Site) -> None:
     key = site.folder / "pseudonym.key"
     assert run("config", "pseudonym-key", str(key)).code == 0
     file = site.folder / "dump.psv"
@@ -157,7 +159,7 @@ def test_pseudonyms_of_lines_are_forgotten_too(run: Run, site: Site) -> None:
     assert json.loads(run("ingest", "--quarantined", "--format", "json").out) == []
 
 
-def test_the_zone_is_said_and_another_one_is_noticed(
+def test_the_zone_is_printed_and_a_changed_zone_is_noticed(
     run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = site.folder / "dump.psv"
@@ -178,7 +180,7 @@ def test_the_zone_is_said_and_another_one_is_noticed(
     ("variable", "zone"),
     [("", "UTC"), ("/usr/share/zoneinfo/Europe/Berlin", "Europe/Berlin"), ("CET-1CEST", None)],
 )
-def test_zones_that_are_no_names(
+def test_zones_that_are_not_names_are_resolved_or_refused(
     variable: str, zone: str | None, run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = site.folder / "dump.psv"
@@ -191,7 +193,7 @@ def test_zones_that_are_no_names(
     ) in ran.err
 
 
-def test_gpus_are_counted_by_the_numbers_that_were_given(run: Run, site: Site) -> None:
+def test_gpus_are_counted_by_the_given_tres_numbers(run: Run, site: Site) -> None:
     file = site.folder / "jobs.csv"
     file.write_text(
         "id_job,id_user,state,time_submit,time_start,time_end,tres_req,tres_alloc,partition\n"
@@ -239,7 +241,7 @@ def test_gpus_are_counted_by_the_numbers_that_were_given(run: Run, site: Site) -
         (("--quarantined", "--report"), "--quarantined can only be combined with .* not with --report"),
     ],
 )
-def test_options_that_would_do_nothing_are_a_wrong_use(
+def test_options_without_an_effect_are_a_usage_error(
     arguments: tuple[str, ...], said: str, run: Run, tmp_path: Path
 ) -> None:
     file = tmp_path / "dump.psv"
@@ -249,7 +251,7 @@ def test_options_that_would_do_nothing_are_a_wrong_use(
     assert re.search(said, ran.err.replace("\n", " "))
 
 
-def test_a_zone_that_is_none_is_a_wrong_use(run: Run, site: Site) -> None:
+def test_an_unknown_zone_is_a_usage_error(run: Run, site: Site) -> None:
     file = site.folder / "dump.psv"
     file.write_text(DUMP)
     ran = run("ingest", "--from-file", str(file), "--zone", "Europe/Nowhere")
@@ -257,7 +259,7 @@ def test_a_zone_that_is_none_is_a_wrong_use(run: Run, site: Site) -> None:
     assert "write for example Europe/Berlin" in ran.err
 
 
-def test_the_cluster_of_a_dump_is_the_one_of_sacct(run: Run, site: Site) -> None:
+def test_the_cluster_of_a_dump_is_the_same_as_that_of_sacct(run: Run, site: Site) -> None:
     file = site.folder / "dump.psv"
     file.write_text(DUMP)
     for cluster in ("Alpha", "alpha"):

@@ -1,4 +1,4 @@
-"""Who measures jobs: what is said, stored and read again while slurmctld does not tell."""
+"""Which plugin measures jobs: what is printed, stored and read again while slurmctld does not say it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ UNKNOWN = "cannot tell which Slurm release and plugin measure jobs: scontrol fai
 
 @dataclass
 class Cluster:
-    """A sacct with a release, and a slurmctld that answers or not."""
+    """A sacct with a release, and a slurmctld that may answer."""
 
     site: Site
     folder: Path
@@ -87,23 +87,23 @@ def cluster(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clus
 
 
 def near_its_limit() -> list[SacctRow]:
-    """A job that ended lately with 7900 of 8000 MiB: where the page cache counts, some of that may be cache."""
+    """Return a job that ended recently with 7900 of 8000 MiB; if the page cache counts, some of that may be cache."""
     start_s, peak = int(time.time()) - 600, 7900 * 1024**2
     used = f"cpu=00:01:30,mem={peak}"
     return [job_line(7, start_s), step_line(7, start_s=start_s, MaxRSS=str(peak), TRESUsageInTot=used)]
 
 
 def on_two_nodes() -> list[SacctRow]:
-    """A job that ended lately; on 22.05 jobacct_gather/cgroup loses the tasks of its second node."""
+    """Return a job that ended recently; on 22.05 jobacct_gather/cgroup loses the tasks of its second node."""
     start_s = int(time.time()) - 600
     return [job_line(7, start_s, NNodes="2"), step_line(7, "0", start_s=start_s, NNodes="2", NTasks="2")]
 
 
-def test_what_slurm_tells(cluster: Cluster) -> None:
+def test_slurm_says_which_plugin_measures(cluster: Cluster) -> None:
     assert read_metering(cluster.sacct) == KNOWN
 
 
-def test_the_release_stays_where_slurmctld_is_silent(cluster: Cluster) -> None:
+def test_the_release_is_known_even_if_slurmctld_is_silent(cluster: Cluster) -> None:
     cluster.is_silent()
     found = read_metering(cluster.sacct)
     assert isinstance(found, UnknownMeter)
@@ -111,7 +111,7 @@ def test_the_release_stays_where_slurmctld_is_silent(cluster: Cluster) -> None:
     assert "Unable to contact slurm controller" in found.why
 
 
-def test_slurmctld_tells_the_release_where_sacct_does_not(cluster: Cluster) -> None:
+def test_slurmctld_gives_the_release_if_sacct_does_not(cluster: Cluster) -> None:
     cluster.has("", [])
     assert read_metering(cluster.sacct) == KNOWN
     cluster.answers(CONFIG.replace("SLURM_VERSION", "NO_VERSION"))
@@ -121,14 +121,14 @@ def test_slurmctld_tells_the_release_where_sacct_does_not(cluster: Cluster) -> N
     assert "release" in found.why
 
 
-def test_that_nothing_gathers_is_known() -> None:
+def test_a_cluster_without_a_gather_plugin_is_known_as_such() -> None:
     found = parse_metering(
         "25.11", CONFIG.replace("jobacct_gather/cgroup", "(null)").replace("cgroup/v2", "")
     )
     assert (type(found), found.gather) == (Metering, "")
 
 
-def test_what_was_known_before_stands_in_and_stays_a_guess() -> None:
+def test_the_last_known_meter_stands_in_but_remains_a_guess() -> None:
     silent = UnknownMeter(release="25.11", why="it is down")
     assert most_likely(silent, KNOWN) == UnknownMeter(
         release="25.11", gather=KNOWN.gather, sampled_every_s=10, why="it is down"
@@ -145,7 +145,7 @@ def test_what_was_known_before_stands_in_and_stays_a_guess() -> None:
         ("22.05.8", on_two_nodes, "sampled", "censored"),
     ],
 )
-def test_labels_without_a_meter_are_said_and_made_anew(
+def test_labels_without_a_known_meter_are_reported_and_later_corrected(
     release: str,
     rows: Callable[[], list[SacctRow]],
     meanwhile: str,
@@ -165,13 +165,15 @@ def test_labels_without_a_meter_are_said_and_made_anew(
     second = run("ingest", "--format", "json")
     assert (second.code, "not known" in second.err) == (0, False)
     assert cluster.labels() == [(release[:5], KNOWN.gather, known)]
-    # From then on it is known by its digest, also by those who cannot tell: nothing gets poorer.
+    # From then on the attempt is known by its digest, also without a known meter: no label gets worse.
     cluster.is_silent()
     assert run("ingest", "--since", time.strftime("%Y-%m-%d", time.localtime(time.time() - 86_400))).code == 0
     assert cluster.labels() == [(release[:5], KNOWN.gather, known)]
 
 
-def test_a_dump_is_not_about_who_measures_here(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+def test_the_meter_of_this_cluster_does_not_matter_for_a_dump(
+    cluster: Cluster, run: Run, tmp_path: Path
+) -> None:
     cluster.is_silent()
     dump = tmp_path / "dump.psv"
     dump.write_text("JobID|User|State|Submit|Start|End\n7|ann|COMPLETED|1700000000|1700000010|1700000090\n")
@@ -180,8 +182,8 @@ def test_a_dump_is_not_about_who_measures_here(cluster: Cluster, run: Run, tmp_p
     assert "who measures" not in ran.err
 
 
-def test_a_watch_that_began_without_a_meter_finds_it(cluster: Cluster) -> None:
-    # All rounds are wide.
+def test_a_watch_that_started_without_a_known_meter_finds_it(cluster: Cluster) -> None:
+    # With this, all rounds are wide.
     cluster.site.configure(accounting={"overlap_s": 0})
     open_store(cluster.site.config.store.url, create=True).dispose()
     cluster.is_silent()
@@ -205,7 +207,7 @@ def _own_signals() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_own_signals")
-def test_a_watch_asks_anew_after_a_first_round_that_failed(
+def test_a_watch_asks_again_after_a_failed_first_round(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds: list[Metering] = []

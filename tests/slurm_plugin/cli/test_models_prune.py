@@ -1,4 +1,4 @@
-"""Old models go from the command line, by a training, and never while a service has them."""
+"""Old models are removed by command or by a training, and never while a service uses them."""
 
 import json
 import os
@@ -22,7 +22,7 @@ YEAR_S = 365 * 86400
 
 @pytest.fixture
 def old(site: Site, trained_model: TrainedModel) -> list[str]:
-    """Five models of two years ago, all promoted a year ago; the site keeps as few as it may."""
+    """Return five models of two years ago, all promoted a year ago; the site keeps as few as it may."""
     site.configure(models={"keep_days": 1, "keep_newest": 1})
     made = [
         training.save(trained_model.trained, site.models, 1_700_000_000 + 60 * number) for number in range(5)
@@ -45,7 +45,9 @@ def goes(run: Run, *options: str) -> list[str]:
     ]
 
 
-def test_what_would_go_is_shown_and_goes_only_with_apply(run: Run, site: Site, old: list[str]) -> None:
+def test_models_to_be_removed_are_shown_and_removed_only_with_apply(
+    run: Run, site: Site, old: list[str]
+) -> None:
     assert goes(run) == old[:2]
     assert "2 of 5 versions would be removed, and 0 leftovers" in run("models", "--prune").err
     assert registry.versions(site.models) == old
@@ -60,7 +62,9 @@ def test_what_would_go_is_shown_and_goes_only_with_apply(run: Run, site: Site, o
 
 
 @pytest.mark.parametrize("wrong", [("--apply",), ("--prune", "20260101T000000.000Z-abcdef")])
-def test_what_makes_no_sense_together_is_refused(run: Run, site: Site, wrong: tuple[str, ...]) -> None:
+def test_options_that_make_no_sense_together_are_refused(
+    run: Run, site: Site, wrong: tuple[str, ...]
+) -> None:
     assert site.models
     assert run("models", *wrong).code == 2
 
@@ -72,7 +76,7 @@ def reason(run: Run, version: str) -> str:
 
 def test_a_service_keeps_the_model_that_it_still_answers_with(run: Run, site: Site, old: list[str]) -> None:
     service = site.serve()
-    # Nothing but the service itself says any more which one that is.
+    # Nothing but the service itself still shows which one that is.
     (site.models / registry.CURRENT).unlink()
     (site.models / LOG).unlink()
     assert reason(run, old[4]) == "in use by a running process"
@@ -84,7 +88,7 @@ def test_a_service_keeps_the_model_that_it_still_answers_with(run: Run, site: Si
     assert reason(run, old[4]) == "among the newest others"
 
 
-def test_a_training_removes_what_is_old_whatever_the_gate_says(run: Run, site: Site, old: list[str]) -> None:
+def test_a_training_removes_old_models_whatever_the_gate_says(run: Run, site: Site, old: list[str]) -> None:
     store(site, jobs(0, 60, 2000.0))
     ran = run("train", "--promote", "never")
     assert ran.code == 0, ran.err
@@ -93,7 +97,7 @@ def test_a_training_removes_what_is_old_whatever_the_gate_says(run: Run, site: S
     assert registry.versions(site.models) == [*old[2:], new]
 
 
-def test_a_training_whose_log_is_closed_is_a_training_all_the_same(
+def test_a_training_succeeds_even_if_the_log_of_promotions_is_unusable(
     run: Run, site: Site, old: list[str]
 ) -> None:
     store(site, jobs(0, 60, 2000.0))

@@ -1,4 +1,4 @@
-"""Where a command may put its picture, said before anything is computed."""
+"""Whether a command may write its picture is checked before anything is computed."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ NOBODY = 65534
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Let root be nobody for the block; others are refused as they are."""
+    """Act as nobody in the block if root runs this; other users are refused anyway."""
     if os.geteuid() != 0:
         yield
         return
@@ -26,7 +26,7 @@ def unprivileged() -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_a_folder_that_is_closed_to_the_user_is_a_wrong_use(tmp_path: Path) -> None:
+def test_a_picture_in_a_folder_closed_to_the_user_is_a_usage_error(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
     with unprivileged(), pytest.raises(click.UsageError, match="or you may not write there"):

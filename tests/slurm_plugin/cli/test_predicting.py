@@ -1,4 +1,4 @@
-"""What `rightsizer predict` must see as the service does: texts, environment, default account and QOS."""
+"""What `rightsizer predict` must see like the service does: texts, environment, default account and QOS."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ SCRIPT = "#!/bin/sh\n#SBATCH -c 8 --mem=8000\nsrun ./fit\n"
         (b"\xff\xfe\xc0\x80\xed\xa0\x80\xf4\x90\x80\x80ok\xc3\xa9", "?" * 11 + "oké"),
     ],
 )
-def test_text_is_cut_and_cleaned_as_by_the_hook(content: bytes, sent: str) -> None:
+def test_text_is_cut_and_cleaned_like_in_the_hook(content: bytes, sent: str) -> None:
     assert clean(content, TEXT_BYTES) == sent
 
 
@@ -35,7 +35,7 @@ def test_any_bytes_become_text_within_the_limit(content: bytes, limit: int) -> N
     assert clean(text.encode(), limit) == text
 
 
-def test_a_submission_is_cut_to_what_is_sent() -> None:
+def test_a_submission_is_cut_to_what_the_hook_sends() -> None:
     long = as_sent(submission(name="n" * 2000, comment="\udcff"), b"#!/bin/sh\n" + b"x" * 9000)
     assert (len(long.name), long.comment, len(long.script)) == (TEXT_BYTES, "?", 10 + 9000)
     longer = as_sent(submission(), b"#!/bin/sh\n" + b"x" * 9000 + b"\n" + b"y" * 8000)
@@ -66,12 +66,12 @@ def test_options_win_over_the_environment() -> None:
     assert made.mem_per_node_mib == 1024
 
 
-def test_part_of_a_mebibyte_counts_as_a_whole_one() -> None:
+def test_a_part_of_a_mebibyte_counts_as_a_whole_one() -> None:
     assert read_submission(SCRIPT, "job.sh", "alice", ("--mem=1025K",)).mem_per_node_mib == 2
 
 
 @pytest.mark.parametrize("options", [(":", "-c", "2"), ()])
-def test_the_parts_of_a_heterogeneous_job_are_no_one_job(options: tuple[str, ...]) -> None:
+def test_the_parts_of_a_heterogeneous_job_are_not_one_job(options: tuple[str, ...]) -> None:
     script = SCRIPT if options else SCRIPT.replace("srun", "#SBATCH hetjob\n#SBATCH -c 2\nsrun")
     assert "het_job" in read_submission(script, "job.sh", "alice", options).other
 
@@ -91,7 +91,7 @@ ROWS = "phys|phys||normal\nphys|chem|gpu|large\nphys|chem||small\nno row\n"
         ({"account": "elsewhere"}, "elsewhere", ""),
     ],
 )
-def test_a_job_that_names_none_gets_its_users_defaults(
+def test_a_job_without_an_account_or_qos_gets_the_defaults_of_its_user(
     changes: dict[str, str], account: str, qos: str
 ) -> None:
     made = with_defaults(submission(**changes), parse_associations(ROWS))

@@ -1,4 +1,4 @@
-"""Retraining beside a service that answers: what is no worse takes over, what is worse or damaged never does."""
+"""Retraining next to a service that answers: a model that is no worse takes over, a worse or damaged one never does."""
 
 import errno
 import json
@@ -35,7 +35,7 @@ KNOWN = submission(cpus_per_task=8, mem_per_node_mib=8000)
 
 
 def jobs(first: int, count: int, mem_mib: float) -> list[Attempt]:
-    """Jobs of one family, one every 1000 s, that use about so much."""
+    """Return jobs of one family, one every 1000 s, that use about `mem_mib`."""
     return [
         attempt(
             job_id=number + 1,
@@ -50,7 +50,7 @@ def jobs(first: int, count: int, mem_mib: float) -> list[Attempt]:
 
 
 def uneven(first: int, count: int) -> list[Attempt]:
-    """Jobs of the same family whose needs differ by a third and more."""
+    """Return jobs of the same family whose needs differ by a third and more."""
     draw = random.Random(first)
     return [
         replace(one, use=replace(one.use, peak_mem_mib=2000 * draw.lognormvariate(0, 0.15)))
@@ -63,7 +63,7 @@ def store(site: Site, attempts: list[Attempt]) -> None:
 
 
 def gates(run: Run) -> dict[str, tuple[str, str]]:
-    """Of every model in the list: whether it is current, and what the gate said."""
+    """Return for every model in the list whether it is current, and what the gate said."""
     return {
         row["version"]: (row["current"], row["gate"])
         for row in json.loads(run("models", "--format", "json").out)
@@ -72,7 +72,7 @@ def gates(run: Run) -> dict[str, tuple[str, str]]:
 
 @contextmanager
 def load(site: Site) -> Iterator[list[tuple[float, str]]]:
-    """Clients that ask without a pause; what they got is (moment, model), and '' for a request that failed."""
+    """Run clients that ask without a pause; yield what they got: (moment, model), with '' for a request that failed."""
     answers: list[tuple[float, str]] = []
     done = threading.Event()
 
@@ -107,7 +107,7 @@ def until_in_use(answers: list[tuple[float, str]], version: str) -> float:
     return time.monotonic() - began
 
 
-def test_retraining_promotes_what_is_better_while_the_service_answers(run: Run, site: Site) -> None:
+def test_retraining_promotes_a_better_model_while_the_service_answers(run: Run, site: Site) -> None:
     store(site, jobs(0, 60, 2000.0))
     ran = run("train")
     old = ran.out.strip()
@@ -152,7 +152,7 @@ def test_a_worse_or_damaged_model_leaves_the_old_one_in_use(run: Run, site: Site
     old = run("train").out.strip()
     site.serve()
     store(site, uneven(150, 150))
-    # Two jobs are no past.
+    # Two jobs are too short a past.
     site.configure(models={"recent_jobs": 2})
     with load(site) as answers:
         ran = run("train")
@@ -168,7 +168,7 @@ def test_a_worse_or_damaged_model_leaves_the_old_one_in_use(run: Run, site: Site
     assert gates(run) == {old: ("", "passed"), worse: ("yes", "refused")}
 
 
-def test_of_many_reasons_the_first_are_told_and_the_card_has_all(run: Run, site: Site) -> None:
+def test_the_first_of_many_reasons_are_printed_and_the_card_has_all(run: Run, site: Site) -> None:
     def of_all(first: int) -> list[Attempt]:
         named = enumerate(string.ascii_lowercase[:12])
         return [
@@ -205,7 +205,7 @@ def test_the_card_of_a_refused_model_says_why(run: Run, site: Site) -> None:
     assert gates(run)[refused] == ("yes", "refused")
 
 
-def test_a_current_model_that_cannot_be_loaded_is_no_opponent(run: Run, site: Site) -> None:
+def test_a_current_model_that_cannot_be_loaded_is_not_compared_with(run: Run, site: Site) -> None:
     store(site, jobs(0, 100, 2000.0))
     first = run("train").out.strip()
     (site.models / first / "golden.json").unlink()
@@ -221,7 +221,7 @@ def test_a_current_model_that_cannot_be_loaded_is_no_opponent(run: Run, site: Si
 def test_a_current_model_that_cannot_be_read_now_stays(
     failing: str, code: int, run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Users' requests would be an easier opponent than the model that nobody could read just now."""
+    """Users' requests would be an easier opponent than the model that could not be read just now."""
     store(site, jobs(0, 100, 2000.0))
     first = run("train").out.strip()
     read = Path.read_bytes
@@ -263,7 +263,7 @@ def test_too_little_memory_for_the_current_model_does_not_change_it(
     assert gates(run) == {first: ("yes", "passed"), ran.out.strip(): ("", "refused")}
 
 
-def test_a_link_that_cannot_be_looked_at_now_is_not_taken_for_no_model(
+def test_an_unreadable_link_is_not_taken_for_a_missing_model(
     run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(site, jobs(0, 100, 2000.0))
@@ -280,7 +280,7 @@ def test_a_link_that_cannot_be_looked_at_now_is_not_taken_for_no_model(
     assert gates(run) == {first: ("yes", "passed"), ran.out.strip(): ("", "refused")}
 
 
-def test_a_current_model_that_was_made_to_fit_is_no_opponent(run: Run, site: Site) -> None:
+def test_a_current_model_whose_manifest_was_resealed_is_not_compared_with(run: Run, site: Site) -> None:
     """Its digests and its seal hold, but it is not the promoted one: the service refuses it."""
     store(site, jobs(0, 100, 2000.0))
     first = run("train").out.strip()
@@ -297,13 +297,13 @@ def test_a_current_model_that_was_made_to_fit_is_no_opponent(run: Run, site: Sit
 @pytest.mark.parametrize(
     ("promote", "current", "gate"), [("always", "yes", "not asked"), ("never", "", "passed")]
 )
-def test_the_gate_can_be_passed_by(promote: str, current: str, gate: str, run: Run, site: Site) -> None:
+def test_the_gate_can_be_bypassed(promote: str, current: str, gate: str, run: Run, site: Site) -> None:
     store(site, jobs(0, 100, 2000.0))
     version = run("train", "--promote", promote).out.strip()
     assert gates(run) == {version: (current, gate)}
 
 
-def test_a_version_that_is_not_there_and_a_card_that_is_not_there(run: Run, site: Site) -> None:
+def test_a_missing_version_and_a_missing_card_are_reported(run: Run, site: Site) -> None:
     assert_one_line(run("models", "v9"), 1, "there is no model v9")
     store(site, jobs(0, 100, 2000.0))
     version = run("train").out.strip()
@@ -315,7 +315,7 @@ def test_a_version_that_is_not_there_and_a_card_that_is_not_there(run: Run, site
 
 
 @pytest.mark.parametrize("output_format", ["table", "json", "csv"])
-def test_drift_is_shown_and_is_exit_code_3(output_format: str, run: Run, site: Site) -> None:
+def test_drift_is_shown_and_has_exit_code_3(output_format: str, run: Run, site: Site) -> None:
     store(site, jobs(0, 800, 2000.0))
     calm = run("evaluate", "--drift", "--format", output_format)
     assert "log_max" in calm.out
@@ -331,12 +331,12 @@ def test_drift_is_shown_and_is_exit_code_3(output_format: str, run: Run, site: S
 
 
 def listed(run: Run) -> dict[str, str]:
-    """The current model in the list."""
+    """Return the current model in the list."""
     [current] = [row for row in json.loads(run("models", "--format", "json").out) if row["current"]]
     return dict(current)
 
 
-def test_the_list_says_since_when_and_by_what_the_current_model_is_current(run: Run, site: Site) -> None:
+def test_the_list_says_since_when_and_by_what_a_model_is_current(run: Run, site: Site) -> None:
     store(site, jobs(0, 100, 2000.0))
     first = run("train").out.strip()
     assert listed(run)["by"].startswith("gate, ")
@@ -347,14 +347,14 @@ def test_the_list_says_since_when_and_by_what_the_current_model_is_current(run: 
     assert listed(run)["by"].startswith("always, ")
     assert run("promote", first).code == 0
     assert (listed(run)["version"], listed(run)["by"].partition(",")[0]) == (first, "by hand")
-    # What was current before the current one, not what is older by name.
+    # The one that was current before, not the one that precedes it by name.
     assert f"model {second} is current" in run("rollback").err
     assert (listed(run)["version"], listed(run)["by"].partition(",")[0]) == (second, "rollback")
     assert f"model {first} is current" in run("rollback").err
     assert_one_line(run("rollback"), 1, "nothing was changed")
 
 
-def test_a_rollback_passes_over_what_no_service_would_load(run: Run, site: Site) -> None:
+def test_a_rollback_skips_models_that_no_service_would_load(run: Run, site: Site) -> None:
     store(site, jobs(0, 100, 2000.0))
     versions = [run("train", "--promote", "always").out.strip() for _ in range(3)]
     (site.models / versions[1] / "golden.json").write_bytes(b"[]")
@@ -363,7 +363,7 @@ def test_a_rollback_passes_over_what_no_service_would_load(run: Run, site: Site)
     assert f"model {versions[0]} is current" in ran.err
 
 
-def test_a_registry_without_a_log_is_listed_and_gone_back_in(run: Run, site: Site) -> None:
+def test_a_registry_without_a_log_can_be_listed_and_rolled_back(run: Run, site: Site) -> None:
     store(site, jobs(0, 100, 2000.0))
     first = run("train").out.strip()
     refused = run("train").out.strip()

@@ -1,4 +1,4 @@
-"""`rightsizer replay` as an admin sees it: from a store, on nodes given, of a scenario or of the live cluster."""
+"""`rightsizer replay` as an admin sees it: from a store, on given nodes, those of a scenario or of the live cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JSON = ("--format", "json")
 
 
 def stream(jobs: int, **changes: Any) -> list[Attempt]:
-    """A job a minute that runs for ten, waits five, and uses a fraction of what it asks for."""
+    """Return a job for each minute that runs for ten, waits five, and uses a fraction of its request."""
     return [
         attempt(
             job_id=number + 1,
@@ -41,7 +41,7 @@ def stream(jobs: int, **changes: Any) -> list[Attempt]:
 
 
 def store(site: Site, attempts: list[Attempt], *, direct: int = 0) -> None:
-    """Store attempts with their steps; the first `direct` ones are no batch jobs."""
+    """Store attempts with their steps; the first `direct` ones are not batch jobs."""
     engine = open_store(site.config.store.url, create=True)
     with engine.begin() as connection:
         write_attempts(connection, attempts)
@@ -56,7 +56,9 @@ def local(time_s: int) -> str:
     return datetime.fromtimestamp(time_s).astimezone().strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def test_an_admin_sees_what_was_what_is_simulated_and_what_the_service_would_do(run: Run, site: Site) -> None:
+def test_replay_shows_the_past_its_simulation_and_the_simulation_with_the_service(
+    run: Run, site: Site
+) -> None:
     store(site, stream(90))
     ran = run("replay", *SMALL, *JSON)
     assert ran.code == 0, ran.err
@@ -74,7 +76,7 @@ def test_an_admin_sees_what_was_what_is_simulated_and_what_the_service_would_do(
     assert "energy is estimated with the site's table" in ran.err
 
 
-def test_a_table_has_a_column_for_each_and_csv_a_row(run: Run, site: Site) -> None:
+def test_the_table_has_a_column_for_each_of_the_three_and_csv_a_row(run: Run, site: Site) -> None:
     store(site, stream(20))
     policies = ("--policy", "fifo", "--policy", "easy")
     shown = run("replay", *SMALL, *policies).out
@@ -84,7 +86,7 @@ def test_a_table_has_a_column_for_each_and_csv_a_row(run: Run, site: Site) -> No
     assert [row["policy"] for row in rows] == ["", "fifo", "fifo", "easy", "easy"]
 
 
-def test_the_window_is_chosen_and_what_was_before_teaches(run: Run, site: Site) -> None:
+def test_a_window_can_be_chosen_and_jobs_before_it_are_learned_from(run: Run, site: Site) -> None:
     store(site, stream(90))
     since, until = T0 + 60 * 60, T0 + 60 * 80
     ran = run("replay", *SMALL, *JSON, "--since", local(since), "--until", local(until))
@@ -108,16 +110,16 @@ def test_by_default_the_last_thirty_days_of_the_store_count(run: Run, site: Site
     assert "learned from 1 jobs" in ran.err
 
 
-def test_a_store_of_less_begins_with_its_first_job(run: Run, site: Site) -> None:
+def test_a_shorter_store_is_replayed_from_its_first_job(run: Run, site: Site) -> None:
     store(site, stream(11))
-    # Each holds 8 of 80 CPUs for ten minutes, the first from 300 s on, and the window ends with the last one's coming.
+    # Each holds 8 of 80 CPUs for ten minutes, the first from 300 s on, and the window ends with the last submission.
     ran = run("replay", "--nodes", "5x16:16000", *JSON)
     held_s = sum(max(0, 601 - (60 * number + 300)) for number in range(11))
     expected = 100 * 8 * held_s / (601 * 80)
     assert json.loads(ran.out)[0]["CPU allocated %"] == pytest.approx(expected, abs=0.051)
 
 
-def test_who_opted_out_and_who_was_no_batch_job_stays_as_asked(run: Run, site: Site) -> None:
+def test_opted_out_jobs_and_jobs_other_than_batch_jobs_stay_as_requested(run: Run, site: Site) -> None:
     mine, opted = stream(30), stream(40, comment="rightsize=off")[30:]
     store(site, [*mine, *opted], direct=5)
     ran = run("replay", *SMALL, *JSON)
@@ -126,7 +128,7 @@ def test_who_opted_out_and_who_was_no_batch_job_stays_as_asked(run: Run, site: S
     assert 0 < json.loads(ran.out)[2]["resized"] <= 25
 
 
-def test_the_sites_own_policy_counts(run: Run, site: Site) -> None:
+def test_the_policy_of_the_site_counts(run: Run, site: Site) -> None:
     store(site, stream(60))
     site.configure(policy={"least_share": 1.0})
     _, asked, served = json.loads(run("replay", *SMALL, *JSON).out)
@@ -134,7 +136,7 @@ def test_the_sites_own_policy_counts(run: Run, site: Site) -> None:
     assert served["mean wait (s)"] == asked["mean wait (s)"]
 
 
-def test_a_scenarios_nodes_are_taken(run: Run, site: Site, tmp_path: Path) -> None:
+def test_the_nodes_of_a_scenario_are_used(run: Run, site: Site, tmp_path: Path) -> None:
     store(site, stream(5))
     file = tmp_path / "s.toml"
     file.write_text(SCENARIO)
@@ -150,7 +152,7 @@ NODE = (
 )
 
 
-def test_the_live_clusters_nodes_are_asked_for(
+def test_the_nodes_of_the_live_cluster_are_asked_for(
     run: Run, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(site, [*stream(20), *stream(21, req_cpus=15, alloc_cpus=15)[20:]])
@@ -194,14 +196,14 @@ def test_jobs_that_do_not_fit_are_an_error_unless_they_are_left_out(run: Run, si
     assert "and there are no other jobs in that time" in nothing.err
 
 
-def test_nodes_that_are_too_few_for_what_really_ran_are_doubted(run: Run, site: Site) -> None:
+def test_too_few_nodes_for_the_jobs_that_really_ran_cause_a_warning(run: Run, site: Site) -> None:
     store(site, stream(20))
     said = "these nodes are fewer than the jobs ran on: up to 80 CPUs (they have 16)"
     assert said in run("replay", *SMALL, *JSON).err
     assert "fewer" not in run("replay", "--nodes", "5x16:16000", *JSON).err
 
 
-def test_what_is_wrong_is_one_line(run: Run, site: Site) -> None:
+def test_an_error_is_reported_in_one_line(run: Run, site: Site) -> None:
     assert_one_line(run("replay", *SMALL), 1, "the store .* does not exist; run `rightsizer ingest` first")
     open_store(site.config.store.url, create=True).dispose()
     assert_one_line(run("replay", *SMALL), 1, "the store has no attempts; run `rightsizer ingest` first")
@@ -222,14 +224,14 @@ def test_what_is_wrong_is_one_line(run: Run, site: Site) -> None:
 
 
 @pytest.mark.parametrize("text", ["16:16000", "0x16:16000", "1x16", "1x16:16000:a", "2x16:1.5"])
-def test_nodes_that_are_none_are_a_wrong_use(text: str, run: Run, site: Site) -> None:
+def test_invalid_nodes_are_a_usage_error(text: str, run: Run, site: Site) -> None:
     store(site, stream(1))
     ran = run("replay", "--nodes", text)
     assert ran.code == 2
     assert "write COUNTxCPUS:MEM_MIB[:GPUS], such as 20x64:257000:4" in ran.err
 
 
-def test_it_is_drawn(run: Run, site: Site, tmp_path: Path) -> None:
+def test_the_replay_is_drawn(run: Run, site: Site, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra `plots`")
     store(site, stream(20))
     picture = tmp_path / "r.svg"
@@ -254,7 +256,7 @@ def test_the_benchmark_counts_every_step(site: Site) -> None:
 
 @needs_traces(DUMP)
 @pytest.mark.usefixtures("site")
-def test_a_real_cluster_that_measured_nothing_is_promised_nothing(run: Run) -> None:
+def test_no_saving_is_claimed_for_a_real_cluster_that_measured_nothing(run: Run) -> None:
     assert run("ingest", "--from-file", str(TRACES / DUMP), "--zone", "UTC").code == 0
     ran = run("replay", "--nodes", "700x48:386000", *JSON)
     assert ran.code == 1
@@ -264,7 +266,7 @@ def test_a_real_cluster_that_measured_nothing_is_promised_nothing(run: Run) -> N
     ran = run("replay", "--nodes", "700x48:386000", "--leave-out", *JSON)
     recorded, asked, served = json.loads(ran.out)
     assert {**served, "sizing": ""} == {**asked, "sizing": ""}
-    # A part of that cluster's jobs, alone on all its nodes: they had waited for others.
+    # Some of that cluster's jobs, alone on all its nodes; in reality they had waited for others.
     assert (asked["mean wait (s)"], recorded["mean wait (s)"] > 1000) == (0, True)
     assert asked["completed"] == recorded["completed"] > 3000
     assert re.search(r"5,\d\d\d jobs: CPU use was not measured; it stays as asked", ran.err)

@@ -1,4 +1,4 @@
-"""`rightsizer report`, `export` and `config pseudonym-key`, and bars on a real terminal."""
+"""`rightsizer report`, `export` and `config pseudonym-key`, and progress bars on a real terminal."""
 
 import csv
 import io
@@ -29,7 +29,7 @@ from tests.slurm_plugin.conftest import Run, assert_one_line
 
 @pytest.fixture
 def stocked(site: Site) -> Site:
-    """A site with 60 attempts: ann wastes memory, bob's are too short to tell."""
+    """Return a site with 60 attempts: ann wastes memory, bob's are too short to tell."""
     engine = open_store(site.config.store.url, create=True)
     ann = [measured(n, user="ann", job_name=f"fit_{n:03d}") for n in range(1, 41)]
     bob = [
@@ -55,7 +55,7 @@ REPORTS = [
 
 @pytest.mark.usefixtures("stocked")
 @pytest.mark.parametrize("arguments", REPORTS, ids=" ".join)
-def test_every_report_comes_in_every_format(arguments: list[str], run: Run) -> None:
+def test_every_report_is_available_in_every_format(arguments: list[str], run: Run) -> None:
     as_json = run("report", *arguments, "--format", "json")
     assert as_json.code == 0, as_json.err
     rows = json.loads(as_json.out)
@@ -85,7 +85,7 @@ def test_an_empty_store_has_nothing_to_show(arguments: list[str], run: Run, site
 
 
 @pytest.mark.parametrize("arguments", [["recoveries"], ["advisor"], ["advisor", "--effect"]], ids=" ".join)
-def test_a_csv_of_nothing_has_its_heading(arguments: list[str], run: Run, site: Site) -> None:
+def test_an_empty_csv_still_has_its_heading(arguments: list[str], run: Run, site: Site) -> None:
     open_store(site.config.store.url, create=True).dispose()
     shown = run("report", *arguments, "--format", "csv")
     assert shown.out.count("\n") == 1
@@ -93,7 +93,7 @@ def test_a_csv_of_nothing_has_its_heading(arguments: list[str], run: Run, site: 
     assert run("report", *arguments).err.count("nothing to show") <= 1
 
 
-def test_since_after_until_is_a_wrong_use(run: Run, site: Site, tmp_path: Path) -> None:
+def test_since_after_until_is_a_usage_error(run: Run, site: Site, tmp_path: Path) -> None:
     open_store(site.config.store.url, create=True).dispose()
     window = ("--since", "2026-02-01", "--until", "2026-01-01")
     for command in (("report", "waste"), ("forecast",), ("export", "--to", str(tmp_path / "x.csv"))):
@@ -103,7 +103,9 @@ def test_since_after_until_is_a_wrong_use(run: Run, site: Site, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("option", ["--since", "--until"])
-def test_a_time_before_all_times_is_a_wrong_use(option: str, run: Run, site: Site, tmp_path: Path) -> None:
+def test_a_time_before_the_first_representable_one_is_a_usage_error(
+    option: str, run: Run, site: Site, tmp_path: Path
+) -> None:
     open_store(site.config.store.url, create=True).dispose()
     reports = [("report", name) for name in ("users", "families", "waste", "cuts", "quality", "advisor")]
     commands = [*reports, ("forecast",), ("export", "--to", str(tmp_path / "x.csv"))]
@@ -121,7 +123,7 @@ def test_a_time_before_all_times_is_a_wrong_use(option: str, run: Run, site: Sit
 @pytest.mark.parametrize(
     ("zone", "far"), [("America/Los_Angeles", "9999-12-31T23:59:59"), ("Asia/Tokyo", "0001-01-01")]
 )
-def test_a_time_that_no_machine_can_tell_here_is_a_wrong_use(
+def test_a_time_that_this_machine_cannot_represent_is_a_usage_error(
     zone: str, far: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", zone)
@@ -141,7 +143,7 @@ def rows_of(run: Run, *arguments: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("stocked")
-def test_options_choose_attempts(run: Run) -> None:
+def test_options_select_attempts(run: Run) -> None:
     assert [row["user"] for row in rows_of(run, "families", "--top", "1")] == ["ann"]
     [only] = rows_of(run, "families", "--user", "bob")
     assert (only["family"], only["jobs"]) == ("tiny", 20)
@@ -152,7 +154,7 @@ def test_options_choose_attempts(run: Run) -> None:
     assert run("report", "users", "--top", "0").code == 2
 
 
-def test_a_cluster_is_found_whatever_the_case_of_its_name(run: Run, site: Site) -> None:
+def test_a_cluster_is_found_in_any_case_of_its_name(run: Run, site: Site) -> None:
     engine = open_store(site.config.store.url, create=True)
     named = [measured(n, cluster=name, user=name) for n, name in enumerate(("alpha", "Theta.csv"), 1)]
     fill(engine, named)
@@ -162,7 +164,7 @@ def test_a_cluster_is_found_whatever_the_case_of_its_name(run: Run, site: Site) 
 
     assert users("Alpha") == users("alpha") == ["alpha"]
     assert users("Theta.csv") == ["Theta.csv"]
-    # Of two that differ in it alone, each has its own.
+    # If two names differ only in case, each finds its own cluster.
     fill(engine, [measured(3, cluster="Alpha", user="Alpha")])
     engine.dispose()
     assert (users("Alpha"), users("alpha"), users("ALPHA")) == (["Alpha"], ["alpha"], ["alpha"])
@@ -178,7 +180,7 @@ def test_waste_says_what_it_left_out_and_why(run: Run) -> None:
     assert (bob["user"], bob["memory_left_out"], bob["right_mem_gib"]) == ("bob", 20, None)
 
 
-def test_the_sites_own_margins_size_requests(run: Run, stocked: Site) -> None:
+def test_the_margins_of_the_site_size_requests(run: Run, stocked: Site) -> None:
     stocked.configure(policy={"memory_margin": 1.0, "cores_margin": 1.0})
     [ann, _] = rows_of(run, "waste")
     assert (ann["right_cores"], ann["right_mem_gib"]) == (4, 2.0)
@@ -187,7 +189,7 @@ def test_the_sites_own_margins_size_requests(run: Run, stocked: Site) -> None:
 
 
 @pytest.mark.usefixtures("stocked")
-def test_quality_comes_with_what_to_change(run: Run) -> None:
+def test_the_quality_report_says_what_to_change(run: Run) -> None:
     shown = run("report", "quality")
     assert "JobAcctGatherFrequency=task=10" in shown.out
     assert re.search(r"memory +alpha +24.11 +jobacct_gather/cgroup +60 +0 +66.67 +33.33", shown.out)
@@ -196,7 +198,7 @@ def test_quality_comes_with_what_to_change(run: Run) -> None:
     assert "33 % of the attempts ended before their memory was sampled" in line["reason"]
 
 
-def test_ingest_reports_on_what_it_read(run: Run, site: Site) -> None:
+def test_ingest_can_report_on_what_it_read(run: Run, site: Site) -> None:
     first_s = int(time.time()) - 2 * DAY_S
     lines = [
         line
@@ -215,7 +217,7 @@ def test_ingest_reports_on_what_it_read(run: Run, site: Site) -> None:
     assert shown.out == run("report", "quality", "--format", "json").out
 
 
-def test_who_has_just_ingested_nothing_is_not_told_to_ingest(run: Run, site: Site) -> None:
+def test_an_ingest_without_jobs_does_not_advise_to_ingest(run: Run, site: Site) -> None:
     site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", []).command})
     shown = run("ingest", "--report")
     assert shown.code == 0, shown.err
@@ -223,7 +225,7 @@ def test_who_has_just_ingested_nothing_is_not_told_to_ingest(run: Run, site: Sit
     assert "these options" not in shown.err
 
 
-def test_an_export_of_a_selection(run: Run, stocked: Site) -> None:
+def test_a_selection_is_exported(run: Run, stocked: Site) -> None:
     file = stocked.folder / "some.parquet"
     assert run("export", "--to", str(file), "--user", "bob").code == 0
     assert pyarrow.parquet.read_table(file)["user"].unique().to_pylist() == ["bob"]
@@ -231,7 +233,7 @@ def test_an_export_of_a_selection(run: Run, stocked: Site) -> None:
     assert (refused.code, "--user: usable only with --what attempts" in refused.err) == (2, True)
 
 
-def test_an_export_of_the_command_line(run: Run, stocked: Site) -> None:
+def test_the_export_command_writes_parquet_or_csv_and_does_not_overwrite(run: Run, stocked: Site) -> None:
     file = stocked.folder / "out.parquet"
     ran = run("export", "--to", str(file))
     assert (ran.code, ran.out) == (0, "")
@@ -244,7 +246,7 @@ def test_an_export_of_the_command_line(run: Run, stocked: Site) -> None:
     assert run("export", "--to", "x.csv", "--what", "everything").code == 2
 
 
-def test_an_export_under_pseudonyms(run: Run, stocked: Site) -> None:
+def test_an_export_may_use_pseudonyms(run: Run, stocked: Site) -> None:
     key, file = stocked.folder / "key", stocked.folder / "out.csv"
     assert_one_line(
         run("export", "--to", str(file), "--pseudonymise", str(key)), 2, "cannot read the pseudonym key"
@@ -278,7 +280,7 @@ with progress_bar("old") as progress:
 
 
 def on_a_terminal(**environment: str) -> str:
-    """What the bar draws on a pseudo-terminal."""
+    """Return what the bar draws on a pseudo-terminal."""
     ours, theirs = pty.openpty()
     plain = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     process = subprocess.Popen(
@@ -303,7 +305,7 @@ def on_a_terminal(**environment: str) -> str:
     return drawn.decode()
 
 
-def test_a_bar_on_a_terminal_shows_its_rate_and_the_time_that_is_left() -> None:
+def test_a_bar_on_a_terminal_shows_its_rate_and_the_remaining_time() -> None:
     drawn = on_a_terminal()
     assert re.search(r"\d[\d,]* rows/s", drawn)
     assert re.search(r"\d:\d\d:\d\d", drawn)
@@ -317,12 +319,12 @@ def test_a_bar_honours_no_color() -> None:
     assert not re.search(r"\x1b\[[0-9;]*(?:3|9)[0-9][;m]", drawn)
 
 
-def test_rates() -> None:
+def test_rates_are_shown_in_rows_per_second() -> None:
     assert rate_of(150_000, 1.5) == "100,000 rows/s"
     assert rate_of(None, 1.0) == rate_of(0, 1.0) == rate_of(5, None) == rate_of(5, 0.0) == ""
 
 
-def test_whom_less_slows_is_told_by_the_model_in_use(site: Site, run: Run) -> None:
+def test_the_model_in_use_says_which_families_fewer_cpus_slow(site: Site, run: Run) -> None:
     """With two CPUs they keep 1.3 cores busy, and with eight 1.7: two are too few."""
     cut = [measured(n, cores=1.3, cores_per_task=1.3, alloc_cpus=2) for n in range(4, 12)]
     past = [*[measured(n, cores=1.7, cores_per_task=1.7) for n in range(1, 4)], *cut]
@@ -343,7 +345,7 @@ def test_whom_less_slows_is_told_by_the_model_in_use(site: Site, run: Run) -> No
     assert "right sizes are computed from use alone: the model file" in run("report", "waste").err
 
 
-def test_the_margins_of_right_sizes_are_those_that_are_documented(run: Run) -> None:
+def test_the_margins_of_right_sizes_are_the_documented_ones(run: Run) -> None:
     from slurm_plugin.cli.report.advised import ADVISED_JOBS, ADVISED_MARGIN
 
     said = " ".join(run("report", "waste", "--help").out.split())

@@ -14,7 +14,7 @@ WOULD = f"rightsizer/1;id=a;mode=observe;why=resized;{ASKED};would=cpus:3,mem:20
 DONE = f"rightsizer/1;id=a;mode=enforce;why=resized;{ASKED};granted=cpus:3,mem:2048;model=v"
 
 
-def test_an_admin_reads_it_by_partition_and_in_all(run: Run, site: Site) -> None:
+def test_the_report_has_a_row_for_each_partition_and_one_for_all(run: Run, site: Site) -> None:
     engine = open_store(site.config.store.url, create=True)
     fill(
         engine,

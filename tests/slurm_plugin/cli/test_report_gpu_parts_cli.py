@@ -1,4 +1,4 @@
-"""`rightsizer report gpu-parts`: whose jobs would do with a part of a GPU."""
+"""`rightsizer report gpu-parts`: whose jobs need only a part of a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.slurm_plugin.conftest import Run
 
 
 def stock(site: Site, *, busy_pct: dict[str, float]) -> None:
-    """Fill a store with five hours of jobs with one GPU for each user, who kept it busy for so much of the time."""
+    """Fill a store with jobs of each user, five hours in all, with one GPU kept busy for `busy_pct` of the time."""
     engine = open_store(site.config.store.url, create=True)
     jobs = [
         on_gpu(10 * place + number, user=user)
@@ -50,7 +50,9 @@ def on_gpu(number: int, **changes: Any) -> Attempt:
     return measured(number, **{"job_name": "serve", "alloc_gpus": 1, "nodes": 1, **figures, **changes})
 
 
-def test_who_hardly_computes_would_do_with_an_instance_and_who_does_keeps_a_gpu(site: Site, run: Run) -> None:
+def test_a_user_who_hardly_computes_is_advised_an_instance_and_another_keeps_a_gpu(
+    site: Site, run: Run
+) -> None:
     stock(site, busy_pct={"ann": 2.0, "eve": 90.0})
     told = run("report", "gpu-parts", "--gpu-mem-gib", "80", "--format", "json")
     assert told.code == 0, told.err
@@ -62,11 +64,11 @@ def test_who_hardly_computes_would_do_with_an_instance_and_who_does_keeps_a_gpu(
         "1 of 2 families could use a part of a GPU; of 10.0 GPU hours held by jobs with one GPU this frees at least 4.2"
         in told.err
     )
-    # Five hours of ann's, a seventh longer, in the 40 between the first start and the last end.
+    # Five hours of ann's, made a seventh longer, within the 40 between the first start and the last end.
     assert re.search(r"on average over 4\d hours these jobs would hold 0.1\d+ of 1g.10gb", told.err)
 
 
-def test_every_format_tells_the_same(site: Site, run: Run) -> None:
+def test_every_format_shows_the_same(site: Site, run: Run) -> None:
     stock(site, busy_pct={"ann": 2.0})
     as_json, as_csv, table = (
         run("report", "gpu-parts", "--gpu-mem-gib", "80", "--format", form)
@@ -78,7 +80,7 @@ def test_every_format_tells_the_same(site: Site, run: Run) -> None:
     assert re.search(r"5 \(5\) .* 1g\.10gb ", table.out)
 
 
-def test_shards_and_gpus_of_four_instances(site: Site, run: Run) -> None:
+def test_shards_and_gpus_with_four_instances_are_advised(site: Site, run: Run) -> None:
     stock(site, busy_pct={"ann": 2.0})
 
     def part_by(*options: str) -> str:
@@ -90,7 +92,7 @@ def test_shards_and_gpus_of_four_instances(site: Site, run: Run) -> None:
     assert part_by("--gpu-mem-gib", "6") == ""
 
 
-def test_where_nothing_is_known_it_says_what_to_do(site: Site, run: Run) -> None:
+def test_without_measurements_the_report_says_what_to_do(site: Site, run: Run) -> None:
     engine = open_store(site.config.store.url, create=True)
     fill(
         engine,
@@ -117,7 +119,7 @@ def test_where_nothing_is_known_it_says_what_to_do(site: Site, run: Run) -> None
         (("--gpu-mem-gib", "80", "--instances", "4", "--shards", "4"), "--shards replaces MIG"),
     ],
 )
-def test_wrong_options_are_told(options: tuple[str, ...], said: str, run: Run) -> None:
+def test_wrong_options_are_explained(options: tuple[str, ...], said: str, run: Run) -> None:
     told = run("report", "gpu-parts", *options)
     assert told.code == 2
     assert said in told.err

@@ -1,4 +1,4 @@
-"""`rightsizer report slowdown`: what it prints, and what it says one can do."""
+"""`rightsizer report slowdown`: what it prints, and what it advises."""
 
 from __future__ import annotations
 

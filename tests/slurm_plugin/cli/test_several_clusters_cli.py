@@ -1,4 +1,4 @@
-"""`rightsizer explain` and `ingest` where several clusters, which have jobs of the same number, share a store."""
+"""`rightsizer explain` and `ingest` if several clusters, with jobs of the same id, share a store."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.stores import write_attempts
 
 @pytest.fixture
 def shared(site: Site) -> Site:
-    """A store in which two clusters have a job 7: of 100 CPUs and of 200."""
+    """Return a site whose store has a job 7 of two clusters: with 100 CPUs and with 200."""
     engine = open_store(site.config.store.url, create=True)
     with engine.begin() as connection:
         write_attempts(
@@ -33,7 +33,7 @@ def asked_cpus(out: str) -> list[int]:
     return [row["asked"] for row in json.loads(out) if row["resource"] == "CPUs"]
 
 
-def test_explain_says_whose_job_it_means_or_asks(shared: Site, run: Run) -> None:
+def test_explain_says_which_clusters_job_it_means_or_asks(shared: Site, run: Run) -> None:
     named = run("explain", "7", "--cluster", "beta", "--format", "json")
     assert (named.code, asked_cpus(named.out)) == (0, [200])
     assert_one_line(run("explain", "7"), 1, "several clusters have a job 7: alpha, beta; .*--cluster")

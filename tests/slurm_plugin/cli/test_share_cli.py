@@ -35,7 +35,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return str(pairs), str(jobs)
 
 
-def test_pairs_are_listed_the_best_first_measured_or_predicted(files: tuple[str, str], run: Run) -> None:
+def test_pairs_are_listed_best_first_whether_measured_or_predicted(files: tuple[str, str], run: Run) -> None:
     rows = json.loads(run("share", files[0], "--format", "json").out)
     together = {(row["kind"], row["beside"]): row["together"] for row in rows}
     assert together["lm", "resnet"] == pytest.approx(0.74 + 0.68, abs=0.02)
@@ -49,7 +49,7 @@ def test_pairs_are_listed_the_best_first_measured_or_predicted(files: tuple[str,
     }  # fmt: skip
 
 
-def test_who_would_best_go_where_and_why(files: tuple[str, str], run: Run) -> None:
+def test_each_job_gets_the_best_gpu_with_a_reason(files: tuple[str, str], run: Run) -> None:
     argv = ("share", files[0], "--jobs", files[1], "--gpu-mem-mib", "80000", "--format", "json")
     rows = json.loads(run(*argv).out)
     assert [(row["job"], row["gpu"], row["beside"]) for row in rows] == [
@@ -62,13 +62,15 @@ def test_who_would_best_go_where_and_why(files: tuple[str, str], run: Run) -> No
     assert rows[2]["why"].endswith("but a job that gains more, or waits longer, goes first")
 
 
-def test_in_a_table_a_person_reads_the_same(files: tuple[str, str], run: Run) -> None:
+def test_the_table_shows_the_same_as_the_json(files: tuple[str, str], run: Run) -> None:
     ran = run("share", files[0], "--jobs", files[1])
     assert ran.code == 0, ran.err
     assert "node2:0" in ran.out
 
 
-def test_who_runs_moves_only_if_told_so(files: tuple[str, str], run: Run, tmp_path: Path) -> None:
+def test_running_jobs_are_moved_only_with_the_option_for_it(
+    files: tuple[str, str], run: Run, tmp_path: Path
+) -> None:
     jobs = tmp_path / "two.csv"
     jobs.write_text("job,kind,gpu,ran_s\n1,big,a,90\n2,big,a,50\n3,resnet,b,10\n")
     argv = ("share", files[0], "--jobs", str(jobs), "--format", "json")
@@ -77,7 +79,9 @@ def test_who_runs_moves_only_if_told_so(files: tuple[str, str], run: Run, tmp_pa
     assert [(row["job"], row["gpu"]) for row in moved] == [(2, "")]
 
 
-def test_who_has_run_long_gives_way_only_if_told_so(files: tuple[str, str], run: Run, tmp_path: Path) -> None:
+def test_long_running_jobs_give_way_only_with_the_option_for_it(
+    files: tuple[str, str], run: Run, tmp_path: Path
+) -> None:
     jobs = tmp_path / "long.csv"
     jobs.write_text("job,kind,gpu,waited_s,ran_s\n1,big,a,0,14400\n2,big,b,0,14399\n3,big,,60,\n")
     argv = ("share", files[0], "--jobs", str(jobs), "--gpu-mem-mib", "80000", "--format", "json")
@@ -87,7 +91,7 @@ def test_who_has_run_long_gives_way_only_if_told_so(files: tuple[str, str], run:
     assert told[0]["why"].endswith("job 1 (big), which has run 4.0 h, makes room")
 
 
-def test_what_is_not_known_is_tried_only_if_told_so(tmp_path: Path, run: Run) -> None:
+def test_unknown_pairs_are_tried_only_with_the_option_for_it(tmp_path: Path, run: Run) -> None:
     pairs, jobs = tmp_path / "p.csv", tmp_path / "j.csv"
     pairs.write_text("kind,beside,speed,seconds\na,a,0.5,60\n")
     jobs.write_text("job,kind,gpu\n1,a,x\n2,b,\n")
@@ -96,7 +100,7 @@ def test_what_is_not_known_is_tried_only_if_told_so(tmp_path: Path, run: Run) ->
     assert json.loads(run(*argv, "--trying", "0.5").out)[0]["gpu"] == "x"
 
 
-def test_of_what_a_kind_needs_of_memory_the_most_counts(tmp_path: Path, run: Run) -> None:
+def test_the_largest_memory_need_of_a_kind_counts(tmp_path: Path, run: Run) -> None:
     pairs, jobs = tmp_path / "p.csv", tmp_path / "j.csv"
     pairs.write_text("kind,beside,speed,mem_mib\na,b,0.9,10000\nb,a,0.9,10000\n")
     told = "job,kind,gpu,mem_mib\n1,a,x,30000\n2,b,,10000\n3,a,,20000\n"
@@ -121,7 +125,7 @@ def test_of_what_a_kind_needs_of_memory_the_most_counts(tmp_path: Path, run: Run
         (PAIRS, "job,kind,gpu\n1,lm,a\n1,lm,\n", "line 3: job 1 is listed already"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_in_a_line(
+def test_an_error_in_a_file_is_reported_in_one_line(
     tmp_path: Path, run: Run, pairs: str, jobs: str, reason: str
 ) -> None:
     one, other = tmp_path / "p.csv", tmp_path / "j.csv"

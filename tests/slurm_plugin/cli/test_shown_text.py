@@ -1,4 +1,4 @@
-"""What users wrote reaches neither a terminal as commands nor a spreadsheet as a formula."""
+"""What users wrote does not reach a terminal as commands, or a spreadsheet as a formula."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ SHOWN = r"a\x07\x1b]0;PWN\x07\x1b[31mb\x9b1m\u202e\n"
 
 
 @given(st.text())
-def test_what_is_shown_can_be_printed_and_is_not_changed_twice(said: str) -> None:
+def test_shown_text_is_printable_and_showing_it_twice_changes_nothing(said: str) -> None:
     shown = visible(said)
     assert shown.isprintable()
     assert visible(shown) == shown
     assert said != shown or said.isprintable()
 
 
-def test_what_is_to_stay_stays() -> None:
+def test_characters_to_be_kept_are_kept() -> None:
     assert visible("one\ntwo\x1b", keep="\n") == "one\ntwo\\x1b"
 
 
 @pytest.mark.parametrize("output_format", ["table", "csv"])
-def test_a_text_cell_shows_what_it_cannot_print(
+def test_a_text_cell_escapes_unprintable_characters(
     output_format: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print_rows([{"name": EVIL, "MiB": -5}], output_format)
@@ -43,7 +43,7 @@ def test_a_text_cell_shows_what_it_cannot_print(
     assert out.replace("\n", "").isprintable()
 
 
-def test_json_says_exactly_what_it_was_and_yet_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_keeps_the_exact_text_and_is_still_printable(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows([{"name": EVIL + "\x7f\U000e0001"}], "json")
     out = capsys.readouterr().out
     assert out.replace("\n", "").isprintable()
@@ -56,7 +56,7 @@ def test_a_note_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("formula", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "＝1+1"])
-def test_a_cell_of_a_csv_is_no_formula(formula: str) -> None:
+def test_a_cell_of_a_csv_is_never_a_formula(formula: str) -> None:
     assert csv_value(formula) == f"'{formula}"
 
 
@@ -65,7 +65,7 @@ def test_figures_and_other_texts_stay_as_they_are(value: object) -> None:
     assert csv_value(value) == value
 
 
-def test_a_jobs_name_cannot_speak_to_the_admins_terminal(run: Run, site: Site) -> None:
+def test_a_job_name_cannot_send_commands_to_the_terminal_of_an_admin(run: Run, site: Site) -> None:
     engine = open_store(site.config.store.url, create=True)
     fill(engine, [measured(n, job_name=name) for n, name in enumerate((EVIL, "=HYPERLINK(A)"), start=1)])
     engine.dispose()
@@ -79,7 +79,7 @@ def test_a_jobs_name_cannot_speak_to_the_admins_terminal(run: Run, site: Site) -
     assert "'=hyperlink(a)" in names
 
 
-def test_what_has_several_words_breaks_between_them_before_any_figure_does(
+def test_text_of_several_words_is_broken_before_any_figure_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
@@ -91,7 +91,7 @@ def test_what_has_several_words_breaks_between_them_before_any_figure_does(
 
 
 @pytest.mark.parametrize(("columns", "whole"), [(80, True), (60, False)])
-def test_what_a_row_is_called_is_whole_where_all_else_stays_too(
+def test_the_name_of_a_row_is_not_broken_if_everything_fits(
     columns: int, *, whole: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
@@ -108,5 +108,5 @@ def test_what_a_row_is_called_is_whole_where_all_else_stays_too(
     ("value", "shown"),
     [(0.0, "0"), (0.0049, "0.005"), (-0.0004, "-0.0004"), (0.005, "0.01"), (1234.5, "1,234.5"), (3.0, "3")],
 )
-def test_what_is_not_nothing_is_not_shown_as_0(value: float, shown: str) -> None:
+def test_a_small_value_is_not_shown_as_0(value: float, shown: str) -> None:
     assert cell(value) == shown

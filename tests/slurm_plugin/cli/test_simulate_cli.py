@@ -11,7 +11,7 @@ from tests.models.simulation.test_scenario import DEVICES, SCENARIO
 from tests.slurm_plugin.conftest import Run, assert_one_line
 
 
-def test_it_prints_a_row_a_policy_and_draws(tmp_path: Path, run: Run) -> None:
+def test_simulate_prints_a_row_for_each_policy_and_draws(tmp_path: Path, run: Run) -> None:
     pytest.importorskip("matplotlib")
     file, picture = tmp_path / "s.toml", tmp_path / "s.png"
     file.write_text(SCENARIO)
@@ -25,7 +25,7 @@ def test_it_prints_a_row_a_policy_and_draws(tmp_path: Path, run: Run) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_it_says_how_many_are_in_time_and_how_much_is_lent(tmp_path: Path, run: Run) -> None:
+def test_simulate_says_how_many_jobs_are_in_time_and_how_much_is_lent(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "s.toml"
     file.write_text("checkpoint_s = 60\n" + DEVICES)
     chosen = ("--policy", "edf-fit", "--policy", "deadlines")
@@ -41,7 +41,7 @@ def test_it_says_how_many_are_in_time_and_how_much_is_lent(tmp_path: Path, run: 
     assert not [word for word in ("lent", "interrup", "in time") if word in table]
 
 
-def test_it_explains_which_device_deadlines_chose(tmp_path: Path, run: Run) -> None:
+def test_simulate_explains_which_device_the_deadline_policy_chose(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "s.toml"
     file.write_text(DEVICES)
     asked = ("simulate", str(file), "--policy", "deadlines", "--policy", "edf-fit", "--explain")
@@ -53,14 +53,14 @@ def test_it_explains_which_device_deadlines_chose(tmp_path: Path, run: Run) -> N
     assert_one_line(run(*asked, "999999"), 1, "there is no job 999999")
 
 
-def test_less_memory_for_all_is_seen_as_failures(tmp_path: Path, run: Run) -> None:
+def test_less_memory_for_all_jobs_shows_as_failures(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "s.toml"
     file.write_text("granted_share = 0.5\n" + SCENARIO)
     (row,) = json.loads(run("simulate", str(file), "--policy", "easy", "--format", "json").out)
     assert row["failures"] == row["jobs"] == row["finished"]
 
 
-def test_what_outran_its_limit_is_counted(tmp_path: Path, run: Run) -> None:
+def test_jobs_that_outrun_their_limit_are_counted(tmp_path: Path, run: Run) -> None:
     trace = tmp_path / "t.csv"
     trace.write_text("submit_s,run_s,cpus,limit_s\n0,100,4,90\n0,100,4,100\n")
     ran = run(
@@ -70,7 +70,7 @@ def test_what_outran_its_limit_is_counted(tmp_path: Path, run: Run) -> None:
     assert (row["jobs"], row["finished"], row["timeouts"]) == (2, 1, 1)
 
 
-def test_nodes_and_a_trace_need_no_scenario_and_replace_one_s(tmp_path: Path, run: Run) -> None:
+def test_nodes_and_a_trace_need_no_scenario_and_replace_its_own(tmp_path: Path, run: Run) -> None:
     trace, file = tmp_path / "t.csv", tmp_path / "s.toml"
     trace.write_text("submit_s,run_s,cpus\n0,100,4\n0,100,4\n")
     file.write_text(SCENARIO)
@@ -93,13 +93,15 @@ def test_nodes_and_a_trace_need_no_scenario_and_replace_one_s(tmp_path: Path, ru
         (SCENARIO.replace('"easy"', '"easier"'), 2, "there is no policy easier"),
     ],
 )
-def test_what_is_wrong_is_one_line(tmp_path: Path, run: Run, text: str, code: int, reason: str) -> None:
+def test_an_error_is_reported_in_one_line(
+    tmp_path: Path, run: Run, text: str, code: int, reason: str
+) -> None:
     file = tmp_path / "s.toml"
     file.write_text(text)
     assert_one_line(run("simulate", str(file)), code, reason)
 
 
-def test_what_is_wrong_with_the_command_is_said_before_anything_is_read(tmp_path: Path, run: Run) -> None:
+def test_a_usage_error_is_reported_before_anything_is_read(tmp_path: Path, run: Run) -> None:
     missing = str(tmp_path / "none.toml")
     assert_one_line(
         run("simulate", missing, "--policy", "nope"), 2, "there is no policy nope; choose one of fifo"
@@ -122,7 +124,7 @@ def test_the_scenario_of_the_docs_runs(tmp_path: Path, run: Run) -> None:
     assert all(row["finished"] == row["jobs"] > 1000 for row in rows)
 
 
-def test_it_explains_where_a_job_went_by_what_others_would_lose(tmp_path: Path, run: Run) -> None:
+def test_simulate_explains_a_placement_by_what_other_jobs_would_lose(tmp_path: Path, run: Run) -> None:
     trace = tmp_path / "t.csv"
     trace.write_text(
         "submit_s,run_s,cpus,mem_mib,gpus\n0,100,8,100,0.5\n0,100,8,100,1\n0,100,8,100,2\n5,100,8,100,0.25\n"
@@ -151,7 +153,7 @@ def test_it_explains_where_a_job_went_by_what_others_would_lose(tmp_path: Path, 
         (("--placement", "fgd", "--explain", "0"), 2, "0 is not in the range x>=1"),
     ],
 )
-def test_what_cannot_be_explained_is_refused_in_words(
+def test_a_job_that_cannot_be_explained_is_refused_with_a_reason(
     tmp_path: Path, run: Run, more: tuple[str, ...], code: int, told: str
 ) -> None:
     trace = tmp_path / "t.csv"

@@ -1,4 +1,4 @@
-"""The store as commands find it: none, an empty one, one of an older schema, or no database at all."""
+"""The store as commands find it: missing, empty, with an older schema, or not a database at all."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ def test_an_empty_store_cannot_be_learned_from(run: Run, site: Site) -> None:
     assert not (site.folder / "models").exists()
 
 
-def test_a_store_is_taken_back_only_where_that_is_meant(run: Run, site: Site) -> None:
+def test_a_store_is_downgraded_only_with_apply(run: Run, site: Site) -> None:
     open_store(site.config.store.url, create=True).dispose()
     ran = run("store", "downgrade", "0003")
     assert (ran.code, ran.out) == (0, "")
@@ -45,7 +45,7 @@ READERS = [
 ]
 
 
-def test_only_ingest_brings_an_older_store_forward(run: Run, site: Site) -> None:
+def test_only_ingest_upgrades_an_older_store(run: Run, site: Site) -> None:
     site.configure(accounting={"sacct": FakeSacct(site.folder / "slurm", []).command})
     assert run("ingest").code == 0
     assert run("store", "downgrade", "0003", "--apply").code == 0
@@ -58,13 +58,13 @@ def test_only_ingest_brings_an_older_store_forward(run: Run, site: Site) -> None
     assert_one_line(run("explain", "4711"), 1, "has no job 4711")
 
 
-def test_a_store_that_is_no_database_is_one_line(run: Run, site: Site) -> None:
+def test_a_store_that_is_not_a_database_is_reported_in_one_line(run: Run, site: Site) -> None:
     (site.folder / "store.db").write_text("no database " * 500)
     for command in ("train", "ingest"):
         assert_one_line(run(command), 1, "not a database")
 
 
-def test_a_store_that_is_not_there_is_said_before_anything_heavy_is_imported(site: Site) -> None:
+def test_a_missing_store_is_reported_before_anything_heavy_is_imported(site: Site) -> None:
     program = (
         "import sys\nfrom slurm_plugin.cli import main\n"
         "try: main()\nexcept SystemExit as end: code = end.code\n"

@@ -1,4 +1,4 @@
-"""`rightsizer train --engine`: what is missing is said before anything is started, and nothing is lost."""
+"""`rightsizer train --engine`: missing parts are reported before anything is started, and nothing is lost."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def store(site: Site, jobs: int) -> None:
     store_attempts(site.config.store.url, past(jobs))
 
 
-def test_without_the_extra_it_says_what_to_install(
+def test_without_the_extra_the_command_says_what_to_install(
     run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(site, 90)
@@ -28,13 +28,13 @@ def test_without_the_extra_it_says_what_to_install(
     assert registry.current_version(site.models) == first
 
 
-def test_no_worker_is_started_where_there_is_nothing_to_learn(run: Run, site: Site) -> None:
+def test_no_worker_is_started_if_there_is_nothing_to_learn(run: Run, site: Site) -> None:
     pytest.importorskip("distributed", reason="the extra `dask` is not installed")
     store(site, 0)
     assert_one_line(run("train", "--engine", "dask"), 1, "cannot learn from 0 attempts")
 
 
-def test_the_default_is_this_machine(run: Run) -> None:
+def test_the_default_engine_is_this_machine(run: Run) -> None:
     said = run("train", "--help").out
     assert "--engine [local|dask]" in said
     assert "default: local" in said

@@ -1,4 +1,4 @@
-"""What a prediction rests on, on the command line: before a job is submitted, and after it was decided."""
+"""What a prediction is based on, on the command line: before a job is submitted, and after it was decided."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ def ended(job_ids: range, admin_comment: str = "") -> list[SacctRow]:
 
 @pytest.fixture
 def fed(site: Site, trained_model: TrainedModel, run: Run) -> Site:
-    """An enforcing site whose model knows five jobs of a family from the feed alone."""
+    """Return an enforcing site whose model knows five jobs of a family only from the feed."""
     shutil.copytree(trained_model.directory, site.models, symlinks=True)
     sacct = FakeSacct(site.folder / "slurm", ended(range(900, 905)))
     site.configure(mode="enforce", accounting={"sacct": sacct.command})
@@ -47,7 +47,7 @@ def fed(site: Site, trained_model: TrainedModel, run: Run) -> Site:
 
 
 def decided(site: Site) -> str:
-    """Let the service answer the job; return its token."""
+    """Let the service decide the job; return its token."""
     return decode_reply(asked(handler_of(site), line_of(JOB))).token
 
 
@@ -75,7 +75,7 @@ def test_predict_says_whose_files_it_cannot_look_at(fed: Site, run: Run) -> None
     assert "the size of the input is not considered: this machine has no user no-such-user" in told.err
 
 
-def test_predict_says_why(fed: Site, run: Run) -> None:
+def test_predict_says_why_it_grants_what(fed: Site, run: Run) -> None:
     script = fed.folder / "brandnew"
     script.write_text("#!/bin/sh\n#SBATCH -c 8 --mem=8000\n")
     plain = run("predict", str(script), "--user", "alice", "--format", "json")
@@ -99,7 +99,7 @@ def test_predict_says_why(fed: Site, run: Run) -> None:
     assert (nobody.code, nobody.out, "nothing to show" in nobody.err) == (0, "", True)
 
 
-def test_explain_says_why_as_it_was_when_it_was_decided(fed: Site, run: Run) -> None:
+def test_explain_gives_the_reasons_from_the_time_of_the_decision(fed: Site, run: Run) -> None:
     token = decided(fed)
     more = ended(range(950, 951), admin_comment=token)
     fed.configure(
@@ -123,7 +123,7 @@ def test_explain_says_why_as_it_was_when_it_was_decided(fed: Site, run: Run) -> 
     }
 
 
-def test_explain_goes_by_the_settings_that_the_decision_was_made_under(fed: Site, run: Run) -> None:
+def test_explain_uses_the_settings_under_which_the_decision_was_made(fed: Site, run: Run) -> None:
     token = decided(fed)
     FakeSacct(fed.folder / "slurm", ended(range(950, 951), admin_comment=token))
     assert run("ingest").code == 0
@@ -144,7 +144,7 @@ def test_explain_goes_by_the_settings_that_the_decision_was_made_under(fed: Site
     assert json.loads(earlier.out) != then
 
 
-def test_a_decision_records_every_setting_of_the_chains() -> None:
+def test_a_decision_records_every_setting_of_the_prediction_chain() -> None:
     assert PredictedUnder.__struct_fields__ == ChainSettings.__struct_fields__
     settings = ChainSettings(memory_margin=0.2, cores_margin=0.3, min_evidence=4, most_failures=0.05)
     assert chain_settings_then(recorded_settings(settings)) == settings
@@ -169,7 +169,7 @@ def test_a_job_whose_model_is_gone_is_explained_without_it(fed: Site, run: Run) 
 
 
 @pytest.mark.usefixtures("fed")
-def test_a_job_without_a_decision_has_no_why(run: Run) -> None:
+def test_a_job_without_a_decision_has_no_reasons(run: Run) -> None:
     ran = run("explain", "900")
     assert ran.code == 0
     assert "What the prediction was based on" not in ran.out

@@ -1,4 +1,4 @@
-"""A site in which the doctor finds nothing, and one of which only what surrounds it is there."""
+"""A site in which the doctor finds nothing, and one of which only the surroundings exist."""
 
 from collections.abc import Iterator
 

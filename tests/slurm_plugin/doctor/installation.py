@@ -60,7 +60,7 @@ class Installation:
         promote: bool = True,
         dimension: Learned = "memory",
     ) -> str:
-        """Save a model with a card that says so of its memory, or another dimension."""
+        """Save a model whose card has these results for its memory, or another dimension."""
         real = card_of(self.trained, verdict, 0.01)
         health = msgspec.structs.replace(real.growth[0], dimension=dimension, weeks=weeks)
         card: Card = msgspec.structs.replace(real, growth=(health,), drift={dimension: drift})
@@ -75,7 +75,7 @@ class Installation:
         return version
 
     def store(self, *, read_ago_s: float | None = 60, ended_ago_s: float | None = 600) -> None:
-        """Begin a store anew, read until then, with a job that ended then."""
+        """Make a new store, read up to `read_ago_s` ago, with a job that ended `ended_ago_s` ago."""
         (self.site.folder / "store.db").unlink(missing_ok=True)
         engine, now_s = open_store(self.site.config.store.url, create=True), int(time.time())
         with engine.begin() as connection:
@@ -92,7 +92,7 @@ class Installation:
         ran = self.run("doctor", "--format", "json", *arguments)
         rows: Rows = {row["check"]: row for row in json.loads(ran.out)}
         assert list(rows) == list(CHECKS)
-        # Whoever reads of a problem reads what to do, and whoever reads of none is left alone.
+        # A warning or a problem comes with its fix, anything else without one.
         assert all(
             bool(row["fix"]) == (row["state"] in ("warning", "problem"))
             for row in rows.values()
@@ -102,7 +102,7 @@ class Installation:
         return rows, ran.code
 
     def expect(self, check: str, state: str, said: str, fix: str = "") -> None:
-        """The doctor finds this, and nothing else that is a problem or a warning."""
+        """Expect that the doctor finds this, and no other problem or warning."""
         rows, code = self.found()
         assert rows[check]["state"] == state, rows[check]
         assert re.search(said, rows[check]["saw"]), rows[check]

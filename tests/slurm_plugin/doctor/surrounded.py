@@ -17,7 +17,7 @@ from tests.slurm_plugin.cli.test_explain_ended import as_plain_user
 
 @dataclass(frozen=True)
 class Surrounded:
-    """A site with what surrounds it, as the doctor sees it; what it has of its own is another test's."""
+    """A site with its surroundings, as the doctor sees it; other tests check what the site itself has."""
 
     site: Site
 
@@ -35,6 +35,6 @@ class Surrounded:
 
 
 def found_without_capabilities(site: Site) -> dict[str, dict[str, str]]:
-    """Return what the doctor finds, by check, without root's right to pass over permissions."""
+    """Return what the doctor finds, by check, without root's right to bypass permissions."""
     told = as_plain_user("doctor", "--format=json", f"--config={site.config_file}")
     return {one["check"]: one for one in json.loads(told.stdout)}

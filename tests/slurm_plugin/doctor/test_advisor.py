@@ -1,4 +1,4 @@
-"""What the doctor says of the advisor and what it left in the queue."""
+"""What the doctor says of the advisor and its changes to the queue."""
 
 import os
 import time
@@ -22,7 +22,7 @@ def test_the_doctor_looks_at_the_file_that_the_advisor_writes() -> None:
 def advised(
     whole: Installation, *, factors: int, stamped_ago_s: float = 0.0, cycle_ago_s: float = 10.0
 ) -> Path:
-    """Let an advisor have set factors, and have gone through a cycle."""
+    """Simulate an advisor that has set factors, and has completed a cycle."""
     folder = Path(whole.site.config.advisor.directory)
     now = factor_log.now()
     stamped = msgspec.structs.replace(now, since_boot_s=now.since_boot_s - stamped_ago_s)
@@ -38,7 +38,7 @@ def advised(
     return folder
 
 
-def test_an_advisor_that_goes_on_is_well(whole: Installation) -> None:
+def test_an_advisor_that_still_runs_is_fine(whole: Installation) -> None:
     whole.expect("advisor", "ok", "not in use")
     advised(whole, factors=3)
     whole.expect("advisor", "ok", "10 s ago, 3 SiteFactors are set")

@@ -1,4 +1,4 @@
-"""What the doctor says of the room that is left, of files that root left behind, and of rows that should have gone."""
+"""What the doctor says of free space, of files that root left behind, and of rows that should have been removed."""
 
 import errno
 import os
@@ -56,7 +56,7 @@ def space(whole: Installation, **changes: object) -> Finding:
     ],
     ids=str,
 )
-def test_room_for_less_than_a_week_is_told(
+def test_space_for_less_than_a_week_is_reported(
     whole: Installation, change: dict[str, object], state: str, said: str
 ) -> None:
     found = space(whole, **change)
@@ -64,13 +64,13 @@ def test_room_for_less_than_a_week_is_told(
     assert ("models --prune --apply" in found.fix) == (state != "ok")
 
 
-def test_a_store_that_has_grown_for_a_year_grows_by_a_week_of_that(whole: Installation) -> None:
+def test_a_store_is_expected_to_grow_by_a_week_of_its_past_growth(whole: Installation) -> None:
     whole.store(ended_ago_s=364 * DAY_S)
     assert space(whole, free_bytes=2**31, store_bytes=2**36).state == "ok"
     assert space(whole, free_bytes=2**30, store_bytes=2**36).state == "warning"
 
 
-def test_each_file_system_is_seen_once_with_what_is_new_on_it(whole: Installation) -> None:
+def test_each_file_system_is_seen_once_with_everything_new_on_it(whole: Installation) -> None:
     [before] = look_at_disks(whole.site.config, time.time())
     assert (len(before.folders), before.store_bytes) == (7, (whole.site.folder / "store.db").stat().st_size)
     new, old = (whole.site.folder / "journal" / f"decisions-{day}.jsonl" for day in ("20260102", "20260101"))
@@ -85,13 +85,13 @@ def test_each_file_system_is_seen_once_with_what_is_new_on_it(whole: Installatio
 
 @pytest.fixture
 def theirs(whole: Installation) -> Installation:
-    """All of it is nobody's, as a service's user owns it."""
+    """Give all files to nobody, as if the service's user owned them."""
     for path in [whole.site.folder, *whole.site.folder.rglob("*")]:
         os.chown(path, NOBODY.pw_uid, NOBODY.pw_gid, follow_symlinks=False)
     return whole
 
 
-def test_what_is_closed_to_whoever_asks_is_an_error_and_no_other_file_system(
+def test_a_closed_folder_is_an_error_and_not_taken_for_another_file_system(
     whole: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status = Path.stat
@@ -108,7 +108,7 @@ def test_what_is_closed_to_whoever_asks_is_an_error_and_no_other_file_system(
         look_at_owners(whole.site.config)
 
 
-def test_a_file_that_goes_while_its_folder_is_listed_hides_no_other(
+def test_a_file_that_vanishes_while_its_folder_is_listed_hides_no_other(
     whole: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [before] = look_at_disks(whole.site.config, time.time())
@@ -131,7 +131,7 @@ def test_a_file_that_goes_while_its_folder_is_listed_hides_no_other(
 
 
 @as_root
-def test_files_that_root_left_are_a_problem_that_one_line_mends(theirs: Installation) -> None:
+def test_files_left_by_root_are_a_problem_with_a_one_line_fix(theirs: Installation) -> None:
     folder = theirs.site.folder
     assert theirs.found()[0]["owners"]["state"] == "ok"
     left = [folder / "journal" / "decisions-20260101.jsonl", folder / "store.db"]
@@ -146,7 +146,7 @@ def test_files_that_root_left_are_a_problem_that_one_line_mends(theirs: Installa
 
 
 @as_root
-def test_what_the_service_may_use_though_root_owns_it_is_fine(theirs: Installation) -> None:
+def test_files_of_root_that_the_service_may_use_are_fine(theirs: Installation) -> None:
     [version] = [path for path in theirs.site.models.iterdir() if path.is_dir() and not path.is_symlink()]
     for file in version.iterdir():
         os.chown(file, 0, 0)
@@ -156,7 +156,7 @@ def test_what_the_service_may_use_though_root_owns_it_is_fine(theirs: Installati
     os.chown(shared, 0, NOBODY.pw_gid)
     shared.chmod(0o660)
     assert look_at_owners(theirs.site.config) == ()
-    # To remove a version its folder must be writable.
+    # To remove a version the service needs write permission for its folder.
     os.chown(version, 0, 0)
     (version / "history.json").chmod(0o600)
     [found] = look_at_owners(theirs.site.config)
@@ -164,7 +164,7 @@ def test_what_the_service_may_use_though_root_owns_it_is_fine(theirs: Installati
 
 
 @as_root
-def test_of_many_files_some_are_named_and_their_folder_is_given_away(theirs: Installation) -> None:
+def test_only_some_of_many_files_are_named_and_the_fix_changes_their_folder(theirs: Installation) -> None:
     journal = Path(theirs.site.config.service.journal)
     for number in range(9):
         (journal / f"decisions-2026010{number}.jsonl").touch(0o600)
@@ -173,7 +173,7 @@ def test_of_many_files_some_are_named_and_their_folder_is_given_away(theirs: Ins
     assert found["fix"] == f"chown -R nobody: {journal}"
 
 
-def test_models_that_whoever_asks_may_not_write_are_a_warning(whole: Installation) -> None:
+def test_models_that_the_caller_may_not_write_are_a_warning(whole: Installation) -> None:
     models = whole.site.models
     (models / "recent").mkdir(exist_ok=True)
     for folder, mode in ((models / "recent", 0o550), (models, 0o750)):
@@ -185,10 +185,10 @@ def test_models_that_whoever_asks_may_not_write_are_a_warning(whole: Installatio
     assert found_without_capabilities(whole.site)["model"]["state"] == "ok"
 
 
-def test_a_store_that_whoever_asks_may_not_write_is_a_warning_that_one_line_mends(
+def test_a_store_that_the_caller_may_not_write_is_a_warning_with_a_one_line_fix(
     whole: Installation,
 ) -> None:
-    """Such as SQLite's own file beside one that was writable for nobody: that stays so, and ingest fails."""
+    """For example SQLite's own file, made next to a read-only store: it stays read-only, and ingest fails."""
     store, beside = whole.site.folder / "store.db", whole.site.folder / "store.db-shm"
     store.chmod(0o440)
     found = found_without_capabilities(whole.site)["store"]
@@ -201,7 +201,7 @@ def test_a_store_that_whoever_asks_may_not_write_is_a_warning_that_one_line_mend
     assert found_without_capabilities(whole.site)["store"]["state"] == "ok"
 
 
-def test_rows_that_should_have_gone_are_told(whole: Installation) -> None:
+def test_rows_that_should_have_been_removed_are_reported(whole: Installation) -> None:
     whole.store(ended_ago_s=40 * DAY_S)
     assert whole.found()[0]["retention"]["saw"] == "store.keep_days is 0: nothing is removed"
     whole.site.configure(store={"keep_days": 38})

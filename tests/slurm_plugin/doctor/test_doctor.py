@@ -23,7 +23,7 @@ def states(rows: Rows) -> dict[str, str]:
     return {name: row["state"] for name, row in rows.items()}
 
 
-def test_a_whole_installation_has_nothing_wrong(whole: Installation) -> None:
+def test_a_complete_installation_has_no_problem(whole: Installation) -> None:
     whole.site.socket.unlink()
     whole.site.serve()
     rows, code = whole.found()
@@ -31,7 +31,7 @@ def test_a_whole_installation_has_nothing_wrong(whole: Installation) -> None:
     assert str(whole.site.config_file) in rows["configuration"]["saw"]
 
 
-def test_a_service_that_began_before_this_version_was_installed_is_told(
+def test_a_service_older_than_the_installed_version_is_reported(
     whole: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole.site.socket.unlink()
@@ -47,7 +47,7 @@ def test_a_service_that_began_before_this_version_was_installed_is_told(
     assert whole.found()[0]["service"]["state"] == "ok"
 
 
-def test_where_nothing_is_yet_everything_says_what_to_do(
+def test_an_empty_site_is_told_what_to_do_for_every_check(
     site: Site, run: Run, trained_model: TrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -70,7 +70,7 @@ def test_where_nothing_is_yet_everything_says_what_to_do(
     }
     assert rows["model"]["fix"] == "run `rightsizer train` first"
     assert rows["store"]["fix"] == "run `rightsizer ingest` first"
-    # It looks, and makes nothing.
+    # The doctor only looks, and makes nothing.
     assert {file.name for file in site.folder.iterdir()} == {"rightsizer.toml"}
 
 
@@ -81,7 +81,7 @@ def test_where_nothing_is_yet_everything_says_what_to_do(
         ("energy", "time_zone", "Europe/Berln", "timedatectl list-timezones"),
     ],
 )
-def test_what_a_configuration_names_and_cannot_be_used_is_a_problem_as_it_is_to_config_check(
+def test_a_setting_that_cannot_be_used_is_a_problem_as_for_config_check(
     whole: Installation, section: str, key: str, value: str, fix: str
 ) -> None:
     whole.site.configure(**{section: {key: value}})
@@ -98,7 +98,7 @@ def test_a_configuration_that_does_not_load_is_a_problem(whole: Installation) ->
     assert {row["state"] for name, row in rows.items() if name != "configuration"} == {"unknown"}
 
 
-def test_a_thrown_kill_switch_is_a_warning(whole: Installation) -> None:
+def test_an_active_kill_switch_is_a_warning(whole: Installation) -> None:
     whole.run("disable")
     whole.expect("kill-switch", "warning", "every job is left unchanged: .*/disabled", "rightsizer enable")
 
@@ -111,7 +111,7 @@ def test_brakes_that_no_disk_takes_are_a_problem(whole: Installation) -> None:
     whole.expect("brakes", "ok", "no brake is pulled")
 
 
-def test_the_switch_of_clients_alone_leaves_the_hook_asking(whole: Installation) -> None:
+def test_the_switch_for_clients_alone_leaves_the_hook_asking(whole: Installation) -> None:
     off, clients = whole.site.folder / "clients.off", whole.site.folder / "clients"
     whole.site.configure(client={"socket": str(clients), "kill_switch": str(off)})
     off.touch()
@@ -129,7 +129,7 @@ def test_the_switch_of_clients_alone_leaves_the_hook_asking(whole: Installation)
         )
 
 
-def test_a_service_that_was_killed_leaves_a_dead_socket(whole: Installation) -> None:
+def test_a_killed_service_leaves_a_dead_socket(whole: Installation) -> None:
     whole.site.socket.unlink()
     process = whole.site.serve()
     process.kill()
@@ -137,14 +137,14 @@ def test_a_service_that_was_killed_leaves_a_dead_socket(whole: Installation) -> 
     whole.expect("service", "problem", "socket has no listener", "restart rightsizer")
 
 
-def test_what_is_no_socket_is_a_problem(whole: Installation) -> None:
+def test_a_socket_path_with_something_else_is_a_problem(whole: Installation) -> None:
     whole.site.socket.unlink()
     whole.expect("service", "problem", "does not exist", "start `rightsizer serve`")
     whole.site.socket.write_text("")
     whole.expect("service", "problem", "is not a socket", "move .*/socket away and start")
 
 
-def test_a_service_that_takes_no_more_connections_is_a_problem(whole: Installation) -> None:
+def test_a_service_that_accepts_no_more_connections_is_a_problem(whole: Installation) -> None:
     whole.site.socket.unlink()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stuck:
         stuck.bind(str(whole.site.socket))
@@ -158,7 +158,7 @@ def test_a_service_that_takes_no_more_connections_is_a_problem(whole: Installati
             client.close()
 
 
-def test_the_clients_service_is_looked_at_where_there_is_one(whole: Installation) -> None:
+def test_the_service_for_clients_is_checked_if_there_is_one(whole: Installation) -> None:
     clients = whole.site.folder / "clients"
     whole.site.configure(client={"socket": str(clients), "kill_switch": f"{whole.site.folder}/no-clients"})
     whole.expect("service", "problem", "clients does not exist", "restart rightsizer-clients")
@@ -169,7 +169,7 @@ def test_the_clients_service_is_looked_at_where_there_is_one(whole: Installation
 
 
 def seen_of(whole: Installation, **changes: object) -> Seen:
-    """What is seen of a whole installation, changed where a test that may be root's cannot change it for real."""
+    """Return what is seen of a complete installation, with changes that a test run by root cannot make for real."""
     seen = look(whole.site.config, "read from a test", time.time())
     return msgspec.structs.replace(seen, **changes)
 
@@ -190,14 +190,14 @@ NOT_OURS: Answer = "does not admit this user"
     ],
     ids=str,
 )
-def test_what_others_may_not_look_at_is_for_the_services_user(
+def test_a_check_without_the_needed_permission_refers_to_the_user_of_the_service(
     whole: Installation, change: dict[str, object], check: str, state: str
 ) -> None:
     (found,) = (one for one in judge(seen_of(whole, **change)) if one.check == check)
     assert (found.state, "as the service's user" in found.fix) == (state, True)
 
 
-def test_spans_are_said_in_the_largest_unit_that_has_two() -> None:
+def test_spans_are_given_in_the_largest_unit_of_which_there_are_two() -> None:
     assert [span(one) for one in (0, 119, 120, 7199, 7200, 2 * 86400)] == [
         "0 s",
         "119 s",

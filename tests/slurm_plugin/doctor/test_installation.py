@@ -1,4 +1,4 @@
-"""`rightsizer doctor` on what surrounds the service: slurm.conf, the hook, whether it is asked, timers, permissions."""
+"""`rightsizer doctor` on what surrounds the service: slurm.conf, the hook, whether it asks, timers, permissions."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from tests.slurm_plugin.surroundings import (
 HOUR_S = 3600.0
 
 
-def test_a_slurmctld_that_is_silent_leaves_all_of_it_unknown(surrounded: Surrounded) -> None:
+def test_a_silent_slurmctld_leaves_all_these_checks_unknown(surrounded: Surrounded) -> None:
     (surrounded.site.folder / "tools" / "scontrol").write_text("#!/bin/sh\nexit 1\n")
     found = surrounded.findings()
     assert {found[name].state for name in ("slurm.conf", "hook", "asked")} == {"unknown"}
 
 
-def test_a_backup_controller_that_does_not_share_what_stops_us_is_a_warning(surrounded: Surrounded) -> None:
+def test_a_backup_controller_that_does_not_share_the_kill_switch_is_a_warning(surrounded: Surrounded) -> None:
     two = {"SlurmctldHost[0]": "head1(10.0.0.1)", "SlurmctldHost[1]": "head2"}
-    # A filesystem of its own on every Linux.
+    # A file system of its own on every Linux.
     say_settings(surrounded.site, **two, StateSaveLocation="/proc/self")
     said = r"head1\(10\.0\.0\.1\), head2, .* not on a shared file system: .*disabled, .*brakes"
     surrounded.expect("controllers", "warning", said, "rightsizer disable.*on each")
@@ -50,7 +50,7 @@ def test_a_backup_controller_that_does_not_share_what_stops_us_is_a_warning(surr
     surrounded.expect("controllers", "ok", "one host")
 
 
-def test_a_hook_that_is_not_there_is_a_problem(surrounded: Surrounded) -> None:
+def test_a_missing_hook_is_a_problem(surrounded: Surrounded) -> None:
     beside = conf_folder(surrounded.site)
     (beside / "rightsizer" / "checks.lua").unlink()
     surrounded.expect("hook", "problem", "lacks checks.lua: jobs are not changed", "copy job_submit.lua")
@@ -58,7 +58,7 @@ def test_a_hook_that_is_not_there_is_a_problem(surrounded: Surrounded) -> None:
     surrounded.expect("hook", "problem", "slurmctld would fail at its next start", "copy job_submit.lua")
 
 
-def test_a_hook_that_may_not_be_read_is_not_taken_for_one_that_is_not_there(surrounded: Surrounded) -> None:
+def test_an_unreadable_hook_is_not_taken_for_a_missing_one(surrounded: Surrounded) -> None:
     """As root makes it by the steps of docs/admin.md under umask 077."""
     beside = conf_folder(surrounded.site)
     assert found_without_capabilities(surrounded.site)["hook"]["state"] == "ok"
@@ -78,8 +78,10 @@ def test_a_hook_of_another_version_is_a_warning(surrounded: Surrounded) -> None:
     surrounded.expect("hook", "warning", "slurm differ .*: rightsizer/plan.lua$", "touch job_submit.lua")
 
 
-def test_a_hook_of_a_release_with_fewer_modules_is_a_warning_whoever_calls_it(surrounded: Surrounded) -> None:
-    """No module of it needs the new one, so it runs: jobs do not pass unchanged, and nothing of it lies elsewhere."""
+def test_a_hook_of_an_older_release_with_fewer_modules_is_a_warning_whatever_calls_it(
+    surrounded: Surrounded,
+) -> None:
+    """None of its modules needs the new one, so it runs: jobs do not pass unchanged, and no part of it is elsewhere."""
     beside = conf_folder(surrounded.site)
     module = beside / "rightsizer" / "job_desc.lua"
     needs = 'local users = require("rightsizer.users")\n'
@@ -96,7 +98,7 @@ def test_a_hook_of_a_release_with_fewer_modules_is_a_warning_whoever_calls_it(su
     )
 
 
-def test_a_script_of_the_sites_own_may_call_ours_from_elsewhere(surrounded: Surrounded) -> None:
+def test_a_script_of_the_site_may_call_our_hook_from_elsewhere(surrounded: Surrounded) -> None:
     beside = conf_folder(surrounded.site)
     (beside / "job_submit.lua").write_text('pcall(require, "rightsizer.hook")\n')
     shutil.rmtree(beside / "rightsizer")
@@ -110,7 +112,7 @@ def test_settings_of_another_configuration_are_a_warning(surrounded: Surrounded)
     surrounded.expect("hook", "problem", "jobs are not changed", "rightsizer config hook >")
 
 
-def test_a_script_of_the_sites_own_must_call_ours(surrounded: Surrounded) -> None:
+def test_a_script_of_the_site_must_call_our_hook(surrounded: Surrounded) -> None:
     script = conf_folder(surrounded.site) / "job_submit.lua"
     script.write_text("function slurm_job_submit() return 0 end\n")
     surrounded.expect("hook", "warning", "does not call rightsizer.hook", "copy ours")
@@ -143,9 +145,9 @@ def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("in_berlin")
 @pytest.mark.parametrize("form", ["", "relative", "%H:%M"])
-# Both are half past two by this clock, which is put back at three.
+# Both are half past two on this clock, which is put back at three.
 @pytest.mark.parametrize("booted", ["2026-10-25T00:30:00+00:00", "2026-10-25T01:30:00+00:00"])
-def test_when_slurmctld_started_is_known_in_any_hour_and_form(
+def test_the_start_of_slurmctld_is_known_at_any_hour_and_in_any_format(
     surrounded: Surrounded, booted: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_TIME_FORMAT", form)
@@ -183,7 +185,7 @@ def test_a_service_that_nobody_asks_is_a_problem(surrounded: Surrounded) -> None
     assert age_s == pytest.approx(60, abs=30)
 
 
-def test_who_may_not_read_the_journal_is_not_told_that_nobody_asks(surrounded: Surrounded) -> None:
+def test_a_user_who_may_not_read_the_journal_is_not_told_that_nobody_asks(surrounded: Surrounded) -> None:
     journal(surrounded, 2 * HOUR_S)
     say_counts(surrounded.site, submitted=500, since_s=time.time() - HOUR_S)
     seen = surrounded.look()
@@ -195,7 +197,7 @@ def test_who_may_not_read_the_journal_is_not_told_that_nobody_asks(surrounded: S
     assert seen.slurm.asked.closed == ""
 
 
-# As LogTimeFormat has them; the last one tells no year.
+# In the formats of LogTimeFormat; the last one has no year.
 STAMPS: dict[str, Callable[[datetime], str]] = {
     "iso8601_ms": lambda moment: moment.replace(tzinfo=None).isoformat(timespec="milliseconds"),
     "iso8601": lambda moment: moment.replace(tzinfo=None).isoformat(timespec="seconds"),
@@ -210,7 +212,7 @@ def opened(moment_s: float, form: str = "iso8601_ms") -> str:
     return f"[{stamp}] lua: {FAILS}: jobs pass as they were submitted\n"
 
 
-def test_a_breaker_that_is_open_is_a_problem(surrounded: Surrounded) -> None:
+def test_an_open_breaker_is_a_problem(surrounded: Surrounded) -> None:
     log, now_s = surrounded.site.folder / "slurmctld.log", time.time()
     say_settings(surrounded.site, BOOT_TIME=told_time(int(now_s - HOUR_S)))
     log.write_text(f"x\n{opened(now_s + 60)}y\n")
@@ -221,7 +223,9 @@ def test_a_breaker_that_is_open_is_a_problem(surrounded: Surrounded) -> None:
 
 
 @pytest.mark.parametrize("form", STAMPS)
-def test_a_breaker_that_was_open_in_a_hook_loaded_since_is_none(surrounded: Surrounded, form: str) -> None:
+def test_a_breaker_that_opened_before_the_hook_was_loaded_again_does_not_count(
+    surrounded: Surrounded, form: str
+) -> None:
     opened_s = time.time() + HOUR_S
     (surrounded.site.folder / "slurmctld.log").write_text(opened(opened_s, form))
     later = "problem" if form == "short" else "ok"
@@ -233,7 +237,7 @@ def test_a_breaker_that_was_open_in_a_hook_loaded_since_is_none(surrounded: Surr
     surrounded.expect("asked", later, "")
 
 
-def test_timers_that_sleep_are_a_warning_and_failed_runs_a_problem(surrounded: Surrounded) -> None:
+def test_inactive_timers_are_a_warning_and_failed_runs_a_problem(surrounded: Surrounded) -> None:
     say_units(surrounded.site, rightsizer_ingest_timer="inactive", rightsizer_train_timer="inactive")
     surrounded.expect(
         "timers", "warning", r"ingest.timer, rightsizer-train.timer", "enable --now rightsizer-ingest.timer"
@@ -253,11 +257,11 @@ def test_timers_that_sleep_are_a_warning_and_failed_runs_a_problem(surrounded: S
         ("inactive", "ingest", -60, "problem"),
         ("inactive", "ingest", None, "problem"),
         ("inactive", "train", 60, "problem"),
-        # Its next run will tell.
+        # Its next run will show.
         ("active", "ingest", 60, "problem"),
     ],
 )
-def test_an_ingest_that_failed_before_another_way_to_read_did_well_is_no_problem(
+def test_a_failed_ingest_is_no_problem_if_accounting_was_read_another_way_since(
     surrounded: Surrounded, timer: str, failed: str, read_after_s: int | None, state: str
 ) -> None:
     failed_s = int(time.time() - time.monotonic() / 2)  # systemd counts from the boot
@@ -278,7 +282,7 @@ def test_an_ingest_that_failed_before_another_way_to_read_did_well_is_no_problem
     assert timers(replace(surrounded.look(), store=store))[0] == state
 
 
-def test_limits_that_cannot_be_read_are_told_before_the_service_starts_without_them(
+def test_unreadable_limits_are_reported_before_the_service_starts_without_them(
     surrounded: Surrounded,
 ) -> None:
     surrounded.expect("limits", "ok", "not needed")
@@ -290,7 +294,7 @@ def test_limits_that_cannot_be_read_are_told_before_the_service_starts_without_t
     surrounded.expect("limits", "ok", "can be read")
 
 
-def test_what_others_may_read_or_write_is_said(surrounded: Surrounded) -> None:
+def test_files_that_others_may_read_or_write_are_reported(surrounded: Surrounded) -> None:
     folder = surrounded.site.folder
     models = Path(surrounded.site.config.models.directory)
     models.mkdir()

@@ -1,4 +1,4 @@
-"""What the doctor finds as metrics, and the alerts on them."""
+"""The doctor's results as metrics, and the alerts on them."""
 
 import math
 import re
@@ -26,7 +26,7 @@ ALERTS = Path(__file__).parent / "alerts.yml"
 
 
 def metrics_of(file: Path) -> dict[tuple[str, str], float]:
-    """Samples by name and the value of their label; each has its help and is a gauge."""
+    """Return samples by name and the value of their label; check that each has a help text and is a gauge."""
     found = {}
     for family in text_string_to_metric_families(file.read_text(encoding="utf-8")):
         assert family.documentation.endswith(".") or "0.25" in family.documentation
@@ -40,12 +40,12 @@ def wrote(whole: Installation, code: int) -> dict[tuple[str, str], float]:
     file = whole.site.folder / "rightsizer.prom"
     ran: Ran = whole.run("doctor", "--metrics", str(file))
     assert ran.code == code
-    # Nothing half-written is beside it.
+    # No half-written file is left next to it.
     assert [one.name for one in whole.site.folder.glob("*prom*")] == [file.name]
     return metrics_of(file)
 
 
-def test_metrics_say_the_same(whole: Installation) -> None:
+def test_the_metrics_agree_with_the_table(whole: Installation) -> None:
     drift, weeks = (feature("drifted"), feature("stable", "day")), (week("shifted"),)
     shutil.rmtree(whole.site.models)
     whole.train(drift=drift, weeks=weeks, ago_s=7200)
@@ -69,7 +69,7 @@ def test_metrics_say_the_same(whole: Installation) -> None:
     assert found["rightsizer_doctor_time_seconds", ""] == pytest.approx(time.time(), abs=60)
 
 
-def test_brakes_and_what_they_counted_are_figures(whole: Installation) -> None:
+def test_brakes_and_their_counts_are_metrics(whole: Installation) -> None:
     folder = Path(whole.site.config.brakes.directory)
     for name in ("fit", "sim"):
         brake = family_brake("ann", name)
@@ -88,7 +88,7 @@ def test_brakes_and_what_they_counted_are_figures(whole: Installation) -> None:
     assert ("rightsizer_judged_jobs", "shrunk") not in found
 
 
-def test_what_is_not_known_is_no_figure(whole: Installation) -> None:
+def test_an_unknown_value_is_not_a_metric(whole: Installation) -> None:
     wrote(whole, 0)
     whole.site.config_file.write_text("nonsense")
     found = wrote(whole, 3)

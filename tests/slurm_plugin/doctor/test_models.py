@@ -1,4 +1,4 @@
-"""What the doctor says of the model: damaged, old, refused, drifted, off."""
+"""What the doctor says of the model: damaged, old, refused, drifted, miscalibrated."""
 
 import shutil
 
@@ -45,7 +45,7 @@ def test_a_refused_training_is_a_warning(whole: Installation) -> None:
     whole.expect("gate", "ok", r"promoted anyway by .* \(by hand\)")
 
 
-def test_where_none_was_promoted_it_says_what_to_do(whole: Installation) -> None:
+def test_without_a_promoted_model_it_says_what_to_do(whole: Installation) -> None:
     shutil.rmtree(whole.site.models)
     version = whole.train(verdict=REFUSED, ago_s=30, promote=False)
     rows, _ = whole.found()
@@ -55,13 +55,13 @@ def test_where_none_was_promoted_it_says_what_to_do(whole: Installation) -> None
     assert rows["gate"]["fix"].endswith("; no model is in use")
 
 
-def test_of_many_reasons_the_first_are_told(whole: Installation) -> None:
+def test_the_first_of_many_reasons_are_given(whole: Installation) -> None:
     many = tuple(f"jobs of u{number}: memory: fails" for number in range(12))
     whole.train(verdict=msgspec.structs.replace(REFUSED, reasons=many), ago_s=30, promote=False)
     whole.expect("gate", "warning", "jobs of u2: memory: fails and 9 more$", "rightsizer models")
 
 
-def test_a_gate_that_was_not_asked_is_said(whole: Installation) -> None:
+def test_a_training_without_the_gate_is_reported(whole: Installation) -> None:
     version = whole.train(verdict=None, ago_s=30)
     whole.expect("gate", "ok", f"did not judge the newest model, {version}")
 
@@ -82,7 +82,9 @@ def test_drift_is_what_the_newest_card_says(whole: Installation, word: Word, sta
         whole.expect("drift", state, f"at the training of {version}, on jobs that ended up to")
 
 
-def test_what_drifts_as_families_grow_older_counts_only_where_calibration_moved(whole: Installation) -> None:
+def test_drift_that_comes_with_the_age_of_families_counts_only_if_calibration_moved(
+    whole: Installation,
+) -> None:
     aged = (feature("drifted", "jobs_seen"), feature("stable"))
     whole.train(drift=aged, ago_s=30)
     whole.expect("drift", "ok", "none$")
@@ -94,7 +96,9 @@ def test_what_drifts_as_families_grow_older_counts_only_where_calibration_moved(
     ("word", "state"),
     [("stable", "ok"), ("shifted", "warning"), ("drifted", "problem"), ("too few to tell", "unknown")],
 )
-def test_calibration_is_the_last_weeks_that_can_tell(whole: Installation, word: Word, state: str) -> None:
+def test_calibration_is_that_of_the_last_week_with_enough_jobs(
+    whole: Installation, word: Word, state: str
+) -> None:
     before: Word = "too few to tell" if state == "unknown" else "drifted" if word == "stable" else "stable"
     later = week("too few to tell", T0 + 2)
     whole.train(weeks=(week(before), week(word, T0 + 1), later), ago_s=30)
@@ -104,7 +108,7 @@ def test_calibration_is_the_last_weeks_that_can_tell(whole: Installation, word: 
 
 @pytest.mark.parametrize("dimension", ["wall", "gpu_mem"])
 @pytest.mark.parametrize(("word", "state"), [("shifted", "ok"), ("drifted", "warning")])
-def test_what_no_grant_rests_on_is_told_one_step_milder(
+def test_a_dimension_that_no_grant_depends_on_is_judged_one_step_milder(
     whole: Installation, dimension: Learned, word: Word, state: str
 ) -> None:
     whole.train(weeks=(week(word),), ago_s=30, dimension=dimension)
@@ -122,7 +126,7 @@ def test_a_card_of_another_version_is_unknown(whole: Installation) -> None:
     whole.expect("drift", "unknown", "written by another version", "rightsizer train")
 
 
-def test_users_set_apart_are_named(whole: Installation) -> None:
+def test_users_who_are_set_apart_are_named(whole: Installation) -> None:
     fitted = dict(whole.trained.fitted)
     known = msgspec.structs.replace(fitted["memory"].known, apart=("ann", "bob"))
     fitted["memory"] = msgspec.structs.replace(fitted["memory"], known=known)

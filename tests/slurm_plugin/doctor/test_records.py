@@ -57,14 +57,16 @@ def test_a_store_of_an_older_version_is_left_as_it_is(whole: Installation) -> No
     ],
     ids=str,
 )
-def test_a_store_that_is_behind(
+def test_a_store_that_is_behind_is_reported(
     whole: Installation, store: dict[str, float | None], check: str, state: str, said: str
 ) -> None:
     whole.store(**store)
     whole.expect(check, state, said)
 
 
-def test_labels_of_an_earlier_release_are_told_until_their_jobs_are_read_again(whole: Installation) -> None:
+def test_labels_of_an_earlier_release_are_reported_until_their_jobs_are_read_again(
+    whole: Installation,
+) -> None:
     whole.expect("labels", "ok", "all labels follow the rules of this release")
     engine, now_s = open_store(whole.site.config.store.url), int(time.time())
     with engine.begin() as connection:
@@ -72,7 +74,7 @@ def test_labels_of_an_earlier_release_are_told_until_their_jobs_are_read_again(w
     day = datetime.fromtimestamp(now_s - 600).astimezone().strftime("%Y-%m-%d")
     whole.expect("labels", "warning", "rules of an earlier release", f"--since {day}")
     with engine.begin() as connection:
-        for source, read_s in ((LABELS, now_s), (OUTDATED, now_s - 700)):  # before the one job ended
+        for source, read_s in ((LABELS, now_s), (OUTDATED, now_s - 700)):  # before the only job ended
             mark = {"source": source, "cluster": "", "read_until_s": read_s}
             write_rows(connection, schema.windows, [mark])
     engine.dispose()
@@ -80,7 +82,7 @@ def test_labels_of_an_earlier_release_are_told_until_their_jobs_are_read_again(w
 
 
 @pytest.mark.parametrize(("without", "state"), [(12, "ok"), (13, "warning")])
-def test_a_site_that_no_longer_measures_is_told(whole: Installation, without: int, state: str) -> None:
+def test_a_site_that_no_longer_measures_is_reported(whole: Installation, without: int, state: str) -> None:
     whole.expect("measured", "ok", "1 jobs ran long enough")
     start_s = int(time.time()) - 700
     ended = [attempt(job_id=number, submit_s=start_s, start_s=start_s) for number in range(10, 59)]
@@ -93,8 +95,8 @@ def test_a_site_that_no_longer_measures_is_told(whole: Installation, without: in
     whole.expect("measured", state, f"for {without / 50:.0%} of the newest 50 jobs", fix)
 
 
-def test_a_cluster_that_is_configured_in_capitals_is_the_stores(whole: Installation) -> None:
-    """As `rightsizer ingest` writes it, whatever the case."""
+def test_a_cluster_configured_in_capitals_is_found_in_the_store(whole: Installation) -> None:
+    """As `rightsizer ingest` stores it, whatever the case."""
     whole.store(read_ago_s=None, ended_ago_s=None)
     engine, now_s = open_store(whole.site.config.store.url), int(time.time())
     with engine.begin() as connection:
@@ -108,12 +110,12 @@ def test_a_cluster_that_is_configured_in_capitals_is_the_stores(whole: Installat
     whole.expect("newest-job", "ok", "ended 10 minutes ago")
 
 
-def test_a_store_without_a_job_of_this_cluster_says_whose_it_looked_for(whole: Installation) -> None:
+def test_a_store_without_a_job_of_this_cluster_names_the_cluster_it_looked_for(whole: Installation) -> None:
     whole.site.configure(accounting={"cluster": "another"})
     whole.expect("newest-job", "warning", "no job of cluster another$", "accounting.cluster")
 
 
-def test_a_user_who_is_shown_his_own_jobs_alone_ingests_too_few(
+def test_a_user_who_is_shown_only_their_own_jobs_ingests_too_few(
     whole: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = "SlurmDBD configuration:\nPrivateData = jobs\nSlurmUser = slurm(1)"
@@ -122,7 +124,7 @@ def test_a_user_who_is_shown_his_own_jobs_alone_ingests_too_few(
     whole.expect(
         "ingest", "warning", "hides other users' jobs from nobody, so they are not read$", "adminlevel"
     )
-    # His jobs come from elsewhere then.
+    # Then jobs come from elsewhere.
     whole.site.configure(accounting={"slurmdbd_url": "mysql+pymysql://reader@db/slurm_acct_db"})
     assert whole.found()[0]["ingest"]["state"] == "ok"
 
@@ -145,7 +147,7 @@ def test_a_missing_journal_is_a_warning(whole: Installation) -> None:
 
 
 def journalled(whole: Installation, key: bytes = b"") -> Path:
-    """The file of a journal of five lines."""
+    """Return the file of a journal of five lines."""
     journal = Journal(whole.site.folder / "journal", key=key)
     for number in range(5):
         journal.append(decision(id=f"d{number}", time_s=time.time()))
@@ -163,7 +165,7 @@ def test_a_journal_that_was_changed_is_a_problem(whole: Installation) -> None:
     )
 
 
-def test_links_of_a_journal_that_cannot_be_listed_are_not_said_to_hold(whole: Installation) -> None:
+def test_the_links_of_a_journal_that_cannot_be_listed_are_not_called_intact(whole: Installation) -> None:
     folder = whole.site.folder / "journal"
     folder.rmdir()
     folder.write_text("")
@@ -171,7 +173,7 @@ def test_links_of_a_journal_that_cannot_be_listed_are_not_said_to_hold(whole: In
     assert (row["state"], row["saw"]) == ("problem", f"cannot read {folder}: Not a directory")
 
 
-def test_a_journal_without_the_key_that_there_is_is_a_warning(whole: Installation) -> None:
+def test_a_journal_that_lacks_the_existing_key_is_a_warning(whole: Installation) -> None:
     key = whole.site.folder / "key"
     whole.site.configure(service={"journal_key": str(key)})
     rows, _ = whole.found()
@@ -185,7 +187,7 @@ def test_a_journal_without_the_key_that_there_is_is_a_warning(whole: Installatio
     whole.expect("journal-chain", "problem", r"5 lines were changed .* and 2 more", "rightsizer audit")
 
 
-def test_lines_from_before_the_service_knew_of_the_key_are_a_warning(whole: Installation) -> None:
+def test_lines_from_before_the_service_had_the_key_are_a_warning(whole: Installation) -> None:
     journalled(whole)
     key = whole.site.folder / "key"
     make_key(key, "journal")
@@ -193,7 +195,7 @@ def test_lines_from_before_the_service_knew_of_the_key_are_a_warning(whole: Inst
     whole.expect("journal-chain", "warning", "^5 lines .*, but without the key", "restart the services")
 
 
-def test_recovery_that_does_not_run_is_a_warning_where_jobs_are_cut(whole: Installation) -> None:
+def test_recovery_that_does_not_run_is_a_warning_if_jobs_are_cut(whole: Installation) -> None:
     whole.expect("recovery", "ok", "no rule enforces")
     whole.site.configure(rules=[{"name": "pilot", "mode": "enforce"}])
     whole.expect("recovery", "warning", "no round of", "enable rightsizer-recover")

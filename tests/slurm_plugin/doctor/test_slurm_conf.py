@@ -1,4 +1,4 @@
-"""What slurm.conf lacks for us, as the doctor tells it."""
+"""What the doctor says is missing from slurm.conf."""
 
 from pathlib import Path
 
@@ -28,14 +28,14 @@ from tests.slurm_plugin.surroundings import say_settings
         ({"SelectType": "select/linear", "SelectTypeParameters": "NONE"}, "nothing is cut"),
     ],
 )
-def test_a_line_that_slurm_conf_lacks_is_a_warning(
+def test_a_setting_that_slurm_conf_lacks_is_a_warning(
     surrounded: Surrounded, change: dict[str, str], said: str
 ) -> None:
     say_settings(surrounded.site, **change)
     surrounded.expect("slurm.conf", "warning", said, r"slurm\.conf\.fragment")
 
 
-def test_on_slurm_22_05_with_cgroup_v2_the_other_plugin_measures_right(surrounded: Surrounded) -> None:
+def test_on_slurm_22_05_with_cgroup_v2_the_other_plugin_is_right(surrounded: Surrounded) -> None:
     say_settings(surrounded.site, JobAcctGatherType="jobacct_gather/linux")
     surrounded.expect("slurm.conf", "ok", "all the settings that rightsizer needs")
 
@@ -51,7 +51,7 @@ def test_the_kernels_own_peak_needs_no_samples(surrounded: Surrounded) -> None:
 
 
 @pytest.mark.parametrize("counted", ["cpu,gres/gpu,gres/gpu:a100", "cpu,gres/gpu"])
-def test_gpus_that_are_accounted_for_are_all_that_is_needed(surrounded: Surrounded, counted: str) -> None:
+def test_gpus_only_need_to_be_accounted_for(surrounded: Surrounded, counted: str) -> None:
     say_settings(surrounded.site, GresTypes="gpu", AccountingStorageTRES=counted)
     surrounded.expect("slurm.conf", "ok", "all the settings that rightsizer needs")
 
@@ -63,8 +63,8 @@ def test_an_advisor_needs_multifactor(surrounded: Surrounded) -> None:
     surrounded.expect("slurm.conf", "warning", "SiteFactors have no effect")
 
 
-def test_a_lent_partition_that_is_not_set_up_as_one(surrounded: Surrounded) -> None:
-    """Why one is not is looked up on a real Slurm (tests/cluster/test_lending.py)."""
+def test_a_lent_partition_that_is_not_set_up_for_lending_is_reported(surrounded: Surrounded) -> None:
+    """The reasons are tested on a real Slurm (tests/cluster/test_lending.py)."""
     seen = surrounded.look()
     assert isinstance(seen.slurm, SlurmSeen)
     slurm = msgspec.structs.replace(seen.slurm, unlent={"idle": "the partition is down"})
@@ -85,7 +85,7 @@ def test_a_lent_partition_that_is_not_set_up_as_one(surrounded: Surrounded) -> N
         ({"SLURM_VERSION": "23.02.1"}, False),
     ],
 )
-def test_cloud_nodes_that_22_05_hides_while_they_are_powered_down(
+def test_cloud_nodes_that_22_05_hides_while_powered_down_are_reported(
     surrounded: Surrounded, change: dict[str, str], *, hides: bool
 ) -> None:
     asleep = {"SLURM_VERSION": "22.05.8", "SuspendProgram": "/etc/slurm/suspend", "PrivateData": "none"}
@@ -116,7 +116,7 @@ esac
         ("DefMemPerNode=UNLIMITED OverSubscribe=EXCLUSIVE", {}, False),
     ],
 )
-def test_partitions_where_who_asks_for_no_memory_holds_all_of_it(
+def test_partitions_where_a_job_without_a_memory_request_holds_all_of_it_are_reported(
     surrounded: Surrounded, partition: str, settings: dict[str, str], *, without: bool
 ) -> None:
     say_settings(surrounded.site, SelectTypeParameters="CR_CORE_MEMORY", **settings)
@@ -150,7 +150,7 @@ esac
         ),
     ],
 )
-def test_recovery_needs_jobs_that_are_requeued_and_remembered(
+def test_recovery_needs_jobs_that_can_be_requeued_and_are_remembered(
     surrounded: Surrounded, change: dict[str, str], said: str
 ) -> None:
     say_settings(surrounded.site, **change)
