@@ -148,7 +148,7 @@ def kill_service(site: FaultSite) -> None:
 
 
 def callers(path: Path) -> int:
-    """Return how many have connected that nobody has accepted, by the kernel's list, on sockets made next to this path.
+    """Return how many connections nobody has accepted, by the kernel's list, on sockets made next to this path.
 
     The service gives its socket this name once it listens.
     """

@@ -54,10 +54,10 @@ LATE = reasons("deadline")
 
 
 def why_no_permissions() -> str | None:
-    """Say why slurmctld may use whatever it likes; None where permissions hold it."""
+    """Say why permissions do not restrict slurmctld here; None if they do."""
     return None if ordinary_user() or os.geteuid() != 0 else "no ordinary user can run this Slurm"
 
 
 def why_same_user() -> str | None:
-    """Say why slurmctld is the user's who starts the service; None where it is not."""
+    """Say why slurmctld runs as the user who starts the service; None if it does not."""
     return None if ordinary_user() else "only root can start a slurmctld of another user"

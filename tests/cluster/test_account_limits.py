@@ -1,7 +1,6 @@
 """Limits of accounts on a real Slurm: what is said of jobs that they hold, also of a job that came back from recovery.
 
 A job that was cut may run where the original request could not; it comes back with that request, and then waits.
-
 """
 
 import json

@@ -1,7 +1,6 @@
 """The advisor while slurmctld is away: once it answers, no factor outlives its lease, no job is lost, cycles go on.
 
 RIGHTSIZER_OUTAGE=600 makes the outage ten minutes, and tries each kind of outage in both tests.
-
 """
 
 import contextlib

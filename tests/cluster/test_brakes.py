@@ -1,7 +1,6 @@
 """A family with too many killed jobs is no longer cut, on a real Slurm with real memory limits, as AllocTRES shows.
 
 RIGHTSIZER_BRAKE_JOBS=30 submits thirty at once to a model that predicts too little.
-
 """
 
 import os

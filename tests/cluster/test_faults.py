@@ -1,7 +1,6 @@
 """Whatever breaks, a job is accepted within a bounded time, unchanged or correctly cut: the campaign, row by row.
 
 RIGHTSIZER_FAULTS=all includes those that take long.
-
 """
 
 import os

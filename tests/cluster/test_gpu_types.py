@@ -16,7 +16,7 @@ from tests.cluster.matrix.prefixes import chosen_prefix
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 MIXED, PLAIN = ("a100", "a100", "1g.10gb", "1g.10gb", "1g.10gb", "1g.10gb"), ("h100", "h100")
-# Only one type is accounted for: of the others Slurm only tells by the words of the request.
+# Only one type is accounted for: Slurm shows the others only in the words of the request.
 SHAPE = Shape(
     nodes=(NodeShape(gpu_types=MIXED), NodeShape(gpu_types=PLAIN, features=("new-2", "ib"))),
     lines=("AccountingStorageTRES=gres/gpu:a100",),

@@ -1,7 +1,6 @@
 """Pending jobs sized again on a real Slurm: a burst of a family without history, judged by what Slurm says.
 
 RIGHTSIZER_BURST=200 makes it 200 tasks of an array and 200 single jobs.
-
 """
 
 import contextlib

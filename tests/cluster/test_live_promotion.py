@@ -2,7 +2,6 @@
 new one is damaged or worse.
 
 The accounting of weeks is put into the store; submissions, allocations and the deciding models are real.
-
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """Every form of request on every installed release of Slurm: what is allocated is what matrix/table.py says.
 
 Once through slurmctld's hook, and once as direct srun commands that ask for themselves.
-
 """
 
 from collections.abc import Iterator, Mapping

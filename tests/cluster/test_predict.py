@@ -1,4 +1,4 @@
-"""`rightsizer predict` tells beforehand what sbatch then gets: same script, same options, same environment."""
+"""`rightsizer predict` says beforehand what sbatch then gets: same script, same options, same environment."""
 
 import json
 import os

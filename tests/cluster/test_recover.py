@@ -1,7 +1,6 @@
 """Jobs cut below their need, on a real Slurm with real memory limits: each comes back once, with its original request.
 
 RIGHTSIZER_RECOVERIES=50 makes it fifty jobs, RIGHTSIZER_RECOVERY_KILLS=20 kills the watcher twenty times.
-
 """
 
 import os
@@ -140,7 +139,7 @@ def test_a_job_that_lists_a_partition_too_small_for_its_request_comes_back_by_on
 def test_a_job_that_requeues_itself_after_a_kill_restarts_with_its_original_request(
     site: Site, name: str
 ) -> None:
-    """Slurm makes it wait for two minutes. slurmctld tells that its srun was killed, sacct tells it of its script."""
+    """Slurm makes it wait for two minutes. A killed srun is shown by slurmctld, a killed script only by sacct."""
     job = site.submit(name, FAMILIES[name])
     site.wait_for(lambda: "REQUEUED" in {run.state for run in site.runs(job).get(str(job), ())})
     site.shell.wait_state(job, "PENDING")
@@ -153,7 +152,7 @@ def test_a_job_that_requeues_itself_after_a_kill_restarts_with_its_original_requ
 
 
 def test_a_job_that_requeued_itself_and_waits_for_room_gets_its_original_request(site: Site) -> None:
-    """Among others that begin later because they asked to: of these nothing is asked."""
+    """It waits among jobs that begin later at their own request; nothing is looked up about those."""
     job = site.submit("hold-again", FAMILIES["hold-again"])
     later = site.submit("modest", MODEST, "--begin=now+1hour")
     site.wait_for(lambda: "REQUEUED" in {run.state for run in site.runs(job).get(str(job), ())})

@@ -47,7 +47,6 @@ def in_container(group: Path | None, *words: str, stranger: bool = False) -> sub
     """Bring a sandbox up in a container, run two jobs there and end it; skip the test if no such container can be had.
 
     A `stranger` is in the container's cgroup too, but in another PID namespace, so that nobody inside can move it.
-
     """
     enter = f"echo 0 >{group}/cgroup.procs; " if group else ""
     outside = ("unshare", "--mount", "--pid", "--fork", "--mount-proc", "--propagation=private")

@@ -1,7 +1,6 @@
 """Jobs that do not have their nodes to themselves, on a real Slurm: suspended ones, and those in a reserved part.
 
 Plans and expected starts agree with Slurm on until when a job may run, and whether a job starts.
-
 """
 
 import json

@@ -196,7 +196,7 @@ end)
 local _, stuck = writes.apply(assert(plan.writes(stubborn, job_desc.read(stubborn, {}), DECISION)), stubborn)
 same(stuck, "rollback_failed", "what was written stays")
 
---- The word that a direct job's client left goes even if nothing is carried out; a batch job's comment stays.
+--- The word that a direct job's client left is removed even if nothing is carried out; a batch job's comment stays.
 for is_batch, comment in pairs({ [false] = "mine", [true] = "mine rightsizer-cli=0123456789ab" }) do
    local values = { comment = "mine rightsizer-cli=0123456789ab" }
    writes.apply(plan.refusal(values, { batch = is_batch }, { token = "t;granted=mem:1" }, "why"), values)
@@ -318,7 +318,7 @@ same(endless, "reply_too_long", "a line without an end")
 local _, refused = exchange_with(clock_with_steps(1000), { connect = "connection refused" })
 same(refused, "connect_failed", "refused")
 
---- Work for the time of waiting is done only on a kept connection, and only if the answer is not there yet.
+--- Work to be done while waiting is done only on a kept connection, and only if the answer is not there yet.
 local function exchange_kept(receive)
    local peer, called, bytes = { receive = byte_then_rest("yes\n") }, 0, nil
    exchange_with(clock_with_steps(1000), peer)

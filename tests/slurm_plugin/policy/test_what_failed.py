@@ -145,7 +145,6 @@ class Family:
         """Run a job that cannot go on with fewer CPUs, and keeps half a core busy with `need`.
 
         With fewer it fails, or waits until its time is over; it comes back with its original request, or not.
-
         """
         given = self.sized()
         cpus = given.cpus_per_task or 0

@@ -15,7 +15,6 @@ class FakeQueue:
     """Holds a snapshot; a factor counts in the priority at once, as in Slurm, where a priority is never below 1.
 
     `failing` makes every question fail; `before_write` is called before each batch of changes.
-
     """
 
     name = "fake"

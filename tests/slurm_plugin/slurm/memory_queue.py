@@ -23,7 +23,6 @@ class MemoryQueue:
     backfill reverts the next changes, and how many; `refusing` has the words with which some are refused; `array_of`
     has the arrays of tasks with their own records; `submitted` says when jobs were submitted, and how often they were
     requeued.
-
     """
 
     factors: dict[int, int]

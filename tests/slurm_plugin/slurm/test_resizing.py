@@ -34,7 +34,6 @@ class Controller:
 
     `refuses` are fields whose updates it refuses, `ignores` those whose updates it accepts but does not keep. The job
     starts after `start_after` updates; after that only its memory can still be changed.
-
     """
 
     job: QueuedJob | None = JOB

@@ -47,7 +47,6 @@ class Queues(RuleBasedStateMachine):
     """An advisor, an operator, backfill and users act on one queue: undo restores what the operator left.
 
     The model knows for each job what it must have after an undo: what the operator or Slurm set last.
-
     """
 
     def __init__(self) -> None:
