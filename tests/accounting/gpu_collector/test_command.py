@@ -92,7 +92,7 @@ def test_the_command_ends_with_its_job(tmp_path: Path, stand_in: Path) -> None:
 def test_without_a_gpu_it_says_so_and_ends_well(tmp_path: Path, stand_in: Path) -> None:
     environment = nvml_stand_in.environment(stand_in, gpus="0")
     process = started(tmp_path, environment, "--node", "n5")
-    assert (process.wait(PATIENCE_S), said_by(tmp_path)) == (0, "no GPU to watch on n5: NVML knows none\n")
+    assert (process.wait(PATIENCE_S), said_by(tmp_path)) == (0, "no GPU to watch on n5: NVML lists none\n")
     try:
         Nvml().close()
     except NvmlFault:

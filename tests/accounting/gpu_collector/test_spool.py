@@ -38,7 +38,7 @@ def test_lines_that_the_disk_refuses_wait_for_it_as_many_as_may(tmp_path: Path) 
     assert "cannot write the spool" in said[0]
     spool.unlink()
     writer.write([gpu_use(job_id=9001)], T0)
-    assert said[1].endswith("takes lines again; 0 were lost")
+    assert said[1].endswith("accepts lines again; 0 lines were lost")
     assert len(read_spool(spool)[0]) == 5 + 9 + 1
 
 

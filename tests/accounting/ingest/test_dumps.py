@@ -30,7 +30,7 @@ def ingested(site: Site, **files: str) -> tuple[int, str, str]:
 def test_files_that_are_no_dumps_are_said_and_the_others_read(last: str, site: Site) -> None:
     code, out, err = ingested(site, full=text(numbered(1)), empty="", headless="1|2\n", last=last)
     assert code == 1
-    assert "empty.psv is empty: make the dump again" in err
+    assert "empty.psv is empty; make the dump again" in err
     assert "headless.psv: the first line does not name columns" in err
     counts = {row["what"]: row["new"] for row in json.loads(out)}
     assert (counts["attempts"], counts["steps"]) == (2, 2)

@@ -122,7 +122,7 @@ def test_odd_files_are_said_and_keep_nobody_waiting(store: Engine, tmp_path: Pat
     assert reasons(store) == [
         "'a.jsonl' of uid 0: it cannot be read: not a regular file",
         "'d.jsonl' of uid 0: it has several names (hard links); leave only one",
-        f"'e.jsonl' of uid {uid}: lines that make no sense",
+        f"'e.jsonl' of uid {uid}: lines that are not valid",
     ]
 
 

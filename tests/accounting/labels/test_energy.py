@@ -291,7 +291,7 @@ def test_the_configuration_becomes_a_site(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('time_zone = "Mars/Olympus"', "this machine knows no `Mars/Olympus`"),
+        ('time_zone = "Mars/Olympus"', "this machine does not know the time zone `Mars/Olympus`"),
         ('carbon_file = "/none.csv"', "cannot read /none.csv"),
     ],
 )

@@ -182,7 +182,7 @@ def test_a_store_goes_back_and_forward_again(url: str) -> None:
 @pytest.mark.parametrize("revision", ["0001", "9999", "head", "-1"])
 def test_a_store_goes_back_to_what_can_be_had_alone(revision: str, tmp_path: Path) -> None:
     engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
-    with pytest.raises(StoreError, match=r"cannot be taken back to .*; name one of 0002, 0003"):
+    with pytest.raises(StoreError, match=r"cannot be taken back to .*; give one of 0002, 0003"):
         take_back(engine, revision, apply=True)
     engine.dispose()
 
