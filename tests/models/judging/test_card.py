@@ -1,4 +1,4 @@
-"""The model card: what it says, that the manifest covers it, and what a model of strange rows says of itself."""
+"""The model card: what it says, that the manifest covers it, and what a model of odd rows reports of itself."""
 
 import math
 from pathlib import Path
@@ -83,7 +83,7 @@ def test_the_same_training_leaves_the_same_card(trained_model: TrainedModel) -> 
     assert card_files(cards[0]) == card_files(cards[1])
 
 
-def test_a_model_of_few_jobs_has_a_card_that_says_so() -> None:
+def test_the_card_of_a_model_of_few_jobs_says_so() -> None:
     attempts = past(6)
     text = markdown(card_of(training.train(attempts, RECENT_JOBS), None, 0.01))
     assert "too few jobs had a past" in text
@@ -91,7 +91,7 @@ def test_a_model_of_few_jobs_has_a_card_that_says_so() -> None:
     assert "drifted |" not in text
 
 
-def test_a_card_shows_what_the_gate_compared_and_who_is_apart() -> None:
+def test_a_card_shows_what_the_gate_compared_and_how_many_users_are_apart() -> None:
     old = Tally(jobs=80, resized=40, failed=1, requested=100.0, granted=75.0)
     new = msgspec.structs.replace(old, resized=60, granted=50.0)
     passed = msgspec.structs.replace(
@@ -131,14 +131,14 @@ def test_calibration_is_counted_on_jobs_it_was_not_made_from() -> None:
     assert calibration_of(numpy.zeros(1), values[:1], equal[:1]) == ()
 
 
-def test_a_bound_is_counted_where_it_tells() -> None:
+def test_a_bound_counts_only_where_it_tells_something() -> None:
     excess, equal = numpy.array([0.0] * 360 + [1.0] * 20 + [-1.0] * 20), numpy.ones(400)
     bounded = numpy.arange(400) >= 360
     found = {(one.observed, one.jobs) for one in calibration_of(excess, bounded, equal)}
     assert found == {(20 / 180, 180)}
 
 
-def test_calibration_is_counted_in_the_weights_it_was_made_in() -> None:
+def test_calibration_is_counted_with_the_weights_it_was_made_with() -> None:
     rows = numpy.arange(800)
     light = (rows >= 400) & (rows % 2 == 1)
     weights, excess = numpy.where(light, 0.1, 1.0), numpy.where(light & (rows % 40 == 1), 1.0, 0.0)
@@ -163,7 +163,7 @@ def killed(number: int) -> Attempt:
     )
 
 
-def test_jobs_that_were_all_killed_leave_a_model_that_keeps_requests(tmp_path: Path) -> None:
+def test_a_model_of_jobs_that_were_all_killed_keeps_requests(tmp_path: Path) -> None:
     attempts = [killed(number) for number in range(80)]
     trained = training.train(attempts, RECENT_JOBS)
     assert trained.fitted == {}
@@ -173,7 +173,7 @@ def test_jobs_that_were_all_killed_leave_a_model_that_keeps_requests(tmp_path: P
     assert memory is None or memory.upper > 7990
 
 
-def test_figures_that_are_no_numbers_are_not_learned_from(tmp_path: Path) -> None:
+def test_figures_that_are_not_numbers_are_not_learned_from(tmp_path: Path) -> None:
     attempts = past(120)
     broken = [
         msgspec.structs.replace(
@@ -190,7 +190,7 @@ def test_figures_that_are_no_numbers_are_not_learned_from(tmp_path: Path) -> Non
     assert load_predictor(tmp_path / version, SETTINGS).predict(request_of(attempts[-1])).memory is not None
 
 
-def test_constant_columns_are_learned_as_nothing() -> None:
+def test_nothing_is_learned_from_constant_columns() -> None:
     matrix = matrix_of(
         [Row([1.0] * len(FEATURES), 0.0, settled=True, bounded=False, user="ann")] * (2 * MIN_ROWS)
     )

@@ -1,4 +1,4 @@
-"""Drift in words, and calibration by week."""
+"""Drift of features, in words, and calibration by week."""
 
 import math
 import random
@@ -53,7 +53,7 @@ def test_the_same_values_have_not_drifted(values: list[float]) -> None:
     assert stability(values, values)[0] == 0
 
 
-def test_the_index_is_that_of_its_definition() -> None:
+def test_the_index_follows_its_definition() -> None:
     shares = [((800.5 / 1001), (200.5 / 1001)), ((200.5 / 1001), (800.5 / 1001))]
     by_hand = sum((second - first) * math.log(second / first) for first, second in zip(*shares, strict=True))
     psi, chance = stability([0.0] * 800 + [1.0] * 200, [0.0] * 200 + [1.0] * 800)
@@ -62,7 +62,7 @@ def test_the_index_is_that_of_its_definition() -> None:
 
 
 def stability(before: list[float], latest: list[float]) -> tuple[float, float]:
-    """The index of rows of one weight, and what chance gives."""
+    """The index of rows of equal weight, and what chance alone gives."""
     values, weights = numpy.array([*latest, *before]), numpy.ones(len(latest) + len(before))
     back = numpy.array([0] * len(latest) + [1] * len(before), dtype=numpy.int64)
     edges = edges_of(values[back > 0], weights[back > 0])
@@ -70,10 +70,10 @@ def stability(before: list[float], latest: list[float]) -> tuple[float, float]:
     return index_of(old, newest)
 
 
-def test_tenths_are_of_the_weight() -> None:
+def test_edges_are_tenths_of_the_weight_not_of_the_rows() -> None:
     values = numpy.arange(19.0)
     assert list(edges_of(values, numpy.ones(19))) == [1, 3, 5, 7, 9, 11, 13, 15, 17]
-    # The lower half weighs less than one row of the upper.
+    # The lower half of the rows weighs less than one row of the upper half.
     weights = numpy.where(values < 9, 0.1, 1.0)
     assert list(edges_of(values, weights)) == [9, 10, 11, 12, 13, 14, 15, 16, 17]
 
@@ -82,7 +82,7 @@ def test_tenths_are_of_the_weight() -> None:
     ("psi", "word"),
     [(-0.1, "stable"), (0.099, "stable"), (0.1, "shifted"), (0.249, "shifted"), (0.25, "drifted")],
 )
-def test_words(psi: float, word: str) -> None:
+def test_the_size_of_an_index_decides_its_word(psi: float, word: str) -> None:
     assert in_words(psi) == word
 
 
@@ -90,7 +90,7 @@ def weeks(jobs: int, weeks: int = 10) -> Ints:
     return T0 + numpy.arange(jobs) * weeks * WEEK_S // jobs
 
 
-def test_what_chance_gives_so_few_rows_is_no_drift() -> None:
+def test_what_chance_gives_in_so_few_rows_is_no_drift() -> None:
     draw, submit_s = random.Random(5), weeks(600, weeks=5)
     [found] = feature_drift(["same"], numpy.array([[draw.gauss(0, 1)] for _ in submit_s]), submit_s)
     assert SHIFTED < found.psi < SHIFTED + found.by_chance
@@ -119,7 +119,7 @@ def test_the_same_distribution_is_stable_and_another_has_drifted() -> None:
     assert alarming([found["same"], found["constant"]], ()) == ()
 
 
-def test_what_moves_with_age_alarms_only_where_calibration_has_moved_too() -> None:
+def test_drift_of_features_that_age_alarms_only_where_calibration_has_moved_too() -> None:
     def feature(name: str) -> FeatureDrift:
         return FeatureDrift(feature=name, psi=1.0, by_chance=0.0, before=900, latest=300, word="drifted")
 
@@ -134,7 +134,7 @@ def test_what_moves_with_age_alarms_only_where_calibration_has_moved_too() -> No
     assert alarming([], (week("drifted"),)) == (week("drifted"),)
 
 
-def test_the_features_of_age_are_features() -> None:
+def test_every_feature_named_as_ageing_is_a_feature() -> None:
     assert set(FEATURES) > OF_AGE
 
 
@@ -157,9 +157,9 @@ def test_periods_are_weeks_or_fifths_of_a_short_past() -> None:
 
 
 def campaigns(seed: int, users: int, asked_more: float = 0.0) -> tuple[NDArray[numpy.float64], Ints, Ints]:
-    """Twenty weeks of users who come in two of five, ask as they always do, and run twenty jobs or a thousand.
+    """Twenty weeks in which two users in five come, request what they always do, and run from a few to a thousand jobs.
 
-    In the last week all ask for more. Returns what they ask (a logarithm), times and users.
+    In the last week all request `asked_more` more. Returns the requests (logarithms), submit times and users.
     """
     draw = numpy.random.default_rng(seed)
     usual = draw.normal(8, 1, users)
@@ -181,18 +181,19 @@ def test_campaigns_are_no_drift(users: int) -> None:
     assert words["drifted"] <= 1, "all but a few, where users and what they ask are the same as ever"
 
 
-def test_what_all_users_change_is_found_among_campaigns() -> None:
+def test_a_change_of_all_users_is_found_among_campaigns() -> None:
     for users, least in ((60, 16), (300, 20)):
         found = [feature_drift(["asked"], *campaigns(seed, users, 1.5))[0].word for seed in range(20)]
         assert found.count("drifted") >= least
 
 
-def test_what_one_user_changes_is_no_drift_of_all() -> None:
+def test_a_change_of_one_user_is_no_drift_of_all() -> None:
     draw = numpy.random.default_rng(3)
     jobs = 20_000
     submit_s, users = weeks(jobs), draw.integers(0, 200, jobs)
     asked = draw.normal(8, 1, jobs)
-    # A tenth of a week's users ask for what nobody did; one user does so in as many jobs as all others have.
+    # One new user submits half of the last week's jobs, all with a request that nobody had: as jobs that is drift,
+    # by user it is not.
     is_last = submit_s > submit_s[-1] - WEEK_S
     one = numpy.where(is_last & (numpy.arange(jobs) % 2 == 0), 200, users)
     moved = numpy.where(one == 200, 12.0, asked)[:, None]
@@ -203,9 +204,9 @@ def test_what_one_user_changes_is_no_drift_of_all() -> None:
 @pytest.mark.parametrize(
     ("exceeded", "users", "independent"),
     [
-        # Each of a hundred users has one in ten: users tell no less than jobs do.
+        # Each of a hundred users exceeds in one job of ten: users tell no less than jobs do.
         (lambda job: job % 10 == 0, lambda job: job // 10, 1000),
-        # Ten users have all of theirs, and ninety none: a user's ten jobs tell what one would.
+        # Ten users exceed in all of their jobs, ninety in none: a user's ten jobs tell what one would.
         (lambda job: job < 100, lambda job: job // 10, 100),
         (lambda job: job % 10 == 0, lambda job: job, 1000),
         (lambda job: job % 10 == 0, lambda job: 0 * job, 1000),
@@ -214,7 +215,7 @@ def test_what_one_user_changes_is_no_drift_of_all() -> None:
     ],
     ids=["even", "by user", "alone", "one user", "none", "all"],
 )
-def test_how_many_independent_jobs_tell_as_much(
+def test_independent_jobs_are_as_many_as_would_tell_as_much(
     exceeded: Callable[[Ints], Any], users: Callable[[Ints], Ints], independent: int
 ) -> None:
     job = numpy.arange(1000)
@@ -228,7 +229,7 @@ def test_one_campaign_that_grew_is_no_drift_and_many_are() -> None:
     allowed = Allowance(nominal=0.01, made_from=2000)
     (one,) = calibration_by_week(users == 7, submit_s, equal, users, allowed)
     assert (one.rows, one.word) == (1000, "stable")
-    # Of the 51 jobs that tell as much, 1.02 exceeded.
+    # Of the 51 jobs that these are worth, 1.02 exceeded.
     assert (one.jobs, one.exceeded) == (50, 1)
     assert one.observed == pytest.approx(0.02)
     assert calibration_by_week(users == 7, submit_s, equal, job, allowed)[0].word == "shifted"
@@ -236,7 +237,7 @@ def test_one_campaign_that_grew_is_no_drift_and_many_are() -> None:
     assert many.word == "drifted"
 
 
-def test_each_week_is_counted_and_a_bad_one_found() -> None:
+def test_each_week_is_counted_and_a_bad_one_is_found() -> None:
     submit_s = weeks(2000, weeks=4)
     bad = T0 + 3 * WEEK_S
     number = numpy.arange(len(submit_s))
@@ -256,7 +257,7 @@ def test_each_week_is_counted_and_a_bad_one_found() -> None:
 
 
 def test_a_week_is_counted_in_the_weights_of_its_rows() -> None:
-    """Half of the rows weigh a tenth, and all that exceeded are among them."""
+    """Half of the rows weigh a tenth each, and all that exceeded are among them."""
     light = numpy.arange(1000) % 2 == 1
     weights, submit_s = numpy.where(light, 0.1, 1.0), T0 + numpy.arange(1000)
     exceeded = light & (numpy.arange(1000) % 20 == 1)
@@ -265,13 +266,13 @@ def test_a_week_is_counted_in_the_weights_of_its_rows() -> None:
     assert (week.rows, week.jobs, week.exceeded, week.word) == (1000, 599, 5, "stable")
     (equal,) = calibration_by_week(exceeded, submit_s, numpy.ones(1000), numpy.arange(1000), allowed)
     assert (equal.rows, equal.jobs, equal.exceeded, equal.word) == (1000, 1000, 50, "drifted")
-    # Four heavy rows say little, however many light ones are beside them.
+    # Four heavy rows say little, however many light ones there are in addition.
     alone = numpy.where(numpy.arange(1000) < 4, 1.0, 0.001)
     (few,) = calibration_by_week(numpy.zeros(1000, numpy.bool_), submit_s, alone, numpy.arange(1000), allowed)
     assert (few.jobs, few.word) == (6, "too few to tell")
 
 
-def test_a_week_of_an_earlier_releases_card_is_read() -> None:
+def test_a_week_from_the_card_of_an_earlier_release_is_read() -> None:
     told = b'{"from_s":1700000000,"jobs":300,"exceeded":9,"nominal":0.01,"word":"shifted"}'
     week = msgspec.json.decode(told, type=WeekCalibration)
     assert (week.jobs, week.exceeded, week.rows, week.observed) == (300, 9, None, 0.03)

@@ -26,7 +26,7 @@ SETTINGS = ChainSettings()
 
 
 def series(*mem_mib: float, **changes: Any) -> list[Attempt]:
-    """One job of an hour every two hours, each asking 4096 MiB, 8 CPUs and 4 GPUs."""
+    """One job of an hour every two hours, each requesting 4096 MiB, 8 CPUs and 4 GPUs."""
     return [
         attempt(
             job_id=number,
@@ -60,7 +60,7 @@ def score(evaluation: Evaluation, dimension: str, method: str) -> Score:
     return found
 
 
-def test_the_users_request_saves_and_fails_nothing() -> None:
+def test_the_users_request_saves_nothing_and_fails_nothing() -> None:
     evaluation = evaluated(series(*[1024.0] * 10), SETTINGS, 50, half, train_share=0.5)
     assert (evaluation.learned_from, evaluation.judged, evaluation.split_s) == (5, 5, T0 + 5 * 7200)
     memory = score(evaluation, "memory", USER_REQUEST)
@@ -72,7 +72,7 @@ def test_the_users_request_saves_and_fails_nothing() -> None:
     assert score(evaluation, "gpus", USER_REQUEST).requested == 5 * 4.0
 
 
-def test_the_peer_gives_the_maximum_of_the_past_and_fifteen_per_cent() -> None:
+def test_the_peer_grants_the_maximum_of_the_past_plus_fifteen_per_cent() -> None:
     evaluation = evaluated(series(500.0, 1000.0, 800.0, 900.0, 700.0), SETTINGS, 50, half, train_share=0.7)
     assert (evaluation.learned_from, evaluation.judged) == (3, 2)
     memory = score(evaluation, "memory", PEER)
@@ -82,7 +82,7 @@ def test_the_peer_gives_the_maximum_of_the_past_and_fifteen_per_cent() -> None:
     assert score(evaluation, "gpus", PEER).granted == 2 * 1.0
 
 
-def test_a_job_that_got_less_than_it_used_failed_and_ran_again_as_requested() -> None:
+def test_a_job_granted_less_than_it_used_fails_and_runs_again_as_requested() -> None:
     evaluation = evaluated(series(*[1024.0] * 8, 3000.0, 1024.0), SETTINGS, 50, half, train_share=0.5)
     memory = score(evaluation, "memory", OURS)
     assert (memory.failed, memory.jobs, memory.resized) == (1, 5, 5)
@@ -99,7 +99,7 @@ def test_a_figure_above_the_request_is_no_failure_of_the_request() -> None:
     assert score(evaluation, "memory", OURS).failed == 5
 
 
-def test_the_judged_half_cannot_be_seen_in_training() -> None:
+def test_training_does_not_see_the_judged_half() -> None:
     spied: list[float] = []
 
     def spy(predictor: Predictor) -> Sizing:
@@ -132,28 +132,28 @@ def test_jobs_whose_need_was_not_seen_are_not_judged() -> None:
 
 
 def killed(number: int, bound_mib: float, **changes: Any) -> Attempt:
-    """A job of that series that was killed for memory with all that it had."""
+    """A job of that series that was killed for memory with `bound_mib` allocated."""
     state = {"state": "OUT_OF_MEMORY", "alloc_mem_mib": int(bound_mib), **changes}
     return series(*[bound_mib] * (number + 1), **state)[number]
 
 
-def test_a_killed_job_fails_whoever_grants_no_more_and_tells_nothing_of_others() -> None:
+def test_a_killed_job_fails_every_grant_that_is_no_larger_and_says_nothing_of_others() -> None:
     attempts = series(*[1024.0] * 10)
     attempts[6], attempts[8] = killed(6, 2048.0), killed(8, 2047.0)
     evaluation = evaluated(attempts, SETTINGS, 50, half, train_share=0.5)
     assert evaluation.judged == 5
-    # It is granted 2048 MiB: no more than the one had, more than the other.
+    # 2048 MiB are granted: no more than the first killed job had, and more than the second had.
     ours = score(evaluation, "memory", OURS)
     assert (ours.jobs, ours.resized, ours.failed) == (4, 4, 1)
     assert (ours.requested, ours.granted, ours.used) == (4 * 4.0, 4 * 2.0 + 4.0, 3 * 1.0 + 2.0)
     assert ours.saved_share == 1 - 12 / 16
     asked = score(evaluation, "memory", USER_REQUEST)
     assert (asked.jobs, asked.failed, asked.saved_share) == (3, 0, 0)
-    # What a run that was cut short kept busy says nothing of cores and GPUs.
+    # The cores and GPUs that were busy in a run that was cut short say nothing.
     assert {score(evaluation, dimension, OURS).jobs for dimension in ("cores", "gpus")} == {3}
 
 
-def test_a_job_that_was_killed_with_all_that_it_asked_for_is_not_judged() -> None:
+def test_a_job_killed_with_all_that_it_requested_is_not_judged() -> None:
     attempts = series(*[1024.0] * 10)
     attempts[6], attempts[8] = killed(6, 4096.0), killed(8, 5000.0)
     evaluation = evaluated(attempts, SETTINGS, 50, half, train_share=0.5)
@@ -161,8 +161,8 @@ def test_a_job_that_was_killed_with_all_that_it_asked_for_is_not_judged() -> Non
     assert score(evaluation, "memory", OURS).failed == 0
 
 
-def test_a_completed_job_that_was_not_counted_whole_shows_a_bound() -> None:
-    """Of a job whose step was killed, it is only known that it needed more than was seen."""
+def test_a_completed_job_whose_memory_was_not_fully_counted_shows_a_bound() -> None:
+    """Where a step was killed, all that is known of the job is that it needed more than was seen."""
     attempts = series(*[1024.0] * 10)
     for place, seen_mib in ((5, 2048.0), (6, 1000.0), (7, 5000.0)):
         use = msgspec.structs.replace(
@@ -172,7 +172,7 @@ def test_a_completed_job_that_was_not_counted_whole_shows_a_bound() -> None:
     evaluation = evaluated(attempts, SETTINGS, 50, half, train_share=0.5)
     ours = score(evaluation, "memory", OURS)
     assert (evaluation.judged, ours.jobs, ours.failed) == (5, 4, 2)
-    # All that was asked for was enough for the one that is said to have had more.
+    # The whole request was enough for the job that is recorded above it.
     asked = score(evaluation, "memory", USER_REQUEST)
     assert (asked.jobs, asked.failed) == (3, 0)
     assert score(evaluation, "cores", OURS).jobs == 5
@@ -189,7 +189,7 @@ def test_a_completed_job_that_was_not_counted_whole_shows_a_bound() -> None:
         (series(100.0, 100.0), "for none of the judged jobs both request and use are known"),
     ],
 )
-def test_what_cannot_be_judged_is_said_as_it_is(attempts: list[Attempt], why: str) -> None:
+def test_what_cannot_be_judged_is_reported_with_the_reason(attempts: list[Attempt], why: str) -> None:
     unasked = {"asked_mem_mib": None, "asked_cpus": None, "asked_gpus": None}
     unknown = [msgspec.structs.replace(one, **unasked) for one in attempts]
     with pytest.raises(ModelError, match=why):

@@ -1,4 +1,4 @@
-"""Calibration by week: that it finds what has changed, and is quiet where nothing has."""
+"""Calibration by week finds what has changed, and is quiet where nothing has."""
 
 from collections import Counter
 
@@ -22,7 +22,7 @@ JUMP = 0.5
 
 @pytest.fixture(autouse=True)
 def _few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An offset is right above any trees, and growth here has nothing for them to learn; nor is anything shuffled."""
+    """Train few trees and do not shuffle: growth here holds nothing to learn, and offsets are right above any trees."""
     monkeypatch.setattr(quantile, "ROUNDS", 10)
     monkeypatch.setattr(health, "REPEATS", 1)
     monkeypatch.setattr(health, "MOST_ROWS", 1)
@@ -37,10 +37,10 @@ def site(
     busy_spread: float | None = None,
     jumps_from_day: float | None = None,
 ) -> Matrix:
-    """Jobs whose growth has a spread of 0.1, in the order of their submission.
+    """Jobs in the order of their submission, whose growth has a spread of 0.1.
 
-    `busy_spread` gives two jobs in five to one user, with such a spread; from `jumps_from_day` on three jobs in ten
-    need JUMP more.
+    `busy_spread` gives two jobs in five to one user, whose growth has that spread; from day `jumps_from_day` on, three
+    jobs in ten need JUMP more.
     """
     draw = numpy.random.default_rng(seed)
     submit_s = T0 + numpy.sort(draw.integers(0, days * DAY_S, jobs))
@@ -75,26 +75,26 @@ def weeks_on(matrix: Matrix, most_failures: float = 0.01) -> tuple[WeekCalibrati
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_changed_within_the_jobs_that_set_the_offset_is_found(seed: int) -> None:
+def test_a_change_within_the_jobs_that_set_the_offset_is_found(seed: int) -> None:
     matrix = site(seed, 4000, jumps_from_day=23)
     (week,) = weeks_on(matrix)
     assert week.word == "drifted"
     assert week.observed > 0.2
     assert alarming((), [week]) == (week,)
-    # The offset that serves covers them, as it should: it was made from them.
+    # The offset in use covers the changed jobs, as it should: it was made from them.
     known = fit_growth(matrix).known
     assert known.calibrated_on == week.rows == 800
     assert (known.offset(0.01) or 0.0) > JUMP / 2
 
 
-def test_a_change_that_is_older_than_the_jobs_before_is_none_any_more() -> None:
+def test_a_change_older_than_the_jobs_before_is_no_drift_any_more() -> None:
     words = {week.word for week in weeks_on(site(1, 4000, days=84, jumps_from_day=40))}
     assert "drifted" not in words
 
 
 @pytest.mark.parametrize("busy_spread", [None, 0.12])
 def test_where_nothing_changes_hardly_any_week_has_drifted(busy_spread: float | None) -> None:
-    """Every job counted as one, by a binomial test, the busy user made the newest week drifted in a third of these."""
+    """With each job counted as one in a binomial test, the busy user made the newest week drift in a third of these."""
     words: Counter[Word] = Counter()
     for seed in range(8):
         (week,) = weeks_on(site(seed, 12_000, busy_spread=busy_spread))
@@ -109,7 +109,7 @@ def test_a_busy_user_counts_as_little_as_in_the_offset() -> None:
     assert week.jobs < 600
 
 
-def test_too_few_jobs_are_said_to_be() -> None:
+def test_too_few_jobs_are_reported_as_too_few() -> None:
     few = site(1, 300)
     found = health_on(few, 0.05)
     assert [(week.rows, week.word) for week in found.weeks] == [(60, "too few to tell")]
@@ -117,8 +117,8 @@ def test_too_few_jobs_are_said_to_be() -> None:
     assert "Too few jobs to judge." in markdown(card_of(trained_on(few), None, 0.01))
 
 
-def test_the_next_larger_share_is_counted_where_jobs_before_are_too_few_for_one() -> None:
-    """An offset for one per cent serves, of 112 jobs; for it the 90 before them are too few."""
+def test_the_next_larger_share_is_used_where_too_few_jobs_came_before() -> None:
+    """112 jobs give an offset for one per cent; the 90 jobs before the week are too few for it."""
     matrix = site(1, 560)
     assert fit_growth(matrix).known.offset(0.01) is not None
     assert {week.nominal for week in weeks_on(matrix)} == {0.02}
@@ -126,7 +126,7 @@ def test_the_next_larger_share_is_counted_where_jobs_before_are_too_few_for_one(
     assert [week.word for week in jumped] == ["drifted"]
 
 
-def test_where_jobs_before_are_too_few_for_any_share_no_week_is_counted() -> None:
+def test_no_week_is_counted_where_the_jobs_before_are_too_few_for_any_share() -> None:
     matrix = site(1, 110)
     assert fit_growth(matrix).known.offset(0.05) is not None
     assert weeks_on(matrix, 0.05) == ()
@@ -143,26 +143,26 @@ def test_jobs_of_families_that_have_not_settled_are_not_counted() -> None:
     assert "drifted" not in {week.word for week in found.weeks}
 
 
-def test_bounds_tell_of_no_feature_what_it_is_worth() -> None:
+def test_bounds_alone_give_no_importance_calibration_or_weeks() -> None:
     matrix = site(1, 4000)
     found = health_on(msgspec.structs.replace(matrix, bounded=numpy.arange(4000) >= 3200))
     assert (found.importance, found.calibration, found.weeks) == ((), (), ())
 
 
-def test_the_last_fifth_is_counted_but_no_more_than_some_weeks() -> None:
+def test_the_last_fifth_is_counted_but_no_more_than_the_most_weeks() -> None:
     assert watched_from(T0 + numpy.arange(100) * 3600) == 80
     years = T0 + numpy.arange(100) * WEEK_S
     assert watched_from(years) == 100 - MOST_WEEKS
 
 
-def test_rows_are_drawn_where_they_are_many_and_the_same_every_time() -> None:
+def test_rows_are_sampled_where_there_are_many_and_the_same_every_time() -> None:
     assert drawn(70).all()
     many = drawn(MOST_FITTED + 1000)
     assert (len(many), int(many.sum())) == (MOST_FITTED + 1000, MOST_FITTED)
     assert (many == drawn(MOST_FITTED + 1000)).all()
 
 
-def test_a_card_shows_rows_and_what_they_count_as() -> None:
+def test_a_card_shows_rows_and_how_many_jobs_they_count_as() -> None:
     trained = trained_on(site(1, 4000, busy_spread=0.12))
     card = card_of(trained, None, 0.01)
     (week,) = card.growth[0].weeks

@@ -1,4 +1,4 @@
-"""Jobs sized one by one: what a decision knows, and what it must not."""
+"""Jobs sized one by one: what each decision may know, and what it must not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASKED_MIB, ASKED_CPUS = 8000, 8
 def job(
     number: int, submit_s: float, end_s: float, *, start_s: float | None = None, mem_mib: float = 100.0
 ) -> OnlineJob:
-    """A job of one family that asks for 8000 MiB and 8 CPUs, and uses one core."""
+    """A job of one family that requests 8000 MiB and 8 CPUs and uses one core."""
     return OnlineJob(
         job_id=str(number),
         submit_s=submit_s,
@@ -61,7 +61,7 @@ def learner(recent_jobs: int = 50) -> Learner:
 
 
 def seen(predictor: Predictor, request: JobRequest) -> tuple[JobRequest, str]:
-    """Grant what was asked, and tell how many jobs were known and the most that the next one may need."""
+    """Grant what was requested; the reason says how many jobs were known and the most that the next one may need."""
     prediction = predictor.predict(request)
     upper = math.nan if prediction.memory is None else prediction.memory.upper
     return request, f"{prediction.jobs_seen} {upper:.9g}"
@@ -79,17 +79,17 @@ def known(
     return {job_id: int(reason.split()[0]) for job_id, reason in told(jobs, decide_at, warm).items()}
 
 
-def test_a_job_knows_those_that_ended_before_it_and_nothing_else() -> None:
+def test_a_job_knows_the_jobs_that_ended_before_it_and_nothing_else() -> None:
     jobs = [job(1, 0, 100), job(2, 50, 60), job(3, 61, 300), job(4, 101, 102), job(5, 400, 500)]
     assert known(jobs) == {"1": 0, "2": 0, "3": 1, "4": 2, "5": 4}
 
 
 @pytest.mark.parametrize(("submit_s", "seen_jobs"), [(99.9, 0), (100, 0), (100.001, 1)])
-def test_what_ends_at_that_very_moment_is_not_known(submit_s: float, seen_jobs: int) -> None:
+def test_a_job_that_ends_at_that_very_moment_is_not_known(submit_s: float, seen_jobs: int) -> None:
     assert known([job(1, 0, 100), job(2, submit_s, 200)])["2"] == seen_jobs
 
 
-def test_at_start_a_job_knows_what_ended_while_it_waited() -> None:
+def test_a_decision_at_start_knows_what_ended_while_the_job_waited() -> None:
     jobs = [job(1, 0, 100), job(2, 50, 300, start_s=150), job(3, 60, 400, start_s=60)]
     assert known(jobs) == {"1": 0, "2": 0, "3": 0}
     assert known(jobs, "start") == {"1": 0, "2": 1, "3": 0}
@@ -102,7 +102,7 @@ def test_jobs_are_decided_in_the_order_of_their_moments() -> None:
     assert list(told(list(reversed(jobs)))) == ["1", "2"]
 
 
-def test_a_job_of_no_length_does_not_know_itself() -> None:
+def test_a_job_of_zero_length_does_not_know_itself() -> None:
     assert known([job(1, 100, 100), job(2, 100, 100), job(3, 101, 101)]) == {"1": 0, "2": 0, "3": 2}
 
 
@@ -112,7 +112,7 @@ def test_warm_jobs_are_known_from_the_beginning_and_not_sized() -> None:
     assert known(jobs, warm={"1", "2", "3"}) == {}
 
 
-def test_warm_jobs_are_learned_from_as_they_ended_whatever_their_rows() -> None:
+def test_warm_jobs_are_learned_in_the_order_of_their_ends_whatever_the_order_of_rows() -> None:
     warm = [job(number, number, 10 * number + 5, mem_mib=100 + 10 * number) for number in range(12)]
     rows = [*warm, job(99, 2000, 3000)]
     ids = {one.job_id for one in warm}
@@ -120,7 +120,7 @@ def test_warm_jobs_are_learned_from_as_they_ended_whatever_their_rows() -> None:
 
 
 @pytest.mark.parametrize(("since_s", "at_rest"), [(0, False), (1000, True)])
-def test_warm_jobs_have_ended_before_all_others(since_s: int, at_rest: bool) -> None:
+def test_warm_jobs_count_as_ended_before_all_others(since_s: int, at_rest: bool) -> None:
     warm = [job(number, 5000, 6000) for number in range(WHOLE_JOBS)]
     late = job(90, 6000 + since_s, 6000 + since_s)
     late = msgspec.structs.replace(late, request=msgspec.structs.replace(late.request, user="bob"))
@@ -138,14 +138,14 @@ def test_warm_jobs_have_ended_before_all_others(since_s: int, at_rest: bool) -> 
     assert seen_at_rest == [(at_rest, True)]
 
 
-def test_the_learner_forgets_what_is_no_longer_recent() -> None:
+def test_the_learner_forgets_jobs_that_are_no_longer_recent() -> None:
     jobs = [job(number, 10 * number, 10 * number + 5) for number in range(9)]
     grants = size_online(jobs, learner(recent_jobs=3), seen)
     assert [int(reason.split()[0]) for _, _, reason in grants] == [0, 1, 2, 3, 3, 3, 3, 3, 3]
 
 
 def past_jobs(count: int, seed: int = 0, every_s: float = 10.0) -> list[OnlineJob]:
-    """Jobs of which several run at a time, and that end in another order than they came."""
+    """Jobs that run several at a time and end in another order than they were submitted."""
     noise = random.Random(seed)
     return [
         job(
@@ -158,7 +158,7 @@ def past_jobs(count: int, seed: int = 0, every_s: float = 10.0) -> list[OnlineJo
     ]
 
 
-def test_models_are_fitted_when_there_are_rows_enough_and_then_now_and_then() -> None:
+def test_models_are_fitted_once_there_are_enough_rows_and_refitted_as_rows_grow() -> None:
     jobs = past_jobs(200)
     model = learner()
     predictors: list[tuple[int, Predictor]] = []
@@ -174,7 +174,7 @@ def test_models_are_fitted_when_there_are_rows_enough_and_then_now_and_then() ->
         if len(predictors) > len(fits):
             ended = sum(other.end_s < one.submit_s for other in jobs)
             fits.append(ended)
-    # The first predictor has no model; a job that came before any had ended teaches no growth.
+    # The first predictor has no model. A job submitted before any had ended teaches no growth.
     blind = sum(one.submit_s <= min(other.end_s for other in jobs) for one in jobs)
     first, *later = fits[1:]
     assert fits[0] == 0
@@ -223,14 +223,14 @@ def test_the_future_changes_no_decision_of_a_fitted_model_either() -> None:
     assert before["159"] != after["159"]
 
 
-def test_a_job_of_which_nothing_was_measured_is_no_evidence_of_memory() -> None:
+def test_a_job_without_measured_memory_is_no_evidence_of_memory() -> None:
     unknown = msgspec.structs.replace(
         job(1, 0, 10), past=msgspec.structs.replace(job(1, 0, 10).past, mem_mib=None)
     )
     assert told([unknown, job(2, 20, 30)])["2"] == "1 nan"
 
 
-def test_a_row_alone_is_answered_as_in_a_matrix() -> None:
+def test_a_single_row_is_predicted_as_in_a_matrix() -> None:
     noise = random.Random(3)
     rows = [[noise.choice([math.nan, noise.gauss(0, 1)]) for _ in FEATURES] for _ in range(2 * MIN_ROWS)]
     matrix = matrix_of([Row(row, noise.gauss(0, 1), settled=True, bounded=False, user="ann") for row in rows])

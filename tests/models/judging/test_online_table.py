@@ -1,4 +1,4 @@
-"""A table of past jobs: what is read, what is refused and how it is said, and what is written."""
+"""A table of past jobs: what is read, what is refused and with which message, and what is written."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ def test_a_job_is_read_with_its_units(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("told", "known"), [("12.5", 12.5), ("", None), ("0", None), ("nan", None)])
-def test_the_size_of_the_input_is_known_of_the_job_and_of_what_it_was(
+def test_the_size_of_the_input_is_read_into_request_and_past_job(
     tmp_path: Path, told: str, known: float | None
 ) -> None:
     read = one(tmp_path, input_mib=told)
     assert (read.request.input_mib, read.past.input_mib) == (known, known)
 
 
-def test_a_negative_input_is_refused(tmp_path: Path) -> None:
+def test_a_negative_input_size_is_refused(tmp_path: Path) -> None:
     refused(written(tmp_path / "jobs.csv", GOOD | {"input_mib": "-0.1"}), "line 2: a figure is negative")
 
 
 @pytest.mark.parametrize("peak", ["", "0", "nan", "NaN", " "])
-def test_a_peak_that_is_not_there_is_not_known_and_no_failure(tmp_path: Path, peak: str) -> None:
+def test_a_missing_peak_is_unknown_and_no_failure(tmp_path: Path, peak: str) -> None:
     read = one(tmp_path, peak_mem_mib=peak)
     assert read.past.mem_mib is None
     row = tally([(read, msgspec.structs.replace(read.request, mem_per_node_mib=1), "")])
@@ -87,18 +87,18 @@ def test_a_peak_that_is_not_there_is_not_known_and_no_failure(tmp_path: Path, pe
 
 
 @pytest.mark.parametrize("asked", ["", "0", "nan", "0.4"])
-def test_what_was_not_asked_is_not_sized(tmp_path: Path, asked: str) -> None:
+def test_what_was_not_requested_is_not_sized(tmp_path: Path, asked: str) -> None:
     read = one(tmp_path, req_mem_mib=asked, req_cpus=asked)
     assert (read.request.mem_per_node_mib, read.request.cpus_per_task) == (None, None)
 
 
 @pytest.mark.parametrize("column", NEEDED)
-def test_a_column_that_is_missing_is_named(tmp_path: Path, column: str) -> None:
+def test_a_missing_column_is_named(tmp_path: Path, column: str) -> None:
     file = written(tmp_path / "jobs.csv", {name: value for name, value in GOOD.items() if name != column})
     refused(file, rf"lacks the columns {column}; its first line must name job_id, ")
 
 
-def test_a_column_of_any_name_says_how_large_the_input_is(tmp_path: Path) -> None:
+def test_the_input_size_can_be_in_a_column_of_any_name(tmp_path: Path) -> None:
     file = written(tmp_path / "jobs.csv", GOOD | {"read": "3145728", "input_mib": "9"})
     assert [one.request.input_mib for one in (*read_jobs(file), *read_jobs(file, "read"))] == [9.0, 3.0]
     with pytest.raises(
@@ -110,7 +110,7 @@ def test_a_column_of_any_name_says_how_large_the_input_is(tmp_path: Path) -> Non
         read_jobs(odd, "read")
 
 
-def test_a_column_that_is_there_twice_is_named(tmp_path: Path) -> None:
+def test_a_column_that_occurs_twice_is_named(tmp_path: Path) -> None:
     file = written(tmp_path / "jobs.csv", GOOD)
     head, *jobs = file.read_text().splitlines()
     file.write_text("\n".join([f"{head},req_mem_mib,note,note", *(f"{line},1,a,b" for line in jobs)]) + "\n")
@@ -146,7 +146,7 @@ def test_text_where_a_number_belongs_is_shown_with_its_line(tmp_path: Path, colu
         ({"job_id": "1"}, "job_id occurs twice"),
     ],
 )
-def test_a_row_that_cannot_be_is_refused_with_its_line(
+def test_an_impossible_row_is_refused_with_its_line(
     tmp_path: Path, changes: dict[str, str], why: str
 ) -> None:
     first = GOOD | {"job_id": "1", "req_cpus": "1", "used_cores": "1"}
@@ -169,13 +169,13 @@ def test_a_row_that_cannot_be_is_refused_with_its_line(
         (",".join(GOOD) + '\n1,"fit\n', "give a CSV file in UTF-8 with a header line"),
     ],
 )
-def test_what_is_no_table_is_said_in_one_line(tmp_path: Path, content: str, why: str) -> None:
+def test_a_file_that_is_no_table_is_refused_in_one_line(tmp_path: Path, content: str, why: str) -> None:
     file = tmp_path / "jobs.csv"
     file.write_bytes(content.encode("latin-1"))
     refused(file, why)
 
 
-def test_a_line_that_is_cut_off_says_what_is_missing(tmp_path: Path) -> None:
+def test_the_error_for_a_line_that_is_cut_off_says_what_is_missing(tmp_path: Path) -> None:
     file = tmp_path / "jobs.csv"
     file.write_text(",".join(GOOD) + "\n1,fit,0,1\n", encoding="utf-8")
     refused(file, "line 2: submit_time, start or end is missing")
@@ -194,7 +194,7 @@ def test_a_line_that_is_cut_off_says_what_is_missing(tmp_path: Path) -> None:
     ("row", "why"), [("2,fit,0,1,2,much,4,5", "elapsed_s is 'much'"), ("1,fit,0,1,2,1,4,5", "occurs twice")]
 )
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_lines_are_counted_as_an_editor_does(
+def test_lines_are_counted_as_an_editor_counts_them(
     tmp_path: Path, before: str, line: int, row: str, why: str, newline: str
 ) -> None:
     file = tmp_path / "jobs.csv"
@@ -202,18 +202,18 @@ def test_lines_are_counted_as_an_editor_does(
     refused(file, f"line {line}: .*{why}")
 
 
-def test_lines_that_say_nothing_are_no_jobs(tmp_path: Path) -> None:
+def test_empty_lines_are_no_jobs(tmp_path: Path) -> None:
     file = tmp_path / "jobs.csv"
     file.write_text(",".join(GOOD) + "\n\n1,fit,0,1,2,1,4,5\n,,,,,,,\n\n", encoding="utf-8")
     assert [one.job_id for one in read_jobs(file)] == ["1"]
 
 
-def test_files_that_are_none_are_said(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "none.csv", "the file .* does not exist")
     refused(tmp_path, "cannot read .*directory")
 
 
-def test_a_packed_table_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None:
+def test_a_compressed_table_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None:
     plain = written(tmp_path / "jobs.csv", GOOD).read_bytes()
     file = tmp_path / "jobs.csv.gz"
     file.write_bytes(gzip.compress(plain))
@@ -223,7 +223,7 @@ def test_a_packed_table_is_read_and_a_damaged_one_refused(tmp_path: Path) -> Non
         refused(file, "cannot read")
 
 
-def test_names_that_look_like_nothing_stay_names(tmp_path: Path) -> None:
+def test_names_that_look_like_missing_values_stay_names(tmp_path: Path) -> None:
     read = one(tmp_path, job_name="NA", user="null", job_id="007")
     assert (read.request.job_name, read.request.user, read.job_id) == ("NA", "null", "007")
 
@@ -242,7 +242,7 @@ def test_strange_ids_are_refused(tmp_path: Path, content: bytes, why: str) -> No
         read_ids(file, jobs)
 
 
-def test_ids_are_read_one_a_line(tmp_path: Path) -> None:
+def test_ids_are_read_one_per_line(tmp_path: Path) -> None:
     jobs, file = [one(tmp_path)], tmp_path / "ids"
     file.write_text("\n7.batch\n\n", encoding="utf-8")
     assert read_ids(file, jobs) == {"7.batch"}
@@ -264,7 +264,7 @@ def test_only_what_changes_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "none.csv").read_text(encoding="utf-8") == ",".join(GRANTED) + "\n"
 
 
-def test_a_short_job_counts_with_both_its_runs(tmp_path: Path) -> None:
+def test_a_job_short_of_memory_counts_with_both_its_runs(tmp_path: Path) -> None:
     read = one(tmp_path, req_cpus="4", used_cores="1")
     less = msgspec.structs.replace(read.request, mem_per_node_mib=400, cpus_per_task=2)
     row = tally([(read, less, ""), (read, read.request, "")])
@@ -273,7 +273,7 @@ def test_a_short_job_counts_with_both_its_runs(tmp_path: Path) -> None:
     assert (row["CPUs saved %"], row["CPUs short"]) == (25.0, 0)
 
 
-def test_what_cannot_be_written_is_said_before_and_after(tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_written_is_reported_before_and_after(tmp_path: Path) -> None:
     for file, why in (
         (tmp_path, "it is a folder"),
         (tmp_path / "none" / "out.csv", "the folder .* does not exist"),
@@ -287,7 +287,7 @@ def test_what_cannot_be_written_is_said_before_and_after(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_is_read_only_is_said_beforehand(tmp_path: Path) -> None:
+def test_a_read_only_folder_is_reported_beforehand(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(ModelError, match="permission denied"):
         check_writable(tmp_path / "out.csv")

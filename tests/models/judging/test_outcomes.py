@@ -1,4 +1,4 @@
-"""What became of jobs, in columns: the same as job by job, and who is judged at all."""
+"""Outcomes of jobs computed in columns are those computed job by job; and which jobs are judged at all."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ from tests.builders import T0, attempt
 
 
 def killed(bound_mib: float, **changes: Any) -> Attempt:
-    """A job of an hour that asked 4096 MiB and was killed for memory with all that it had."""
+    """A job of one hour that asked for 4096 MiB and was killed for memory with `bound_mib` allocated."""
     return attempt(
         **{
             "submit_s": T0,
@@ -50,7 +50,7 @@ def killed(bound_mib: float, **changes: Any) -> Attempt:
 
 
 def run_again(first: Attempt, state: str, mem_mib: float) -> Attempt:
-    """The run of a killed job after that one, with all that was asked for."""
+    """The later run of a killed job, with all that was requested."""
     return attempt(
         job_id=first.row.job_id,
         submit_s=first.row.submit_s + 3700,
@@ -67,14 +67,14 @@ def to_be_judged(*attempts: Attempt) -> list[Attempt]:
     return [attempts[row] for row in to_judge(columns_of_attempts(attempts), 0).tolist()]
 
 
-def test_of_a_killed_job_that_ran_again_the_later_run_counts() -> None:
-    """One job of its user's failed, not two; and one that fails with all that was asked for fails by nobody."""
+def test_a_killed_job_that_ran_again_is_judged_by_its_later_run() -> None:
+    """That is one failed job, not two. A run that fails with all that was requested is no model's failure."""
     first = killed(2048.0)
     assert to_be_judged(first) == [first]
     again, killed_again = run_again(first, "COMPLETED", 3000.0), run_again(first, "OUT_OF_MEMORY", 4096.0)
     assert to_be_judged(again, first) == [again]
     assert to_be_judged(first, killed_again) == []
-    # A later run that shows nothing says no more than the kill.
+    # A later run that shows nothing says no more than the kill did.
     assert to_be_judged(first, run_again(first, "CANCELLED by 1", 100.0)) == [first]
     elsewhere = msgspec.structs.replace(again, row=msgspec.structs.replace(again.row, cluster="beta"))
     assert to_be_judged(first, elsewhere) == [first, elsewhere]
@@ -95,7 +95,7 @@ Rows = dict[tuple[str, str], list[Row]]
 
 
 def one_by_one(past: PastColumns, rows: np.ndarray, methods: Mapping[str, Sizing]) -> Rows:
-    """What became of jobs, said job by job."""
+    """Outcomes of jobs, computed job by job."""
     found: Rows = {}
     for request, job in zip(requests_in(past, rows), past_jobs(past, rows), strict=True):
         for method, size in methods.items():
@@ -131,7 +131,7 @@ def outcomes_of(request: JobRequest, sized: JobRequest, job: PastJob) -> Iterato
 
 
 def mixed_past(count: int) -> PastColumns:
-    """Jobs of families large and small and of none, killed ones, such that ran again, and such that ask nothing."""
+    """Jobs of large and small families and of none; some were killed, some of these ran again, some request nothing."""
     draw, made = random.Random(3), list[Attempt]()
     for number in range(count):
         changes: dict[str, Any] = {
@@ -157,7 +157,7 @@ def mixed_past(count: int) -> PastColumns:
         }
         one = attempt(state=state, **changes, **uses)
         unasked = {draw.choice(["asked_mem_mib", "asked_cpus"]): None} if draw.random() < 0.1 else {}
-        # Of some only part of their memory was counted.
+        # For some jobs, only part of the memory was counted.
         part = {"memory_quality": "censored"} if draw.random() < 0.1 else {}
         use = msgspec.structs.replace(one.use, **part)
         made.append(msgspec.structs.replace(one, use=use, num_tasks=draw.choice([1, 3]), **unasked))
@@ -169,7 +169,7 @@ def as_asked(request: JobRequest) -> JobRequest:
 
 
 def half(request: JobRequest) -> JobRequest:
-    """Half of the memory, one core, two GPUs; of what asks nothing, nothing fixed."""
+    """Grant 2048 MiB (half of these requests), one core and two GPUs; set nothing where nothing is requested."""
     asks = (request.mem_per_node_mib, request.cpus_per_task, request.gpus_per_node)
     memory, cores, gpus = (
         None if asked is None else less for asked, less in zip(asks, (2048, 1, 2), strict=True)
@@ -181,7 +181,9 @@ METHODS: dict[str, Sizing] = {"as asked": as_asked, "half": half}
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 10_000])
-def test_columns_say_what_is_said_job_by_job(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+def test_outcomes_in_columns_equal_those_computed_job_by_job(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
     monkeypatch.setattr(as_objects, "OBJECTS_AT_ONCE", at_once)
     past = mixed_past(500)
     rows = to_judge(past, T0 + 700)
@@ -199,7 +201,7 @@ def test_columns_say_what_is_said_job_by_job(monkeypatch: pytest.MonkeyPatch, at
 
 
 def sums_of(rows: list[Row]) -> tuple[int, int, int, float, float]:
-    """What a tally says, added up one after the other."""
+    """The totals of a tally, added up one row after the other."""
     requested = granted = 0.0
     for row in rows:
         requested += row.requested
@@ -228,8 +230,8 @@ def test_tallies_add_up_all_jobs_and_those_of_each_large_family() -> None:
             assert msgspec.structs.astuple(tally) == sums_of([row for row in of_all if row.family == family])
 
 
-def test_a_family_is_large_from_its_last_job_on() -> None:
-    """A job at the end of what is judged counts as any other."""
+def test_a_family_is_large_even_if_its_last_job_makes_it_so() -> None:
+    """A job at the end of the judged part counts like any other."""
     past = columns_of_attempts([attempt(job_id=number, submit_s=T0 + number) for number in range(50)])
     every = np.arange(50)
     assert len(large_families(past, every, 50).names) == 1
@@ -237,7 +239,7 @@ def test_a_family_is_large_from_its_last_job_on() -> None:
     assert set(large_families(past, every[:-1], 50).places) == {NO_FAMILY}
 
 
-def test_of_no_jobs_there_are_no_rows_and_no_families() -> None:
+def test_no_jobs_give_no_rows_and_no_families() -> None:
     past = mixed_past(20)
     nobody = np.array([], np.int64)
     families = large_families(past, nobody, 1)
@@ -261,7 +263,7 @@ def test_a_job_of_no_family_is_judged_all_the_same() -> None:
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.booleans()), min_size=1, max_size=30),
     st.integers(1, 5),
 )
-def test_before_each_job_all_have_joined_that_ended_before_it(
+def test_all_jobs_that_ended_before_a_job_have_joined_before_it(
     jobs: list[tuple[int, int, bool]], at_once: int
 ) -> None:
     past = columns_of_attempts(
@@ -288,7 +290,7 @@ def test_before_each_job_all_have_joined_that_ended_before_it(
     assert len(joined) == len(set(joined))
 
 
-def test_each_method_learns_for_itself_and_rows_keep_their_places() -> None:
+def test_each_method_learns_separately_and_rows_keep_their_places() -> None:
     """The later job comes first in the rows: it is sized last, by what ended before it."""
     first = attempt(job_id=1, submit_s=T0, start_s=T0, elapsed_s=100, req_mem_mib=4096, mem_mib=500.0)
     second = attempt(

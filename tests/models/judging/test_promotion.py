@@ -1,4 +1,4 @@
-"""The promotion gate on jobs that ended: who is judged on what, and hears of what."""
+"""The promotion gate on ended jobs: which jobs judge which model, and what each model has learned by then."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ SHARE = SETTINGS.most_failures
 
 
 def series(*mem_mib: float, start: int = 0) -> list[Attempt]:
-    """One job of ten minutes every 1000 s, asking 4096 MiB."""
+    """One job of ten minutes every 1000 s, each requesting 4096 MiB."""
     return [
         attempt(
             job_id=number,
@@ -46,7 +46,7 @@ def series(*mem_mib: float, start: int = 0) -> list[Attempt]:
 
 
 def killed(number: int, bound_mib: int, asked_mib: int = 4096, **changes: Any) -> Attempt:
-    """A job of that series that was killed for memory with all that it had."""
+    """A job of that series that was killed for memory with `bound_mib` allocated."""
     return attempt(
         **{
             "job_id": number,
@@ -82,7 +82,7 @@ def champion_of(attempts: list[Attempt]) -> Champion:
 
 
 def together(attempts: list[Attempt], count: int) -> list[Attempt]:
-    """Let so many of the last be submitted in the same second: none of them is known to another."""
+    """Give the last `count` jobs the same submit time, so that none of them is known to another."""
     first = attempts[-count].row.submit_s
     at_once = (
         msgspec.structs.replace(one.row, submit_s=first, start_s=first, end_s=first + one.row.elapsed_s)
@@ -98,7 +98,7 @@ def gated(attempts: list[Attempt], champion: Champion | None) -> Verdict:
     return gate(columns_of_attempts(attempts), SETTINGS, 50, by_prediction, champion)
 
 
-def test_neither_model_has_seen_what_it_is_judged_on() -> None:
+def test_neither_model_has_seen_the_jobs_it_is_judged_on() -> None:
     known = series(*[200.0 + number % 5 for number in range(100)])
     later = series(*[200.0] * 120, start=100)
     champion = champion_of(known)
@@ -113,7 +113,7 @@ def test_neither_model_has_seen_what_it_is_judged_on() -> None:
     assert slice_of(columns_of_attempts(known), None).after.sum() == 20
 
 
-def test_what_counts_as_to_be_judged_is_what_is_judged() -> None:
+def test_the_same_jobs_decide_the_slice_and_are_judged() -> None:
     ends = [("COMPLETED", 8000), ("OUT_OF_MEMORY", 4000), ("OUT_OF_MEMORY", 8000), ("CANCELLED by 5", 8000)]
     ended = [
         attempt(job_id=number, state=state, req_mem_mib=8000, alloc_mem_mib=had_mib)
@@ -144,8 +144,8 @@ def test_a_new_model_that_grants_too_little_is_refused() -> None:
     assert gate(past, SETTINGS, 50, by_prediction, champion_of(known[:100])).passed
 
 
-def test_wrong_figures_mislead_both_until_the_first_right_one() -> None:
-    """A meter that shows too little for a while: the model that answers has heard of that, too."""
+def test_wrong_figures_mislead_both_models_until_the_first_right_one() -> None:
+    """A meter shows too little for a while: the current model has learned from that, too."""
     known = series(*[200.0 + number % 5 for number in range(100)])
     bad = series(*[5.0] * 70, *[200.0 + number % 5 for number in range(70)], start=100)
     found = gated([*known, *bad], champion_of(known))
@@ -153,8 +153,8 @@ def test_wrong_figures_mislead_both_until_the_first_right_one() -> None:
     assert (memory_of(found).old.failed, memory_of(found).new.failed) == (1, 1)
 
 
-def test_both_models_hear_of_what_ends() -> None:
-    """Neither had seen the need grow before the half that is judged: each fails the first job, and no other."""
+def test_both_models_learn_from_jobs_as_they_end() -> None:
+    """Neither has seen the need grow before the judged half: each fails the first job, and no other."""
     known = series(*[200.0 + number % 5 for number in range(170)])
     grown = series(*[600.0 + number % 5 for number in range(70)], start=170)
     found = memory_of(gated([*known, *grown], champion_of(known[:100])))
@@ -172,7 +172,7 @@ def test_a_model_that_knows_newer_work_passes() -> None:
     assert memory.new.saved_share > 0.9
 
 
-def test_nothing_new_leaves_the_current_model() -> None:
+def test_the_current_model_stays_where_nothing_is_new() -> None:
     known = series(*[200.0] * 60)
     found = gated(known, champion_of(known))
     assert (found.passed, found.judged) == (False, 0)
@@ -184,7 +184,7 @@ def memory_of(found: Verdict) -> Comparison:
 
 
 def cut_to_kill(kill: Callable[[int, int], Attempt]) -> tuple[list[Attempt], Champion, int]:
-    """Jobs of which the current model's cut kills each third, that model, and what it grants them, in MiB."""
+    """Jobs every third of which is killed by the current model's cut, that model, and what it grants them, in MiB."""
     known = series(*[1500.0 + number % 5 for number in range(100)])
     champion = champion_of(known)
     grant_mib = by_prediction(champion.predictor)(request_of(known[0])).mem_mib or 0
@@ -194,8 +194,8 @@ def cut_to_kill(kill: Callable[[int, int], Attempt]) -> tuple[list[Attempt], Cha
     return together([*known, *later], 100), champion, grant_mib
 
 
-def test_who_has_heard_of_kills_grants_more() -> None:
-    """Both models have, and what they would have made of the killed jobs nobody knows."""
+def test_a_model_that_has_learned_of_kills_grants_more() -> None:
+    """Both models have; how the killed jobs would have fared under either grant is not known."""
     attempts, champion, grant_mib = cut_to_kill(killed)
     found = gated(attempts, champion)
     assert found.passed, found.reasons
@@ -207,7 +207,7 @@ def test_who_has_heard_of_kills_grants_more() -> None:
     assert new.saved_share < 1 - grant_mib / 4096
 
 
-def test_a_job_that_was_killed_with_all_that_it_asked_for_is_no_models_fault() -> None:
+def test_a_job_killed_with_all_that_it_requested_is_no_models_fault() -> None:
     attempts, champion, grant_mib = cut_to_kill(lambda number, _: killed(number, 4096))
     found = gated(attempts, champion)
     old, new = memory_of(found).old, memory_of(found).new
@@ -216,8 +216,8 @@ def test_a_job_that_was_killed_with_all_that_it_asked_for_is_no_models_fault() -
     assert (old.failed, new.failed) == (0, 0)
 
 
-def test_a_new_model_that_would_kill_what_was_killed_is_refused() -> None:
-    """Against users' requests, too: nobody knows whether those would have been enough, but this is not."""
+def test_a_new_model_that_would_kill_again_what_was_killed_is_refused() -> None:
+    """Against users' requests, too: nobody knows whether those would have been enough, but this grant is not."""
     attempts = series(*[1500.0 + number % 5 for number in range(160)])
     attempts[130::2] = [killed(number, 3000) for number in range(130, 160, 2)]
     found = gated(together(attempts, 32), None)
@@ -227,7 +227,7 @@ def test_a_new_model_that_would_kill_what_was_killed_is_refused() -> None:
     assert (new.jobs, new.failed) == (32, 15)
 
 
-def test_where_all_were_killed_with_less_than_both_would_grant_the_current_model_stays() -> None:
+def test_the_current_model_stays_where_all_jobs_were_killed_below_what_both_grant() -> None:
     known = series(*[1500.0 + number % 5 for number in range(100)])
     champion = champion_of(known)
     grant_mib = by_prediction(champion.predictor)(request_of(known[0])).mem_mib or 0
@@ -244,25 +244,25 @@ def all_at_once(count: int, start: int = 0, at_s: int = T0) -> list[Attempt]:
     ]
 
 
-def test_jobs_before_which_none_had_ended_are_not_called_unknown() -> None:
-    """All came in one second, so nothing could be learned before: their use is known all the same."""
+def test_jobs_submitted_before_any_had_ended_are_not_called_unknown() -> None:
+    """All were submitted in one second, so nothing could be learned before them; their use is known all the same."""
     first = gated(all_at_once(120), None)
     assert (first.passed, first.judged) == (True, 120)
     assert "is the use known" not in first.reasons[0]
     assert first.reasons[0].startswith("no job had ended before the 120 jobs to judge on were submitted")
     assert "a first model is accepted without; run `rightsizer train` again when" in first.reasons[0]
-    # A store that holds nothing of what the current model learned from.
+    # The store holds nothing of what the current model learned from.
     later = gated(all_at_once(120, start=500, at_s=T0 + 10**6), champion_of(series(*[200.0] * 60)))
     assert (later.passed, later.judged) == (False, 120)
     assert "nothing to learn from, and the current model stays; run `rightsizer train`" in later.reasons[0]
 
 
-def test_what_cannot_be_read_now_is_no_reason_to_change() -> None:
+def test_a_model_file_that_cannot_be_read_now_changes_nothing() -> None:
     found = refused_unread(UnreadModelError("the model file m cannot be read now: Input/output error"))
     assert (found.passed, found.opponent, found.judged) == (False, CURRENT, 0)
     assert "Input/output error; then run `rightsizer train` again" in found.reasons[0]
 
 
 @pytest.mark.parametrize("attempts", [[], series(200.0), series(*[200.0] * 4)])
-def test_a_first_model_of_very_few_jobs_has_nothing_against_it(attempts: list[Attempt]) -> None:
+def test_nothing_speaks_against_a_first_model_of_very_few_jobs(attempts: list[Attempt]) -> None:
     assert gated(attempts, None).passed

@@ -1,4 +1,4 @@
-"""What both models did to the judged jobs, compared: what refuses a new model."""
+"""What both models did to the judged jobs, compared; and what makes the gate refuse a new model."""
 
 import math
 from fractions import Fraction
@@ -48,7 +48,9 @@ def tally(resized: int, failed: int) -> Tally:
 
 
 @given(st.integers(0, 900), st.integers(0, 900), st.integers(0, 900), st.floats(0.001, 0.1))
-def test_who_fails_no_more_jobs_is_never_worse(resized: int, failed: int, fewer: int, share: float) -> None:
+def test_a_model_that_fails_no_more_jobs_is_never_worse(
+    resized: int, failed: int, fewer: int, share: float
+) -> None:
     old, new = tally(900, failed), tally(max(resized, min(fewer, failed)), min(fewer, failed))
     assert not fails_more(old, new, share, 0.05)
 
@@ -58,19 +60,19 @@ def test_who_fails_no_more_jobs_is_never_worse(resized: int, failed: int, fewer:
     [
         (tally(1000, 0), tally(1000, 3), False),  # chance
         (tally(1000, 0), tally(1000, 6), True),
-        (tally(100, 2), tally(900, 9), False),  # more cut, none of them more often
-        (tally(100, 0), tally(900, 30), True),  # above what the site bears
+        (tally(100, 2), tally(900, 9), False),  # more jobs cut, each no more often short
+        (tally(100, 0), tally(900, 30), True),  # above what the site tolerates
         (tally(1000, 20), tally(1000, 19), False),
-        (tally(0, 0), tally(1000, 12), False),  # users' requests: what the site bears is the bound
+        (tally(0, 0), tally(1000, 12), False),  # users' requests: what the site tolerates is the bound
         (tally(0, 0), tally(1000, 20), True),
     ],
 )
-def test_failures_are_weighed_by_the_jobs_that_were_cut(old: Tally, new: Tally, worse: bool) -> None:
+def test_failures_are_weighed_by_the_number_of_jobs_cut(old: Tally, new: Tally, worse: bool) -> None:
     assert fails_more(old, new, SHARE, 0.05) is worse
 
 
 class Job(NamedTuple):
-    """A judged job of a family of that name, which asked for 1 GiB·h of memory."""
+    """A judged job of a family of that name, which requested 1 GiB·h of memory."""
 
     method: str
     name: str
@@ -108,7 +110,7 @@ def outcome_of(jobs: list[Job], first: int, method: str) -> Outcome:
     )
 
 
-def test_the_same_is_no_worse() -> None:
+def test_equal_results_pass() -> None:
     found = said(judged(CURRENT, 100, 0.5), judged(NEW, 100, 0.5))
     assert (found.passed, found.judged, found.reasons) == (
         True,
@@ -118,7 +120,7 @@ def test_the_same_is_no_worse() -> None:
     assert found.comparisons[0].new.saved_share == 0.5
 
 
-def test_less_saved_is_refused_beyond_one_per_cent() -> None:
+def test_saving_less_by_more_than_one_per_cent_is_refused() -> None:
     assert said(judged(CURRENT, 100, 0.500), judged(NEW, 100, 0.509)).passed
     found = said(judged(CURRENT, 100, 0.50), judged(NEW, 100, 0.52))
     assert not found.passed
@@ -130,7 +132,7 @@ def test_more_failures_are_refused() -> None:
     assert "memory: fails 12 of 500 resized jobs, compared with 0 of 500" in found.reasons
 
 
-def test_a_family_made_worse_refuses_what_is_better_on_the_whole() -> None:
+def test_a_family_made_worse_refuses_a_model_that_is_better_overall() -> None:
     old = [*judged(CURRENT, 2000, 0.5), *judged(CURRENT, 60, 0.3, name="sim")]
     better = judged(NEW, 2000, 0.4)
     found = said(old, [*better, *judged(NEW, 60, 0.45, name="sim")])
@@ -146,7 +148,7 @@ def test_a_family_made_worse_refuses_what_is_better_on_the_whole() -> None:
     assert few.passed, "a family of fewer than fifty is too few to tell"
 
 
-def test_a_first_model_is_measured_against_the_users() -> None:
+def test_a_first_model_is_measured_against_the_users_requests() -> None:
     assert said(judged(USERS, 100, 1.0), judged(NEW, 100, 0.5), USERS).passed
     assert not said(judged(USERS, 100, 1.0), judged(NEW, 100, 0.5, failed=9), USERS).passed
     assert said([], [], USERS).passed
@@ -159,8 +161,8 @@ def test_too_few_jobs_leave_the_current_model() -> None:
     assert found.reasons[0].startswith(f"only {few} jobs to judge on, 50 are needed")
 
 
-def test_jobs_of_which_no_use_is_known_are_not_called_too_few() -> None:
-    """A dump without lines of steps has thousands of jobs, and none to judge by."""
+def test_jobs_of_unknown_use_are_not_called_too_few() -> None:
+    """A dump without step lines has thousands of jobs, and none to judge by."""
     first = verdict(Sums(), USERS, 0.0, 1657, T0)
     assert first.passed
     assert first.reasons[0].startswith("for none of the 1657 jobs to judge on is the use known")

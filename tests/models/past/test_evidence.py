@@ -1,4 +1,4 @@
-"""What the past jobs of a family say: whether they are all that came, and what their runs tell of the next one."""
+"""What the past jobs of a family say: whether all that came are known, and what their runs say of the next one."""
 
 import math
 
@@ -21,7 +21,7 @@ from tests.models.past.test_history import job
     ],
     ids=["enough", "not_at_rest", "too_few", "one_beyond_the_request", "the_first_beyond_it"],
 )
-def test_jobs_are_all_that_came_only_at_rest_where_they_are_enough(
+def test_all_jobs_are_known_only_where_a_family_is_at_rest_and_has_enough(
     at_rest: bool, used_mib: list[float], whole: bool
 ) -> None:
     jobs = [job(mem_mib=mib) for mib in used_mib]
@@ -48,10 +48,10 @@ WEEK_S = 604_800
     ],
     ids=["one_run", "alike", "larger", "larger_once", "each_larger", "long_ago", "less_than_the_most_of_one"],
 )
-def test_where_a_later_run_needed_more_the_next_one_rests_on_runs(
+def test_where_a_later_run_needed_more_the_next_one_is_judged_by_runs(
     runs: list[list[float]], since: int | None, calm: int, quiet: int
 ) -> None:
-    # The jobs of a run end together, and ran for up to two minutes.
+    # The jobs of a run end together, after up to two minutes.
     jobs = [
         job(mem_mib=mib, end_s=WEEK_S * number + 500, wall_s=60 + place)
         for number, run in enumerate(runs)
@@ -60,11 +60,11 @@ def test_where_a_later_run_needed_more_the_next_one_rests_on_runs(
     past = past_use(jobs, "memory", None, at_rest=True)
     assert past is not None
     assert (past.runs, past.calm, past.quiet) == (since, calm, quiet)
-    # While it runs its own jobs tell of it.
+    # While a run is under way, its own jobs say what it needs.
     during = past_use(jobs, "memory", None)
     assert during is not None
     assert (during.runs, during.calm, during.quiet) == (None, 0, past.streak)
-    # Only of memory is it known that the next one may need more.
+    # Only for memory is it known that the next run may need more.
     wall = past_use(jobs, "wall", None, at_rest=True)
     assert wall is not None
     assert wall.calm == 0
@@ -101,7 +101,7 @@ FIRST = _run([900.0] * 4 + [1000.0] * 5, 500)
         "one_beyond_it_before",
     ],
 )
-def test_what_was_before_the_run_under_way_is_told_as_long_as_nothing_needs_more(
+def test_the_past_before_the_run_under_way_is_kept_as_long_as_nothing_needs_more(
     jobs: list[PastJob], told: bool
 ) -> None:
     past = past_use(jobs, "memory", 2000.0)
@@ -116,7 +116,7 @@ def test_what_was_before_the_run_under_way_is_told_as_long_as_nothing_needs_more
         assert other.before is None
 
 
-def test_of_many_jobs_at_rest_the_highest_quarter_tells_how_far_apart_they_are() -> None:
+def test_the_highest_quarter_of_many_jobs_at_rest_tells_how_far_apart_they_are() -> None:
     used_mib = [100.0] * 14 + [200.0, 400.0, 400.0, 400.0, 400.0, 800.0]
     many, fewer = (
         past_use(_run(used, 500), "memory", None, at_rest=True) for used in (used_mib, used_mib[1:])
@@ -130,12 +130,12 @@ def test_of_many_jobs_at_rest_the_highest_quarter_tells_how_far_apart_they_are()
     assert under_way.top_excess is None
 
 
-def test_memory_that_was_looked_at_too_early_may_raise_but_is_no_evidence() -> None:
+def test_memory_that_was_sampled_too_early_may_raise_but_is_no_evidence() -> None:
     early = job(mem_mib=100.0, mem_short=True)
     past = past_use([job(mem_mib=500.0), early, early, job(mem_mib=900.0, mem_short=True)], "memory")
     assert past is not None
     assert (past.needed, past.complete) == ((500.0, 900.0), 1)
-    # How long it ran, and what of its cores was busy, is known all the same.
+    # Its wall time and its busy cores are known all the same.
     cores = past_use([early, early], "cores")
     assert cores is not None
     assert cores.complete == 2
@@ -145,14 +145,14 @@ def test_memory_that_was_looked_at_too_early_may_raise_but_is_no_evidence() -> N
     assert wall.complete == 2
 
 
-def test_who_was_cut_short_counts_where_he_shows_more_than_all_before() -> None:
+def test_a_job_cut_short_counts_where_it_shows_more_than_all_before() -> None:
     cut = [job(complete=False, cores_per_task=cores) for cores in (0.5, 0.5, 0.7, 0.6)]
     past = past_use(cut, "cores")
     assert past is not None
     assert (past.needed, past.complete) == ((0.5, 0.7), 0)
 
 
-def test_who_was_killed_for_memory_needed_more_of_it_and_of_nothing_else() -> None:
+def test_a_job_killed_for_memory_needed_more_memory_and_nothing_else() -> None:
     jobs = [job(mem_mib=900.0), job(mem_mib=500.0, complete=False, mem_at_least=True, wall_s=100)]
     past, wall = past_use(jobs, "memory"), past_use(jobs[1:], "wall")
     assert past is not None
@@ -161,33 +161,33 @@ def test_who_was_killed_for_memory_needed_more_of_it_and_of_nothing_else() -> No
     assert (wall.needed, wall.complete) == ((100.0,), 0)
 
 
-def test_the_memory_that_is_asked_for_bounds_memory_alone() -> None:
+def test_the_requested_memory_bounds_memory_alone() -> None:
     past = past_use([job(wall_s=9000)], "wall", 2000.0)
     assert past is not None
     assert past.needed == (9000.0,)
 
 
-def test_the_middle_one_is_likely_in_whatever_order_they_came() -> None:
+def test_the_median_is_the_likely_need_in_whatever_order_jobs_came() -> None:
     past = past_use([job(mem_mib=mib) for mib in (300.0, 100.0, 200.0)], "memory")
     assert past is not None
     assert (past.likely, past.median_log) == (200.0, math.log(200.0))
 
 
-def test_a_family_weighs_as_much_as_its_mean_job_holds_beside_the_sites() -> None:
+def test_a_familys_weight_is_what_its_mean_job_holds_relative_to_the_sites() -> None:
     jobs = [job(asked_mem_mib=mib, wall_s=10) for mib in (2000, 4000)]
     evidence = Evidence(("user+name", "alice", "fit"), jobs, {"memory": 10_000.0})
     assert evidence.weight("memory") == 3.0
     assert evidence.weight("wall") == 1.0
 
 
-def test_of_fewer_than_eight_jobs_nobody_knows_whether_they_are_all_that_came() -> None:
+def test_fewer_than_eight_jobs_never_rest() -> None:
     jobs = [job(end_s=500 + place, wall_s=60) for place in range(8)]
     assert rests_from_s(jobs) == 447 + REST_RUNS * 60
     assert rests_from_s(jobs[:7]) == float("inf")
 
 
-def test_what_began_while_a_long_job_ran_is_of_its_run() -> None:
-    # In the order of their ends: the long one began before both, and tells of them last.
+def test_a_job_that_began_while_a_long_one_ran_belongs_to_the_same_run() -> None:
+    # In the order of their ends. The long job began before the other two, and is known last.
     short, later, long = (
         job(end_s=500 + end_s, wall_s=wall_s) for end_s, wall_s in ((51, 1), (201, 1), (300, 300))
     )

@@ -33,14 +33,14 @@ SCRIPT = "#!/bin/sh\nmodule load gcc\nsrun ./fit --seed 12 input_7.dat\n"
         "#!/bin/sh\nmodule load gcc\nsrun ./fit --seed 999999 input_8.dat\n",
     ],
 )
-def test_comments_requests_blanks_and_numbers_do_not_change_what_a_script_does(alike: str) -> None:
+def test_comments_requests_blanks_and_numbers_do_not_change_a_signature(alike: str) -> None:
     assert script_signature(alike) == script_signature(SCRIPT) != ""
 
 
 @pytest.mark.parametrize(
     "other", [SCRIPT.replace("fit", "sim"), SCRIPT.replace("gcc", "intel"), SCRIPT + "rm -r scratch\n"]
 )
-def test_other_commands_do(other: str) -> None:
+def test_other_commands_change_a_signature(other: str) -> None:
     assert script_signature(other) != script_signature(SCRIPT)
 
 
@@ -61,7 +61,7 @@ def test_signatures_are_those_that_models_were_trained_with(script: str) -> None
 @given(
     st.text(max_size=80), st.lists(st.text(alphabet="abc 12#\t", max_size=12).map("#".__add__), max_size=5)
 )
-def test_a_remark_at_the_end_never_changes_a_signature(script: str, remarks: list[str]) -> None:
+def test_a_comment_at_the_end_never_changes_a_signature(script: str, remarks: list[str]) -> None:
     assert script_signature("\n".join([script, *remarks])) == script_signature(script)
 
 
@@ -77,14 +77,14 @@ def test_a_signature_is_taken_from_the_part_that_the_hook_sends() -> None:
 
 
 @pytest.mark.parametrize("begins", ["fit ", "fit  "])
-def test_a_signature_minds_neither_where_a_character_is_cut_nor_what_is_none(begins: str) -> None:
+def test_a_signature_does_not_depend_on_a_character_cut_in_two_or_an_invalid_one(begins: str) -> None:
     long = begins + "ä" * SCRIPT_BYTES
     sent = long.encode()[:SCRIPT_BYTES].decode(errors="ignore")
     assert script_signature(long) == script_signature(sent)
     assert script_signature(f"{begins}\udcff")
 
 
-def test_a_job_belongs_to_its_script_first_and_to_its_name_next() -> None:
+def test_a_job_belongs_to_the_family_of_its_script_first_and_of_its_name_next() -> None:
     keys = family_keys(request(job_name="fit_1", script_signature="ab12"))
     assert keys == (("user+name+script", "alice", "fit_#", "ab12"), ("user+name", "alice", "fit_#"))
 
@@ -118,7 +118,7 @@ UUID, OTHER_UUID = "fb315e06-46eb-480f-ae1d-c3d14c698bea", "00c05bdd-39af-40ab-a
 
 
 def snakemake(wildcards: str, rules: str = "bwa_map", snakefile: str = "/home/ann/wf/Snakefile") -> str:
-    """What snakemake-executor-plugin-slurm gives to sbatch --wrap (snakemake-interface-executor-plugins, real.py)."""
+    """What snakemake-executor-plugin-slurm passes to sbatch --wrap (snakemake-interface-executor-plugins, real.py)."""
     return (
         "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n"
         f"/opt/py/bin/python3.12 -m snakemake --snakefile {snakefile} --target-jobs 'bwa_map:{wildcards}' "
@@ -136,12 +136,14 @@ def snakemake(wildcards: str, rules: str = "bwa_map", snakefile: str = "/home/an
         (snakemake("sample=A", snakefile="/home/ann/other/Snakefile"), False),
     ],
 )
-def test_a_run_that_names_its_jobs_by_itself_is_told_by_its_rule(script: str, is_alike: bool) -> None:
+def test_jobs_that_snakemake_names_by_a_uuid_are_told_apart_by_their_rule(
+    script: str, is_alike: bool
+) -> None:
     same = signature_of(OTHER_UUID, script) == signature_of(UUID, snakemake("sample=A"))
     assert same == is_alike
 
 
-def test_rules_of_a_group_come_in_any_order() -> None:
+def test_rules_of_a_group_may_come_in_any_order() -> None:
     one, other = snakemake("s=A", rules="sort bwa_map"), snakemake("s=A", rules="bwa_map sort")
     assert rule_signature(one) == rule_signature(other) != ""
 
@@ -155,13 +157,13 @@ def test_jobs_that_people_name_keep_the_signatures_that_they_had(name: str) -> N
     "script",
     ["", SCRIPT, *(snakemake("s=A").replace(word, "x") for word in ("-m", "--snakefile", "--allowed"))],
 )
-def test_a_script_of_no_rule_is_told_by_all_that_it_does(script: str) -> None:
+def test_a_script_without_a_rule_is_told_apart_by_all_that_it_does(script: str) -> None:
     assert rule_signature(script) == ""
     assert signature_of(UUID, script) == script_signature(script)
 
 
 MD5, OTHER_MD5 = "0cc175b9c0f1b6a831c399e269772661", "92eb5ffee6ae2fec3ad71c777531578f"
-# What each writes, beside what is fixed; {0} is what tells one run from another.
+# What each tool writes, apart from what is fixed; {0} is what tells one run from another.
 TOOLS = [
     # psij-python 0.9.11: slurm.mustache, by its `single` launcher.
     (
@@ -189,7 +191,7 @@ TOOLS = [
 
 @pytest.mark.parametrize(("name", "script"), TOOLS)
 @pytest.mark.parametrize(("one", "other"), [(UUID, OTHER_UUID), (MD5, OTHER_MD5)])
-def test_what_a_tool_runs_tells_its_jobs_apart_and_not_what_it_calls_each(
+def test_jobs_of_a_tool_are_told_apart_by_what_it_runs_and_not_by_what_it_calls_them(
     name: str, script: str, one: str, other: str
 ) -> None:
     def narrowest(run: str, work: str) -> tuple[str, ...]:
@@ -234,7 +236,7 @@ def test_jobs_of_two_runs_are_one_family_and_a_uuid_alone_is_none() -> None:
         ((), ()),
     ],
 )
-def test_a_family_that_was_stored_is_called_as_it_would_be_today(
+def test_a_stored_family_gets_the_name_that_it_would_get_today(
     stored: tuple[str, ...], now: tuple[str, ...]
 ) -> None:
     assert renamed(stored) == now

@@ -1,4 +1,4 @@
-"""What the site's mean job holds: nobody makes it theirs by many tiny jobs."""
+"""What the site's mean job holds: no user makes it their own by submitting many tiny jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_users_tiny_jobs_hardly_lower_what_the_mean_job_of_others_holds(tiny_j
     assert everything.mean == max(everything.amount / everything.jobs, everything.bounded)
 
 
-def test_what_one_user_alone_held_is_his_mean_job() -> None:
+def test_with_one_user_the_mean_is_that_of_this_users_jobs() -> None:
     users = HeldByUsers()
     for number in range(500):
         users.add("ann", float(number))
@@ -32,7 +32,7 @@ def test_what_one_user_alone_held_is_his_mean_job() -> None:
     assert HeldByUsers().held().mean == 0
 
 
-def test_a_job_holds_what_it_asked_for_as_long_as_it_ran() -> None:
+def test_a_job_holds_what_it_requested_for_as_long_as_it_ran() -> None:
     job = msgspec.structs.replace(past_job(attempt()), asked_mem_mib=2000, asked_cpus=8, wall_s=60)
     assert (held_by(job, "memory"), held_by(job, "cores"), held_by(job, "wall")) == (120_000, 480, 60)
     used = msgspec.structs.replace(job, asked_mem_mib=None, mem_mib=500.0, wall_s=0)

@@ -33,10 +33,10 @@ def filled(jobs: list[PastJob], recent_jobs: int = 50) -> History:
     return history
 
 
-def test_a_family_is_at_rest_once_what_came_with_its_jobs_has_ended() -> None:
+def test_a_family_is_at_rest_once_all_that_came_with_its_jobs_has_ended() -> None:
     other = msgspec.structs.replace(KNOWN, user="bob", job_name="other")
     history = History(50)
-    # The last began at 170, and the longest ran for 100 s.
+    # The last job began at 170, and the longest ran for 100 s.
     for number, (end_s, wall_s) in enumerate([(100, 100), (180, 10), *[(190, 90)] * 6]):
         history.join(KNOWN, job(job_id=number + 1, end_s=end_s, wall_s=wall_s))
     families = likeness_of(KNOWN).families
@@ -66,7 +66,7 @@ def test_only_the_recent_jobs_of_a_family_are_kept() -> None:
     assert len(evidence.jobs) == 3
 
 
-def test_each_job_that_is_added_changes_what_a_family_weighs_beside_the_site() -> None:
+def test_each_added_job_changes_what_a_family_weighs_relative_to_the_site() -> None:
     def weight() -> float:
         evidence = history.evidence(KNOWN, enough=1)
         assert evidence is not None
@@ -90,7 +90,7 @@ def test_each_job_that_is_added_changes_what_a_family_weighs_beside_the_site() -
         ((1000.0, 3000.0, 900.0), None, 3000.0, 2),
     ],
 )
-def test_who_used_more_than_is_asked_for_now_is_a_surprise_and_no_amount(
+def test_more_use_than_is_requested_now_is_a_surprise_but_gives_no_amount(
     used_mib: tuple[float, ...], asked_mib: int | None, highest: float, streak: int
 ) -> None:
     history = filled([job(mem_mib=mib, asked_mem_mib=None, end_s=n) for n, mib in enumerate(used_mib)])
@@ -100,7 +100,7 @@ def test_who_used_more_than_is_asked_for_now_is_a_surprise_and_no_amount(
     assert (max(past.needed), past.streak) == (highest, streak)
 
 
-def test_nothing_is_known_of_memory_where_all_used_more_than_is_asked_for_but_who_was_killed_counts() -> None:
+def test_memory_is_unknown_where_all_used_more_than_is_requested_unless_one_was_killed() -> None:
     more = job(mem_mib=3000.0, asked_mem_mib=None)
     little = msgspec.structs.replace(KNOWN, mem_per_node_mib=2000)
     evidence = filled([more]).evidence(little, enough=1)
@@ -114,7 +114,7 @@ def test_nothing_is_known_of_memory_where_all_used_more_than_is_asked_for_but_wh
     assert past.needed == (3000 * KILLED_BUMP,)
 
 
-def test_of_an_unknown_job_the_user_tells_and_of_an_unknown_user_who_had_the_same_limit() -> None:
+def test_an_unknown_job_is_judged_by_its_user_and_an_unknown_user_by_the_time_limit() -> None:
     history = History(50)
     assert history.wide_evidence(KNOWN, 1) is None
     for number, user in enumerate(("ann", "ann", "bob", "eve")):
@@ -134,7 +134,7 @@ def test_of_an_unknown_job_the_user_tells_and_of_an_unknown_user_who_had_the_sam
     assert ends("stranger", None) is None
 
 
-def test_the_narrowest_family_with_enough_speaks() -> None:
+def test_the_narrowest_family_with_enough_jobs_is_used() -> None:
     other = msgspec.structs.replace(KNOWN, script_signature="another")
     history = filled([job(), job()])
     for number in range(5):
@@ -148,7 +148,7 @@ def test_the_narrowest_family_with_enough_speaks() -> None:
     assert history.evidence(request(user="bob"), enough=1) is None
 
 
-def test_the_last_of_each_kind_before_the_recent_ones_are_remembered_beside_them() -> None:
+def test_the_last_jobs_of_each_kind_before_the_recent_ones_are_remembered_too() -> None:
     amounts = {"asked_cpus": 8, "given_cpus": 8}
     whole = [job(job_id=n, end_s=n, **amounts) for n in range(1, 31)]
     two = [job(job_id=n, end_s=n, **{**amounts, "given_cpus": 2}) for n in range(31, 51)]
@@ -167,15 +167,17 @@ def test_the_last_of_each_kind_before_the_recent_ones_are_remembered_beside_them
         assert found.compared == (*found.beside, *found.jobs)
         far_more = msgspec.structs.replace(KNOWN, cpus_per_task=17)
         assert history.evidence(far_more, enough=1) is None
-        # Of a user, or of a limit, nothing is compared.
+        # For families of a user or of a time limit, nothing is compared.
         assert {len(family) for family, _ in history.items() if history.beside(family)} == {3, 4}
         assert not history.discard(10)
         assert not vars(history)["_beside"]
 
 
 @pytest.mark.parametrize(("later_s", "beside"), [(TELLS_S - 1, 10), (TELLS_S, 5)])
-def test_who_had_less_tells_for_a_month_of_those_after_him(later_s: int, beside: int) -> None:
-    """A program may change: it is to be tried again."""
+def test_a_job_that_had_less_counts_for_a_month_and_then_cutting_is_tried_again(
+    later_s: int, beside: int
+) -> None:
+    """A program may change, so that cutting has to be tried again."""
     cut = {"asked_cpus": 8, "given_cpus": 2}
     past = [*[job(asked_cpus=8, given_cpus=8)] * 5, *[job(**cut)] * 5]
     found = filled([*past, job(end_s=past[-1].end_s + later_s, **cut)], recent_jobs=1).evidence(
@@ -206,7 +208,7 @@ def test_who_had_less_tells_for_a_month_of_those_after_him(later_s: int, beside:
         ({"complete": False}, None),
     ],
 )
-def test_jobs_are_alike_in_what_they_had(changes: dict[str, Any], kind: int | None) -> None:
+def test_jobs_are_of_one_kind_by_what_they_had(changes: dict[str, Any], kind: int | None) -> None:
     amounts = {"asked_cpus": 8, "given_cpus": 8, "asked_mem_mib": 4000, "given_mem_mib": 4000}
     assert kind_of(job(**(amounts | changes))) == kind
 
@@ -218,7 +220,7 @@ def test_a_changed_script_is_new_work_whatever_its_name() -> None:
     assert history.evidence(msgspec.structs.replace(KNOWN, script_signature=""), enough=1) is not None
 
 
-def test_what_was_seen_is_bounded_and_what_was_forgotten_is_seen_the_same_again(
+def test_cached_looks_are_bounded_and_a_forgotten_one_comes_out_the_same_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("models.past.history.MOST_LOOKS", 10)
@@ -230,12 +232,12 @@ def test_what_was_seen_is_bounded_and_what_was_forgotten_is_seen_the_same_again(
         assert sum(len(past.seen) for past in vars(history)["_pasts"].values()) <= 10
 
 
-def test_a_past_job_that_was_stored_before_shares_of_steps_were_known_has_none() -> None:
+def test_a_past_job_stored_before_shares_of_steps_were_known_has_none() -> None:
     stored = msgspec.json.decode(msgspec.json.encode(job(step_mem_mib=7)))
     assert stored[-1] == 7
     old = msgspec.json.decode(msgspec.json.encode(stored[:-1]), type=PastJob)
     assert old == job(step_mem_mib=None)
-    # And what is newer than this is read as far as it is known.
+    # A record of a newer release is read as far as it is known.
     assert msgspec.json.decode(msgspec.json.encode([*stored, "more"]), type=PastJob) == job(step_mem_mib=7)
 
 
@@ -245,7 +247,7 @@ def test_cpus_that_tasks_share_come_back_per_task(asked_cpus: int | None, cpus_p
     assert request_of(shared).cpus_per_task == cpus_per_task
 
 
-def test_what_a_user_asked_comes_back_per_task() -> None:
+def test_a_users_request_comes_back_per_task() -> None:
     asked = request_of(attempt(req_cpus=8, req_gpus=2))
     assert (asked.cpus_per_task, asked.mem_per_node_mib, asked.gpus_per_node, asked.wall_s) == (
         8,
@@ -264,7 +266,7 @@ def test_what_a_user_asked_comes_back_per_task() -> None:
         ("CANCELLED by 5", False, False),
     ],
 )
-def test_an_end_tells_whether_the_need_was_seen(state: str, complete: bool, at_least: bool) -> None:
+def test_the_end_of_a_job_says_whether_its_need_was_seen(state: str, complete: bool, at_least: bool) -> None:
     past = past_job(attempt(state=state))
     assert (past.complete, past.mem_at_least) == (complete, at_least)
 
@@ -273,12 +275,12 @@ def test_an_end_tells_whether_the_need_was_seen(state: str, complete: bool, at_l
     ("state", "nodes", "short", "at_least"),
     [
         ("COMPLETED", 4, True, False),
-        # A step of it was killed, and it went on.
+        # A step of the job was killed, and the job went on.
         ("COMPLETED", 1, False, True),
         ("OUT_OF_MEMORY", 4, False, True),
     ],
 )
-def test_memory_that_was_counted_on_one_of_several_nodes_is_no_evidence(
+def test_memory_counted_on_one_of_several_nodes_is_no_evidence(
     state: str, nodes: int, short: bool, at_least: bool
 ) -> None:
     ran = attempt(state=state, nodes=nodes)
@@ -315,7 +317,7 @@ def test_no_job_sees_one_that_ended_at_or_after_its_own_submission(
     assert [one.row.submit_s for one in seen] == sorted(one.row.submit_s for one in attempts)
 
 
-def test_who_was_cancelled_while_he_waited_drives_nobody_out() -> None:
+def test_jobs_cancelled_while_they_waited_push_no_job_out() -> None:
     ran = [attempt(job_id=number, submit_s=T0 + 1000 * number) for number in range(3)]
     waited = [cancelled_while_it_waited(job_id=10 + number, submit_s=T0 + 5000) for number in range(9)]
     history = History(3)
@@ -368,7 +370,7 @@ def test_features_are_complete_and_unknown_only_where_they_may_be(
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
-def test_a_figure_that_is_no_number_is_not_known(odd: float) -> None:
+def test_a_figure_that_is_not_a_finite_number_is_unknown(odd: float) -> None:
     plain = attempt()
     broken = msgspec.structs.replace(
         plain, use=msgspec.structs.replace(plain.use, peak_mem_mib=odd, cores_per_task=odd)

@@ -1,4 +1,4 @@
-"""What is left of a job's name: people's names stay apart, those of workflow engines come together."""
+"""What is left of a job's name: names that people choose stay apart, those of workflow engines come together."""
 
 import pytest
 from hypothesis import example, given
@@ -21,8 +21,8 @@ ENGINES = [
     ("nf-BWA_MEM_(s1_(replicate_2))", "nf-bwa_mem"),
     ("nf-BWA_MEM_(a_tag_that_was_cut_o", "nf-bwa_mem"),
     ("nf-MULTIQC", "nf-multiqc"),
-    # snakemake-executor-plugin-slurm cdc05f9: run_uuid, the same for all jobs of a run; with --slurm-jobname-prefix
-    # behind that and "_". The rule is in the comment and in the script (test_families.py).
+    # snakemake-executor-plugin-slurm cdc05f9: run_uuid, the same for all jobs of a run; with --slurm-jobname-prefix,
+    # the prefix and "_" come before it. The rule is in the comment and in the script (test_families.py).
     (UUID, MACHINE_MADE),
     (f"atlas_{UUID}", "atlas_#"),
     # snakemake ead894b: cli.py, --jobname snakejob.{name}.{jobid}.sh, for --cluster and its successors.
@@ -31,14 +31,14 @@ ENGINES = [
     ("smk-bwa_map-sample=A,unit=1", "smk-bwa_map"),
     ("smk-bwa_map-sample=NA12878", "smk-bwa_map"),
     ("smk-multiqc-", "smk-multiqc-"),
-    # cromwell c805f3c: SharedFileSystemAsyncJobExecutionActor.jobName, the UUID's first eight digits.
+    # cromwell c805f3c: SharedFileSystemAsyncJobExecutionActor.jobName, the first eight digits of the UUID.
     ("cromwell_fb315e06_align", "cromwell_#_align"),
     ("cromwell_12345678_align", "cromwell_#_align"),
     ("cromwell_1234abcd_align", "cromwell_#_align"),
     # galaxy 01ca66f: drmaa.py _job_name, "g", the job, the tool, and the user's address unless that is hidden.
     ("g12345_bwa_mem", "g#_bwa_mem"),
     ("g12345_bwa_mem_ann_example_org", "g#_bwa_mem_ann_example_org"),
-    # toil 8593a3e: slurm.py, toil_job_{jobID}_{jobName}; names of CWL are paths (its pull request 2945).
+    # toil 8593a3e: slurm.py, toil_job_{jobID}_{jobName}; names of CWL are paths (toil's pull request 2945).
     ("toil_job_4_CWLJob", "toil_job_#_cwljob"),
     ("toil_job_4_tools/picard/picard-BedToIntervalList.cwl", "picard-bedtointervallist.cwl"),
     # parsl b8b474c: parsl.{label}.block-{block_id} (status_handling.py), "." and time.time() (slurm.py).
@@ -49,7 +49,7 @@ ENGINES = [
     ("dask-worker", "dask-worker"),
     ("spawner-jupyterhub", "spawner-jupyterhub"),
     ("FW_job", "fw_job"),
-    # ondemand e5bbaf1: session.rb job_name, the portal's name and the app's, parted by slashes.
+    # ondemand e5bbaf1: session.rb job_name, the portal's name and the app's, separated by slashes.
     ("sys/dashboard/sys/bc_jupyter", "bc_jupyter"),
     # matlab-parallel-slurm-plugin 95d98e9: MATLAB_R%s_Job%d, and .%d for independent tasks.
     ("MATLAB_R2024a_Job12", "matlab_r#a_job#"),
@@ -61,7 +61,7 @@ ENGINES = [
     (f"job{MD5}", "job#"),
     # Airflow's run ids, where a DAG passes them on.
     ("align__manual__2026-01-01T00:00:00.123456+00:00", "align__manual__#-#-#t#:#:#.#+#:#"),
-    # cylc-flow 8.5.4: slurm.py, task.cycle.workflow, where the workflow is a path and ends with the number of its run.
+    # cylc-flow 8.5.4: slurm.py, task.cycle.workflow, where the workflow is a path that ends with its run's number.
     ("model.20260101T0000Z.forecast/run12", "model.#t#z.forecast"),
     ("post_proc.3.group/forecast/run1", "post_proc.#.group"),
     ("post-proc.20260101T0000+01.forecast", "post-proc.#t#+#.forecast"),
@@ -69,18 +69,18 @@ ENGINES = [
     (f"P/{MD5}/fit/{MD5[::-1]}", "fit"),
     (f"P/agg-{MD5}/fit/{MD5[::-1]}", "fit"),
     (f"P/bundle/{MD5}", "bundle"),
-    # psij-python 0.9.11: sbatch names a job by its script's file, which is that of its UUID.
+    # psij-python 0.9.11: sbatch names a job after its script's file, which is named after a UUID.
     (f"{UUID}.job", MACHINE_MADE),
     # reframe 4.10.4: rfm_, the test, and the first eight digits of its digest.
     ("rfm_stream_dfb9fb47", "rfm_stream_#"),
-    # sbatch names a job by its script's file: mktemp's default, Python's tempfile.
+    # sbatch names a job after its script's file: mktemp's default, Python's tempfile.
     ("scratch/tmp.AbC3eFgHiJ", "tmp.#"),
     ("tmpa1b2c3d4.sh", "tmp#"),
     ("tmp4k_x9zqh", "tmp#"),
 ]
 PEOPLE = [
     ("sim_v1", "sim_v#"),
-    ("sim_v2", "sim_v#"),  # numbers have always counted for nothing: the script tells versions apart
+    ("sim_v2", "sim_v#"),  # numbers have never counted: the script tells versions apart
     ("cafe2024", "cafe#"),
     ("abc12345", "abc#"),
     ("deadbeef", "deadbeef"),
@@ -152,16 +152,16 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize(("name", "normal"), ENGINES + PEOPLE + ODD)
-def test_what_is_left_of_a_name(name: str, normal: str) -> None:
+def test_a_normal_name_keeps_only_what_runs_have_in_common(name: str, normal: str) -> None:
     assert normal_name(name) == normal
 
 
-def test_a_quoted_name_is_one_to_the_hook_and_to_sacct() -> None:
+def test_a_quoted_name_is_the_same_to_the_hook_and_to_sacct() -> None:
     assert normal_name('fit "a" 12') == normal_name("fit `a` 13") == "fit `a` #"
 
 
 @pytest.mark.parametrize(("name", "_normal"), PEOPLE)
-def test_no_machine_is_seen_in_what_people_write(name: str, _normal: str) -> None:
+def test_names_that_people_write_are_not_taken_for_those_of_machines(name: str, _normal: str) -> None:
     assert not is_by_machine(name)
     assert without_machine_parts(name) == name
 
@@ -177,7 +177,7 @@ def test_every_run_of_an_engine_has_the_same_name(one: object, form: str) -> Non
 @given(HOSTILE)
 @example("a.slurm.sh")
 @example("nf-.sh_(")
-def test_a_normal_name_stays_as_it_is_and_is_never_nothing(name: str) -> None:
+def test_a_normal_name_stays_as_it_is_and_is_never_empty(name: str) -> None:
     normal = normal_name(name)
     assert normal_name(normal) == normal
     assert normal
@@ -206,5 +206,5 @@ def test_a_normal_name_stays_as_it_is_and_is_never_nothing(name: str) -> None:
 )
 @pytest.mark.parametrize("front", ["", "nf-", "smk-", "tmp", "cromwell_", "t.1.", "t.1.w"])
 def test_a_name_of_a_million_characters_is_read_at_once(front: str, part: str) -> None:
-    """What is not linear in the name's length would take hours here."""
+    """Anything that is not linear in the length of the name would take hours here."""
     assert normal_name(front + part * (10**6 // len(part)) + "!")

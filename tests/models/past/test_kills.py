@@ -1,4 +1,4 @@
-"""What jobs that were killed for memory say: who has all he asks for, and where Slurm does not see what kills."""
+"""What jobs killed for memory say: which request is granted in full, and where Slurm does not see what kills."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ KILLED = {"mem_at_least": True, "complete": False, "mem_mib": 500.0, "asked_mem_
         ([KILLED], 4000, False),
         ([KILLED], None, False),
         ([KILLED | {"asked_mem_mib": None}], 6000, False),
-        # He does not know it yet, or does no more.
+        # Its workflow does not know of the kill yet, or does not ask for more any longer.
         ([{"asked_mem_mib": 6000}, KILLED], 6000, True),
         ([KILLED, {"asked_mem_mib": 6000}], 6000, False),
         ([KILLED, {"asked_mem_mib": 8000}], 6000, False),
@@ -30,12 +30,12 @@ KILLED = {"mem_at_least": True, "complete": False, "mem_mib": 500.0, "asked_mem_
         ([KILLED, {"complete": False}, KILLED], 4000, True),
         ([KILLED, {"asked_mem_mib": 100}, KILLED], 4000, False),
         ([KILLED, KILLED, {"asked_mem_mib": 4000}], 4000, False),
-        # Only a part of its memory was counted, but it came to its end.
+        # Only a part of its memory was counted, but it ran to its end.
         ([KILLED, KILLED, {"asked_mem_mib": 4000, "mem_at_least": True}], 4000, False),
         ([KILLED | {"mem_at_least": False}], 6000, False),
     ],
 )
-def test_a_kill_for_memory_is_unanswered_to_who_asks_for_more_and_two_to_everybody_until_one_ends_well(
+def test_one_kill_is_unanswered_for_larger_requests_and_two_for_all_until_a_job_ends_well(
     then: list[dict[str, Any]], asked_mib: float | None, unanswered: bool
 ) -> None:
     jobs = [job(), *(job(**changes) for changes in then)]
@@ -55,23 +55,23 @@ AGAIN = WHOLE | {"job_id": 7}
     ("then", "unseen"),
     [
         ([HIDDEN, AGAIN], True),
-        # What it was seen to use before it was killed tells nothing of that.
+        # What it was seen to use before the kill does not show whether Slurm sees what kills it.
         ([WHOLE, HIDDEN], False),
         ([HIDDEN | {"job_id": 0}, AGAIN | {"job_id": 0}], False),
         ([HIDDEN, AGAIN | {"mem_short": True}], False),
         ([HIDDEN, AGAIN | {"mem_mib": None}], False),
         ([HIDDEN, AGAIN | {"complete": False}], False),
-        # It ran on several nodes, and was counted on one.
+        # It ran on several nodes, and its memory was counted on one.
         ([HIDDEN, AGAIN | {"mem_at_least": True}], False),
-        # As much as the next one gets anyway: sampled a little below what it needed.
+        # As much as the next job gets anyway: sampled a little below what it needed.
         ([HIDDEN, AGAIN | {"mem_mib": 880.0}], False),
         ([HIDDEN, AGAIN | {"mem_mib": 879.0}], True),
-        # Others were seen to need so much.
+        # Other jobs were seen to need as much.
         ([HIDDEN, AGAIN, WHOLE | {"mem_mib": 900.0}], False),
-        # Its user's own request was too small.
+        # The user's own request was too small.
         ([HIDDEN | {"given_mem_mib": 4000}, AGAIN], False),
         ([HIDDEN | {"given_mem_mib": None}, AGAIN], False),
-        # Memory came with its CPUs, of which it was left fewer.
+        # Memory came with its CPUs, of which it was granted fewer.
         (
             [
                 HIDDEN | {"asked_mem_mib": None, "asked_cpus": 8, "given_cpus": 2},
@@ -82,9 +82,9 @@ AGAIN = WHOLE | {"job_id": 7}
         # A kill by chance, among jobs that were cut as far.
         ([*[CUT] * 9, HIDDEN, AGAIN], True),
         ([*[CUT] * 10, HIDDEN, AGAIN], False),
-        # With more than it had others end well.
+        # The others ended well with more than the killed job had.
         ([*[CUT | {"given_mem_mib": 1057}] * 10, HIDDEN, AGAIN], True),
-        # Since some day they need what is not seen.
+        # From some day on the jobs need what is not seen.
         (
             [
                 *[CUT] * 50,
@@ -96,13 +96,13 @@ AGAIN = WHOLE | {"job_id": 7}
             True,
         ),
         ([*[CUT] * 50, HIDDEN, AGAIN, CUT, HIDDEN | {"job_id": 8}, AGAIN | {"job_id": 8}], False),
-        # Nobody queues them again: their user submits others, which keep all.
+        # These are not requeued: the user submits new ones, which keep all.
         ([HIDDEN, WHOLE], False),
         ([HIDDEN, WHOLE, HIDDEN | {"job_id": 8, "given_mem_mib": 1300}, WHOLE], True),
         ([HIDDEN, WHOLE | {"mem_mib": 3000.0}, HIDDEN | {"job_id": 8}, WHOLE], False),
     ],
 )
-def test_who_is_killed_with_more_than_he_is_seen_to_use_is_not_seen_as_his_limit_counts(
+def test_kills_are_unseen_where_the_job_then_uses_less_than_it_was_killed_with(
     then: list[dict[str, Any]], unseen: bool
 ) -> None:
     jobs = [job(**(WHOLE | {"job_id": 100 + place} | changes)) for place, changes in enumerate(then)]

@@ -1,4 +1,4 @@
-"""Which past jobs of a family are like the one that is asked for: what the others say counts for nothing."""
+"""Which past jobs of a family are like the requested one: the others count for nothing."""
 
 import math
 from typing import Any
@@ -52,7 +52,7 @@ def test_a_name_stands_for_a_new_script_only_where_scripts_vary(scripts: list[st
         ({"num_tasks": 2}, {}, False),
     ],
 )
-def test_jobs_that_asked_for_far_less_tell_nothing(
+def test_jobs_that_requested_far_less_tell_nothing(
     then: dict[str, Any], now: dict[str, Any], tells: bool
 ) -> None:
     past = job(**then)
@@ -86,7 +86,7 @@ REQUESTS = st.builds(
 
 
 @given(SEVERAL, st.lists(REQUESTS, min_size=2, max_size=8))
-def test_requests_at_one_place_see_the_same_and_what_each_would_see_alone(
+def test_requests_in_one_place_share_what_each_would_see_alone(
     jobs: list[PastJob], requests: list[JobRequest]
 ) -> None:
     past = FamilyPast(("user+name", "alice", "fit"), jobs)
@@ -108,7 +108,7 @@ def test_requests_at_one_place_see_the_same_and_what_each_would_see_alone(
         ({"mem_mib": 500.0}, {"mem_per_node_mib": 500}, {"mem_per_node_mib": 499}),
     ],
 )
-def test_who_just_sees_a_job_does_not_stand_where_one_is_who_just_does_not(
+def test_a_request_that_just_sees_a_job_has_another_place_than_one_that_just_does_not(
     then: dict[str, Any], sees: dict[str, Any], does_not: dict[str, Any]
 ) -> None:
     past = FamilyPast(("user+name", "alice", "fit"), [job(**then)])
@@ -135,7 +135,7 @@ def test_jobs_with_a_far_smaller_input_tell_nothing() -> None:
     assert alike(jobs, None) == [10.0, 24.9, 25.0, 100.0, None, 9000.0]
 
 
-def test_those_with_a_far_larger_one_only_until_there_are_enough_like_it() -> None:
+def test_jobs_with_a_far_larger_input_count_only_until_there_are_enough_like_it() -> None:
     few, many = ran_with(*[100.0] * (ENOUGH_NEAR - 1)), ran_with(*[100.0] * ENOUGH_NEAR)
     far, cut_short = ran_with(401.0), ran_with(100.0, complete=False)
     assert alike(few + far, 100.0)[-1] == 401.0
@@ -148,7 +148,7 @@ def test_those_with_a_far_larger_one_only_until_there_are_enough_like_it() -> No
 
 
 @given(st.lists(st.none() | st.floats(1e-3, 1e9), max_size=20), st.floats(1e-3, 1e9), st.floats(1.0, 1e3))
-def test_a_larger_input_never_meets_smaller_ones_again(
+def test_a_larger_input_never_sees_jobs_with_far_smaller_ones(
     inputs: list[float | None], input_mib: float, times: float
 ) -> None:
     jobs = ran_with(*inputs)
@@ -184,5 +184,5 @@ def test_a_family_is_sized_by_the_jobs_with_an_input_like_its_own() -> None:
     few = predictor.predict(msgspec.structs.replace(asked, input_mib=4.0))
     assert few.basis.endswith("the same script with 1 MiB of input or more")
     assert predictor.predict(msgspec.structs.replace(asked, input_mib=None)).basis.endswith("the same script")
-    # Nothing like it has run, and more input has never needed less: what ran tells nothing.
+    # Nothing like it has run, and a larger input has never needed less: what ran says nothing about it.
     assert predictor.predict(msgspec.structs.replace(asked, input_mib=1e6)).memory is None

@@ -1,4 +1,4 @@
-"""Who comes to rest is told, whatever was forgotten of him meanwhile."""
+"""Each family that comes to rest is reported once, even if what was seen of it has been forgotten meanwhile."""
 
 import msgspec
 import pytest
@@ -18,7 +18,7 @@ def job(**changes: object) -> PastJob:
 
 
 @pytest.mark.parametrize("most_looks", [4096, 1])
-def test_a_family_whose_past_was_forgotten_comes_to_rest_as_well(
+def test_a_family_whose_cached_past_was_forgotten_still_comes_to_rest(
     most_looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("models.past.history.MOST_LOOKS", most_looks)
@@ -30,7 +30,7 @@ def test_a_family_whose_past_was_forgotten_comes_to_rest_as_well(
     before = history.joined(families)
     assert evidence is not None
     assert not evidence.at_rest
-    # Many others are looked at, so that what was seen of this one is forgotten; then time passes.
+    # So many others are looked at that what was seen of this family is forgotten; then time passes.
     for mib in (1, 2, 3):
         history.evidence(msgspec.structs.replace(OTHER, mem_per_node_mib=mib), enough=1)
     assert history.joined(families) == before

@@ -1,4 +1,4 @@
-"""Past attempts in columns, one by one again: the same requests and jobs as from the attempts themselves."""
+"""Past attempts in columns, read back one by one: the same requests and jobs as from the attempts themselves."""
 
 from typing import Any
 
@@ -36,7 +36,9 @@ ATTEMPTS = [
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 100])
-def test_attempts_in_columns_ask_and_use_as_they_did(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+def test_attempts_in_columns_give_the_same_requests_and_past_jobs(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
     monkeypatch.setattr(rows, "OBJECTS_AT_ONCE", at_once)
     past = columns_of_attempts(ATTEMPTS)
     every = np.arange(len(past))
