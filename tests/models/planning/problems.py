@@ -1,4 +1,4 @@
-"""Queues for the tests of plans: by hand, and drawn so that priorities, shares and times coincide often."""
+"""Queues for the tests of plans: by hand, and drawn so that priorities, shares and times often coincide."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def machine(cpus: int = 4, pools: frozenset[int] = POOL) -> Machine:
 def job(
     job_id: int, *, cpus: int = 1, run_s: float = 60.0, limit_s: float = math.nan, **others: Any
 ) -> Pending:
-    """Return a record that waits; without a priority, those of lower ids come first."""
+    """Return a pending record; without a given priority, lower ids come first."""
     limit_s = run_s if math.isnan(limit_s) else limit_s
     given = {
         "account": 0,
@@ -62,7 +62,7 @@ pools = st.sampled_from([frozenset([0]), frozenset([1]), frozenset([0, 1]), froz
 
 @st.composite
 def pending_jobs(draw: st.DrawFn, *, kept: bool = True) -> tuple[Pending, ...]:
-    """Draw records that wait, of few priorities, shares, accounts and tiers."""
+    """Draw pending records of few priorities, shares, accounts and tiers."""
     return tuple(
         job(
             number + 1,
@@ -91,7 +91,7 @@ def pending_jobs(draw: st.DrawFn, *, kept: bool = True) -> tuple[Pending, ...]:
 
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
-    """Draw a whole problem: overlapping pools, jobs that run (more than fits, too), windows that overlap."""
+    """Draw a whole problem: overlapping pools, running jobs (sometimes more than fit), overlapping windows."""
     machines = tuple(machine(draw(st.integers(1, 6)), draw(pools)) for _ in range(draw(st.integers(1, 4))))
     numbers = st.integers(0, len(machines) - 1)
     running = tuple(

@@ -1,4 +1,4 @@
-"""A slow queue under limits to compare with: who starts when, worked out task by task as a reader of Slurm would."""
+"""A slow queue under limits, as a reference: which job starts when, worked out task by task by Slurm's rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from models.planning.problem import Problem
 
 
 class Run(NamedTuple):
-    """A job that runs, from when until when at most, and really; on so many CPUs of which pool."""
+    """A running job: its beginning, its latest end by its limit, its real end, its CPUs, its limits and its pool."""
 
     begin_s: float
     limit_end_s: float
@@ -23,9 +23,9 @@ class Run(NamedTuple):
 
 
 def in_use(found: Problem, limit: str, now_s: float, runs: Sequence[Run], ended: Sequence[Run] = ()) -> float:
-    """Return how much of a limit is in use, from what runs: of what falls as it was when Slurm last counted it.
+    """Return how much of a limit running jobs use; what falls over time counts as of Slurm's last count.
 
-    Of what was spent, what it has counted before the beginning is not in what is left.
+    What was spent before the beginning is already missing from the limit, as far as Slurm has counted it.
     """
     first_s, counted_s = (
         at_s - (at_s - found.clock.at_s) % found.clock.every_s if found.clock.every_s else at_s
@@ -55,10 +55,10 @@ def is_barred(found: Problem, dues: Dues, now_s: float, runs: Sequence[Run], end
 
 
 def by_hand(found: Problem) -> list[list[float]]:
-    """Return when the tasks of each record start, as a reader of Slurm would work it out; each pool is one machine.
+    """Return when the tasks of each record start, worked out by Slurm's rules; each pool is one machine.
 
-    In order, whoever is at a limit is passed over; the first that does not fit is promised the moment at which enough
-    has ended by its limit, and the others may go ahead of that.
+    In order, a job at a limit is passed over. The first that does not fit is promised the moment at which enough jobs
+    have ended by their limits, and others may go ahead where they leave that promise intact.
     """
     order = slurm_order(found.pending)
     pools = [min(one.pools) for one in found.machines]
@@ -110,7 +110,7 @@ def by_hand(found: Problem) -> list[list[float]]:
 
 
 def promise(runs: list[Run], free: int, needs: int) -> tuple[float, int]:
-    """Return when so many CPUs are free by limits, and how many more then."""
+    """Return when `needs` CPUs are free if jobs run for their limits, and how many more are free then."""
     for at_s in sorted(run.limit_end_s for run in runs):
         then = free + sum(run.cpus for run in runs if run.limit_end_s <= at_s)
         if then >= needs:

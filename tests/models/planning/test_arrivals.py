@@ -1,4 +1,4 @@
-"""Arrivals drawn from the past: only from the past, by its hours, the same again from one seed."""
+"""Arrivals drawn from the past: only from the past, by its hours, and the same again from one seed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_job_of_every_day_is_expected_every_day() -> None:
         assert sample[0].priority == 10 * DAY_S + 9 * HOUR_S
 
 
-def test_the_last_hours_stand_for_all_where_no_day_is_known() -> None:
+def test_the_last_hours_stand_for_all_where_less_than_a_day_is_known() -> None:
     past = [arrival(minute * 60.0) for minute in range(120)]
     for sample in drawn(past, 2 * HOUR_S, 3 * HOUR_S):
         assert [one.at_s for one in sample] == [minute * 60.0 for minute in range(180)]
@@ -40,7 +40,7 @@ def test_nothing_is_expected_where_nothing_is_known() -> None:
     assert drawn([arrival(100.0)], 100.0) == ()
 
 
-def test_a_flood_is_cut() -> None:
+def test_a_flood_of_arrivals_is_bounded() -> None:
     past = [arrival(float(number)) for number in range(int(HOUR_S))]
     assert all(len(sample) == MOST_COMING for sample in drawn(past, HOUR_S))
 
@@ -51,7 +51,9 @@ def test_a_flood_is_cut() -> None:
     st.integers(0, 5),
     st.floats(60, 2 * DAY_S),
 )
-def test_what_lies_ahead_has_no_say(times_s: list[float], now_s: float, seed: int, horizon_s: float) -> None:
+def test_arrivals_after_now_have_no_influence(
+    times_s: list[float], now_s: float, seed: int, horizon_s: float
+) -> None:
     past = [arrival(at_s) for at_s in sorted(times_s)]
     found = drawn(past, now_s, horizon_s, seed)
     assert found == drawn([one for one in past if one.at_s < now_s], now_s, horizon_s, seed)

@@ -1,4 +1,4 @@
-"""Windows of a cell's machines: how they lie beside each other, and beside what runs."""
+"""Windows of a cell's machines: how they combine with each other and with running jobs."""
 
 import math
 from itertools import combinations
@@ -13,7 +13,7 @@ from models.scheduling.availability import Window
 from models.scheduling.room import Amounts
 
 CAPACITY = numpy.array([[4000, 6000], [64, 32], [2, 0]], dtype=numpy.int64)
-# Of the problem's machines the cell has these, in these columns.
+# The cell has these of the problem's machines, in these columns.
 PLACE = {7: 0, 9: 1}
 NODES = {column: number for number, column in PLACE.items()}
 
@@ -39,7 +39,7 @@ windows = st.lists(
     ),
     max_size=4,
 )
-# Together they fit on what the machines have.
+# All running jobs together fit on what the machines have.
 running = st.lists(
     st.builds(
         held,
@@ -53,7 +53,7 @@ running = st.lists(
 
 
 def lacks(given: list[Window], node: int, at_s: float) -> Amounts:
-    """What windows take of a node at a moment, all together."""
+    """What all windows together take of a node at a moment."""
     taken = [one.amounts for one in given if one.node == node and one.from_s <= at_s < one.to_s]
     return added_up(taken)
 
@@ -63,7 +63,7 @@ def added_up(taken: list[Amounts]) -> Amounts:
 
 
 @given(windows, running)
-def test_a_machine_lacks_what_its_windows_say_and_never_more_than_it_has(
+def test_a_machine_lacks_what_its_windows_take_and_never_more_than_it_has(
     told: list[Window], runs: list[Held]
 ) -> None:
     found, beside = windows_beside(told, PLACE, CAPACITY, runs)
@@ -76,7 +76,7 @@ def test_a_machine_lacks_what_its_windows_say_and_never_more_than_it_has(
         begins_s = min((max(0.0, one.from_s) for one in here), default=math.inf)
         parts = [(run, amounts) for run in runs for machine, amounts in run.parts if machine == column]
         for at_s in (0.0, 5.0, 12.0, 22.0, 35.0, 45.0, 1e9):
-            # Who may still run when a window begins holds his part until then.
+            # A job that may still run when a window begins holds its part until then.
             held_by = [amounts for run, amounts in parts if at_s < begins_s < run.limit_left_s]
             wanted = added_up([lacks(here, node, at_s), *held_by])
             assert lacks(list(found), column, at_s) == tuple(map(min, wanted, CAPACITY[:, column]))
@@ -85,7 +85,7 @@ def test_a_machine_lacks_what_its_windows_say_and_never_more_than_it_has(
         ]
 
 
-def test_who_is_on_two_machines_of_which_one_goes_down_runs_on_on_the_other() -> None:
+def test_a_job_on_two_machines_of_which_one_goes_down_runs_on_on_the_other() -> None:
     on_both = held(100.0, (0, (1000, 10, 0)), (1, (2000, 8, 0)))
     found, beside = windows_beside([window(60.0, 80.0, (4000, 64, 2))], PLACE, CAPACITY, [on_both])
     assert [(one.node, one.from_s, one.to_s, one.amounts) for one in found] == [
@@ -95,7 +95,7 @@ def test_who_is_on_two_machines_of_which_one_goes_down_runs_on_on_the_other() ->
     assert beside == [held(100.0, (1, (2000, 8, 0)))]
 
 
-def test_who_has_ended_as_a_window_begins_is_not_touched_by_it() -> None:
+def test_a_job_that_has_ended_when_a_window_begins_is_not_touched_by_it() -> None:
     runs = [held(60.0, (0, (1000, 10, 0)))]
     found, beside = windows_beside([window(60.0, 80.0, (0, 0, 1))], PLACE, CAPACITY, runs)
     assert [(one.from_s, one.to_s, one.amounts) for one in found] == [(60.0, 80.0, (0, 0, 1))]
@@ -103,7 +103,7 @@ def test_who_has_ended_as_a_window_begins_is_not_touched_by_it() -> None:
 
 
 @pytest.mark.parametrize(("to_s", "left"), [(1e6, [6000, 32, 0]), (math.inf, [3000, 0, 0])])
-def test_what_comes_back_lasts(to_s: float, left: list[int]) -> None:
+def test_what_comes_back_after_a_window_counts_as_lasting(to_s: float, left: list[int]) -> None:
     gone = Window(node=1, from_s=0.0, to_s=to_s, amounts=(3000, 32, 0))
     assert lasting(CAPACITY, [gone]).T.tolist() == [[4000, 64, 2], left]
     assert CAPACITY[0, 1] == 6000

@@ -1,4 +1,4 @@
-"""The factors make the order that is wished, with as few changes as any could."""
+"""The factors make the wished order, with as few changes as any could."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def changed(pending: tuple[Pending, ...], factors: dict[int, int]) -> set[int]:
 
 
 @given(st.lists(st.tuples(st.integers(50, 90), st.integers(-5, 5)), min_size=8, max_size=8), orders)
-def test_the_order_is_made_with_the_fewest_changes(values: list[tuple[int, int]], order: list[int]) -> None:
+def test_the_wished_order_is_made_with_the_fewest_changes(
+    values: list[tuple[int, int]], order: list[int]
+) -> None:
     pending = tuple(
         job(at + 1, priority=priority, factor=factor) for at, (priority, factor) in enumerate(values)
     )
@@ -36,9 +38,9 @@ def test_the_order_is_made_with_the_fewest_changes(values: list[tuple[int, int]]
 
 
 def most_unchanged(pending: tuple[Pending, ...], order: list[int]) -> int:
-    """Return how many of an order can keep their factor, by trying all subsets: what is changed gets an own level.
+    """Return how many jobs of an order can keep their factor, by trying all subsets.
 
-    Neighbours that their ids tell apart as wished share one.
+    Each changed job gets a level of its own; neighbours that their ids already order as wished share one.
     """
     levels = [0]
     for one, other in pairwise(order):
@@ -59,7 +61,7 @@ def now(record: Pending) -> int:
 
 
 @given(pending_jobs(kept=False), st.lists(st.integers(0, 9), min_size=14, max_size=14))
-def test_any_order_of_a_tier_comes_out_as_wished(pending: tuple[Pending, ...], keys: list[int]) -> None:
+def test_any_order_within_a_tier_comes_out_as_wished(pending: tuple[Pending, ...], keys: list[int]) -> None:
     members = slurm_order(pending)
     order = arranged(pending, members, numpy.array(keys, dtype=numpy.float64), set(), 1.0)
     factors = factors_of(pending, order, UNBOUNDED)
@@ -71,7 +73,7 @@ def test_any_order_of_a_tier_comes_out_as_wished(pending: tuple[Pending, ...], k
 
 
 @given(pending_jobs(kept=False), st.lists(st.integers(0, 9), min_size=14, max_size=14))
-def test_a_plan_that_holds_changes_nothing_as_all_grow_older(
+def test_a_plan_that_holds_changes_nothing_as_all_jobs_age(
     pending: tuple[Pending, ...], keys: list[int]
 ) -> None:
     members = slurm_order(pending)
@@ -90,7 +92,7 @@ def test_a_plan_that_holds_changes_nothing_as_all_grow_older(
 
 
 @given(pending_jobs(), st.integers(0, 20))
-def test_no_factor_is_beyond_its_bound_and_none_of_what_is_kept_changes(
+def test_no_factor_exceeds_its_bound_and_kept_jobs_keep_theirs(
     pending: tuple[Pending, ...], most: int
 ) -> None:
     order = arranged(pending, slurm_order(pending), numpy.array([-float(at) for at in range(14)]), set(), 1.0)
@@ -100,21 +102,21 @@ def test_no_factor_is_beyond_its_bound_and_none_of_what_is_kept_changes(
         assert not pending[number].kept
 
 
-def test_one_that_is_lifted_is_the_only_change() -> None:
+def test_a_job_that_is_moved_ahead_is_the_only_change() -> None:
     pending = tuple(job(at + 1, priority=1000) for at in range(5))
     factors = factors_of(pending, [4, 0, 1, 2, 3], UNBOUNDED)
     assert changed(pending, factors) == {4}
     assert factors[4] > 0
 
 
-def test_what_is_put_between_finds_room() -> None:
+def test_a_job_moved_between_two_others_finds_room() -> None:
     pending = (job(1, priority=100), job(2, priority=90), job(3, priority=10))
     factors = factors_of(pending, [0, 2, 1], UNBOUNDED)
     assert changed(pending, factors) == {2}
     assert 90 < 10 + factors[2] < 100
 
 
-def test_between_barriers_nothing_leaves_its_place() -> None:
+def test_nothing_leaves_its_place_between_barriers() -> None:
     pending = (
         job(1, priority=100, kept="top"),
         job(2, priority=60),
@@ -127,7 +129,7 @@ def test_between_barriers_nothing_leaves_its_place() -> None:
 
 
 @given(pending_jobs(), st.integers(0, 4))
-def test_while_factors_are_taken_back_by_and_by_nobody_passes_who_would_not_then(
+def test_factors_taken_back_step_by_step_swap_no_jobs_that_keep_their_order_in_the_end(
     pending: tuple[Pending, ...], most_changes: int
 ) -> None:
     base = slurm_order(pending)
@@ -157,7 +159,7 @@ def test_while_factors_are_taken_back_by_and_by_nobody_passes_who_would_not_then
                 assert between.index(one) < between.index(other)
 
 
-def test_who_has_a_lower_nice_is_not_put_behind_while_factors_are_taken_back() -> None:
+def test_a_job_with_a_lower_nice_is_not_put_behind_while_factors_are_taken_back() -> None:
     pending = (
         job(2, cpus=4, priority=90, factor=-60, nice=10),
         job(1, cpus=4, priority=100, factor=-50, nice=0),

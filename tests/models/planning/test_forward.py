@@ -1,4 +1,4 @@
-"""A rollout starts what the simulator starts, when it does, from a beginning in which jobs run already."""
+"""A rollout starts the jobs that the simulator starts, at the same times, also where jobs run at its beginning."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.models.simulation.loads import Job, jobs_strategy, load_of, nodes_str
 
 
 def first_starts(problem: Problem) -> list[float]:
-    """Return when each record starts where all runs as long as is likely, and Slurm is left alone."""
+    """Return when each job starts if all run for their likely time and Slurm is left alone."""
     return [span.start_s for span in expected_starts(problem, samples=0)]
 
 
@@ -34,7 +34,7 @@ def problem_of(*pending: object, machines: int = 1, cpus: int = 4, **others: obj
 
 @given(jobs_strategy, nodes_strategy)
 @settings(deadline=None)
-def test_it_starts_what_the_simulator_starts(jobs: list[Job], nodes: list[Node]) -> None:
+def test_a_rollout_starts_what_the_simulator_starts(jobs: list[Job], nodes: list[Node]) -> None:
     load = load_of(jobs, unit_s=60.0)
     even = [Node(cpus=node.cpus, mem_mib=node.mem_mib, gpus=node.gpus) for node in nodes]
     cluster = cluster_of(even)
@@ -83,8 +83,8 @@ def test_it_starts_what_the_simulator_starts(jobs: list[Job], nodes: list[Node])
 
 @given(problems())
 @settings(deadline=None)
-def test_whatever_waits_and_runs_no_machine_holds_more_than_it_has(problem: Problem) -> None:
-    # Room.take refuses what does not fit, so that it is enough that each cell is rolled to its end.
+def test_no_machine_ever_holds_more_than_it_has(problem: Problem) -> None:
+    # Room.take refuses what does not fit, so it is enough to roll each cell to its end.
     spans = expected_starts(problem, samples=2, seed=3)
     for record, span in zip(problem.pending, spans, strict=True):
         assert span.low_s <= span.start_s <= span.high_s
@@ -95,7 +95,7 @@ def test_whatever_waits_and_runs_no_machine_holds_more_than_it_has(problem: Prob
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_promise_that_is_kept_is_the_one_that_would_be_worked_out_anew(seed: int) -> None:
+def test_a_promise_that_is_kept_equals_one_worked_out_anew(seed: int) -> None:
     draw = numpy.random.default_rng(seed)
     pending = []
     for number in range(1, 61):
@@ -112,8 +112,8 @@ def test_a_promise_that_is_kept_is_the_one_that_would_be_worked_out_anew(seed: i
         assert first_starts(problem) == starts
 
 
-def test_what_runs_is_ended_by_its_likely_time_and_backfilled_by_its_limit() -> None:
-    # The first needs all; the running job may last 1000 s, so that one of 900 s may pass, one of 1100 s may not.
+def test_running_jobs_end_at_their_likely_time_and_backfill_counts_their_limit() -> None:
+    # The first job needs all CPUs. The running job may last 1000 s, so a job of 900 s may pass, one of 1100 s not.
     problem = problem_of(
         job(1, cpus=4),
         job(2, run_s=50.0, limit_s=1100.0),
@@ -123,19 +123,19 @@ def test_what_runs_is_ended_by_its_likely_time_and_backfilled_by_its_limit() -> 
     assert first_starts(problem) == [200.0, 260.0, 0.0]
 
 
-def test_an_array_is_as_many_jobs() -> None:
+def test_an_array_counts_as_many_jobs() -> None:
     problem = problem_of(job(1, tasks=10, cpus=2, run_s=100.0), job(2, cpus=4, run_s=10.0))
-    # Two at once: the last two of ten start at 400 s.
+    # Two tasks run at once: the last two of ten start at 400 s.
     assert first_starts(problem) == [0.0, 500.0]
 
 
-def test_an_array_beyond_what_is_let_in_at_once_keeps_its_place() -> None:
+def test_an_array_of_more_tasks_than_are_admitted_at_once_keeps_its_place() -> None:
     problem = problem_of(job(1, tasks=100, run_s=100.0), job(2, run_s=10.0), cpus=1)
     assert first_starts(problem) == [0.0, 10_000.0]
 
 
-def test_a_job_on_several_nodes_waits_for_as_many_that_hold_its_part() -> None:
-    # Four CPUs over two nodes are two on each: the free three of one node do not do.
+def test_a_job_on_several_nodes_waits_until_enough_nodes_hold_its_part() -> None:
+    # Four CPUs over two nodes are two on each: three free CPUs of one node are of no use.
     problem = problem_of(
         job(1, cpus=4, nodes=2),
         job(2, cpus=3, run_s=400.0),
@@ -145,7 +145,7 @@ def test_a_job_on_several_nodes_waits_for_as_many_that_hold_its_part() -> None:
     assert first_starts(problem) == [300.0, 360.0]
 
 
-def test_jobs_use_machines_of_their_pools_alone() -> None:
+def test_jobs_use_only_machines_of_their_pools() -> None:
     problem = Problem(
         machines=(machine(2, frozenset([0])), machine(2, frozenset([0, 1])), machine(2, frozenset([2]))),
         pending=(
@@ -162,7 +162,7 @@ def test_jobs_use_machines_of_their_pools_alone() -> None:
     assert first_starts(problem) == [0.0, 100.0, 0.0, 100.0, 0.0, math.inf]
 
 
-def test_what_is_behind_the_starts_that_are_simulated_is_estimated() -> None:
+def test_starts_beyond_those_that_are_simulated_are_estimated() -> None:
     long = [job(at, run_s=60.0, priority=10_000 - at) for at in range(1, 3_001)]
     other = frozenset([1])
     few = [job(10_000 + at, run_s=600.0, cpus=4, pools=other, priority=5) for at in range(60)]
@@ -170,11 +170,11 @@ def test_what_is_behind_the_starts_that_are_simulated_is_estimated() -> None:
     spans = expected_starts(both, samples=19)
     for at in (99, 999, 2_999):
         assert spans[at].start_s == pytest.approx(at * 60.0 / 4, abs=60.0)
-    # A short queue elsewhere is simulated to its end, however long another is.
+    # A short queue elsewhere is simulated to its end, however long another queue is.
     assert [span.start_s for span in spans[3_000:]] == [600.0 * at for at in range(60)]
 
 
-def test_of_work_that_does_not_suffice_each_gets_as_much_as_any_other() -> None:
+def test_a_scarce_budget_is_shared_equally_among_those_that_need_more() -> None:
     assert shared_out([10, 1000, 3, 1000], 113) == [10, 50, 3, 50]
     assert shared_out([1, 2], 100) == [1, 2]
 
@@ -187,7 +187,7 @@ def test_nothing_starts_that_could_run_into_a_window() -> None:
     assert first_starts(problem) == [800.0, 0.0]
 
 
-def test_a_machine_that_is_down_holds_nobody_and_nobody_up() -> None:
+def test_a_machine_that_is_down_holds_no_job_and_delays_none() -> None:
     down = Window(node=0, from_s=0.0, to_s=math.inf, amounts=(4000, 4, 0))
     problem = problem_of(
         job(1, cpus=4),
@@ -206,7 +206,7 @@ def test_a_machine_that_is_down_holds_nobody_and_nobody_up() -> None:
     assert first_starts(two) == [math.inf, 0.0]
 
 
-def test_a_job_that_runs_on_a_machine_being_drained_gives_nothing_back() -> None:
+def test_a_job_on_a_draining_machine_gives_nothing_back_when_it_ends() -> None:
     drained = Window(node=0, from_s=0.0, to_s=math.inf, amounts=(4000, 4, 0))
     problem = Problem(
         machines=(machine(4), machine(1)),
@@ -217,7 +217,7 @@ def test_a_job_that_runs_on_a_machine_being_drained_gives_nothing_back() -> None
     assert first_starts(problem) == [0.0, 100.0]
 
 
-def test_what_comes_later_passes_those_of_lower_priority() -> None:
+def test_a_later_job_passes_those_of_lower_priority() -> None:
     urgent = Coming(
         at_s=10.0,
         account=0,
@@ -233,7 +233,7 @@ def test_what_comes_later_passes_those_of_lower_priority() -> None:
     assert first_starts(problem_of(job(1, cpus=4, run_s=100.0), running=(holding(0, 4, 50.0),))) == [50.0]
 
 
-def test_who_is_to_come_first_does_so_from_then_on() -> None:
+def test_a_job_that_is_to_come_first_from_a_moment_on_does_so() -> None:
     pending = (job(1, cpus=4, run_s=100.0), job(2, cpus=4, run_s=100.0), job(3, cpus=4, run_s=100.0))
     problem = problem_of(*pending)
     cells = cells_of(problem)
@@ -242,7 +242,7 @@ def test_who_is_to_come_first_does_so_from_then_on() -> None:
     assert found.first_s.tolist() == [0.0, 200.0, 100.0]
 
 
-def test_a_rollout_ends_by_its_work_or_when_it_has_seen_enough() -> None:
+def test_a_rollout_ends_after_its_work_or_when_it_has_seen_enough() -> None:
     problem = problem_of(*(job(at, cpus=4, run_s=100.0) for at in range(1, 9)))
     cells, places = cells_of(problem), numpy.arange(8.0)
     future = likely_future(problem, cells)
@@ -253,7 +253,7 @@ def test_a_rollout_ends_by_its_work_or_when_it_has_seen_enough() -> None:
     assert numpy.isfinite(enough.first_s).sum() == 5
 
 
-def test_intervals_widen_with_what_is_not_known() -> None:
+def test_intervals_widen_with_uncertainty() -> None:
     known = problem_of(job(1, cpus=4, run_s=100.0), job(2, cpus=4))
     wide = problem_of(job(1, cpus=4, run_s=100.0, limit_s=1000.0), job(2, cpus=4))
     assert expected_starts(known, 20)[1].high_s == 100.0
@@ -261,7 +261,7 @@ def test_intervals_widen_with_what_is_not_known() -> None:
     assert span.low_s < span.start_s == 100.0 < span.high_s <= 1000.0
 
 
-def test_what_a_user_is_guessed_wrong_of_is_wrong_of_all_his_jobs() -> None:
+def test_a_wrong_guess_about_a_user_affects_all_of_this_users_jobs() -> None:
     jobs = [job(at, user=at % 2, run_s=100.0, limit_s=10_000.0) for at in range(1, 201)]
     problem = problem_of(*jobs)
     cells, draw = cells_of(problem), numpy.random.default_rng(1)
@@ -276,7 +276,7 @@ def test_what_a_user_is_guessed_wrong_of_is_wrong_of_all_his_jobs() -> None:
     assert 0.3 < alike(IN_ALL) < 0.7
 
 
-def test_what_runs_may_end_far_sooner_or_later_than_likely() -> None:
+def test_a_running_job_may_end_far_sooner_or_later_than_likely() -> None:
     problem = problem_of(job(1, cpus=4), running=(holding(0, 4, 600.0, 86_400.0),))
     cells, draw = cells_of(problem), numpy.random.default_rng(1)
     left_s = [drawn_future(problem, cells, (), draw, IN_ALL).ends_s[0][0] for _ in range(400)]

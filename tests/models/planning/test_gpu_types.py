@@ -1,4 +1,4 @@
-"""A plan where GPUs are of several types: rows behind CPUs, memory and GPUs say how many are of which."""
+"""Plans with GPUs of several types: rows after CPUs, memory and GPUs count the GPUs of each type."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def starts(
 def test_a_job_waits_for_its_own_type_where_another_is_free() -> None:
     held = [runs(0, times(4, A100), 100.0), runs(1, times(2, H100), 50.0)]
     asked = [job(1, demand=times(4, H100)), job(2, demand=A100), job(3, demand=ANY)]
-    # The last could have the two that are free, were it over before the first needs them.
+    # The last job could have the two free GPUs if it were over before the first needs them.
     assert starts([node(4, 0), node(0, 4)], asked, held) == [50.0, 100.0, 100.0]
 
 
-def test_who_may_preempt_has_those_end_that_have_his_type() -> None:
+def test_a_preempting_job_ends_jobs_that_have_its_type() -> None:
     yields = Yields(above=1)
     held = [
         msgspec.structs.replace(runs(0, times(2, kind), 100.0), job_id=number, yields=yields)
@@ -63,22 +63,22 @@ def test_who_may_preempt_has_those_end_that_have_his_type() -> None:
     assert starts([node(2, 2)], [high, low], held) == [0.0, 100.0]
 
 
-def test_a_type_that_is_taken_is_not_to_be_had_on_a_node_of_several() -> None:
+def test_a_type_that_is_taken_is_not_available_on_a_node_of_several_types() -> None:
     held = [runs(0, times(2, A100), 100.0)]
     assert starts([node(2, 2)], [job(1, demand=A100), job(2, demand=H100)], held) == [100.0, 0.0]
 
 
-def test_gpus_of_any_type_are_of_the_first_that_is_free() -> None:
+def test_gpus_of_any_type_are_taken_from_the_first_type_that_is_free() -> None:
     asked = [job(1, demand=times(3, ANY)), job(2, demand=H100), job(3, demand=A100)]
     assert starts([node(2, 2)], asked) == [0.0, 0.0, 60.0]
 
 
-def test_jobs_alike_go_on_to_the_next_type_of_a_node() -> None:
+def test_equal_jobs_go_on_to_the_next_type_of_a_node() -> None:
     array = job(1, demand=times(2, ANY), tasks=2)
     assert starts([node(2, 2)], [array, job(2, demand=H100)]) == [0.0, 60.0]
 
 
-def test_so_they_do_where_they_pass_one_that_waits() -> None:
+def test_equal_jobs_go_on_to_the_next_type_also_where_they_pass_a_waiting_job() -> None:
     held = [runs(0, (CPU, 1, 0, 0, 0), 1000.0)]
     whole = job(1, demand=(64 * CPU, 1, 0, 0, 0))
     array = job(2, demand=times(2, ANY), tasks=2)
@@ -86,7 +86,7 @@ def test_so_they_do_where_they_pass_one_that_waits() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_promise_that_is_kept_is_the_one_that_would_be_worked_out_anew(seed: int) -> None:
+def test_a_promise_that_is_kept_equals_one_worked_out_anew(seed: int) -> None:
     draw = numpy.random.default_rng(seed)
     pending = []
     for number in range(60):
@@ -108,11 +108,11 @@ def test_a_job_on_several_nodes_needs_its_type_on_each() -> None:
     assert starts([node(4, 0), node(0, 2), node(0, 2)], [both], held) == [30.0]
 
 
-def test_what_no_machine_has_of_a_type_is_not_foreseen() -> None:
+def test_no_start_is_foreseen_where_no_machine_has_enough_of_a_type() -> None:
     assert starts([node(4, 2)], [job(1, demand=times(4, H100))]) == [float("inf")]
 
 
-def test_a_plan_moves_who_may_start_on_another_type() -> None:
+def test_starts_without_a_plan_wait_for_the_requested_type() -> None:
     held = [runs(0, times(2, A100), 3000.0)]
     long = job(1, demand=times(2, A100), run_s=3000.0)
     short = job(2, demand=A100, run_s=60.0)
@@ -127,9 +127,9 @@ def test_amounts_of_different_resources_make_no_problem() -> None:
 
 @given(problems())
 @settings(deadline=None)
-def test_a_type_that_all_resources_are_of_changes_no_start(problem: Problem) -> None:
+def test_a_single_type_that_covers_all_gpus_changes_no_start(problem: Problem) -> None:
     def doubled(amounts: Amounts) -> Amounts:
-        # GPUs as scarce as memory, and a type that all of them are of.
+        # GPUs are as scarce as memory, and one type covers all of them.
         return (*amounts[:2], amounts[1] * 1000, amounts[1] * 1000)
 
     def with_gpus(amounts: Amounts) -> Amounts:
@@ -163,7 +163,7 @@ demands = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)).fil
     st.lists(st.tuples(demands, st.sampled_from([1, 1, 2]), st.integers(1, 5)), min_size=1, max_size=12),
 )
 @settings(deadline=None)
-def test_no_type_is_ever_given_twice(
+def test_no_gpu_of_a_type_is_given_twice(
     has: list[tuple[int, int]], asked: list[tuple[tuple[int, int, int], int, int]]
 ) -> None:
     machines = tuple(node(*types) for types in has)
@@ -193,7 +193,7 @@ def test_no_type_is_ever_given_twice(
                 for place, amounts in parts
                 if place == machine and from_s <= at_s < to_s
             ]
-            # Every GPU is of one of the types here, so that each that is held is of a type.
+            # Every GPU is of one of the types here, so each GPU that is held belongs to a type.
             assert all(sum(amounts[3:]) == amounts[2] for amounts in held)
             for resource, most in enumerate(one.amounts):
                 assert sum(amounts[resource] for amounts in held) <= most

@@ -1,4 +1,4 @@
-"""Intervals of starts, calibrated by what came of earlier ones: that they hold, and what they never do."""
+"""Intervals of starts, calibrated by the outcome of earlier ones: that they hold, and what they never do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ AHEAD_S = 1800.0
 
 
 def outcomes(came_s: list[float], *, ahead_s: float = AHEAD_S, told_s: float = NOW_S - 86_400) -> Outcomes:
-    """Return starts that were foreseen by plans a minute apart, and came so long after each (NaN: not yet)."""
+    """Return starts that plans a minute apart foresaw, and that came `came_s` after each plan (NaN: not yet)."""
     told: Floats = told_s + 60.0 * numpy.arange(len(came_s), dtype=numpy.float64)
     return Outcomes(
         told_s=told,
@@ -50,7 +50,7 @@ def joined(*parts: Outcomes) -> Outcomes:
 
 
 def interval(calibration: Calibration, ahead_s: float = AHEAD_S) -> tuple[float, float]:
-    """Return what becomes of an interval of a tenth to both sides."""
+    """Return the calibrated interval for one that reaches a tenth to both sides."""
     low_s, high_s = calibrated(calibration, *(numpy.array([share * ahead_s]) for share in (1.0, 0.9, 1.1)))
     return float(low_s[0]), float(high_s[0])
 
@@ -62,7 +62,7 @@ def spread(number: int, by: float, middle: float = 1.0) -> list[float]:
 
 
 def held_shares(came_s: list[float]) -> Iterator[bool]:
-    """Yield whether each start lies in the interval that is told by all before; the next plan is made when it came."""
+    """Yield whether each start lies in the interval learned from all before; the next plan is made when it came."""
     told: list[Outcomes] = []
     now_s = NOW_S
     for after_s in came_s:
@@ -86,12 +86,12 @@ def test_intervals_hold_four_times_of_five_however_wrong_those_of_rollouts_are()
     assert 0.74 <= sum(held[50:]) / 350 <= 0.86
 
 
-def test_they_hold_again_when_starts_are_off_otherwise_than_they_were() -> None:
+def test_intervals_hold_again_after_the_errors_of_starts_have_changed() -> None:
     held = list(held_shares([*spread(200, 0.2), *spread(300, 0.6, middle=2.0)]))
     assert 0.72 <= sum(held[300:]) / 200 <= 0.88
 
 
-def test_without_starts_intervals_stay_and_a_few_count_in_part() -> None:
+def test_without_starts_intervals_stay_and_a_few_starts_count_in_part() -> None:
     raw = interval(UNCALIBRATED)
     assert learned(outcomes([]), NOW_S) == learned(outcomes([AHEAD_S] * (LEAST_STARTS - 1)), NOW_S) == ()
     assert raw == pytest.approx((0.9 * AHEAD_S, 1.1 * AHEAD_S))
@@ -103,7 +103,7 @@ def test_without_starts_intervals_stay_and_a_few_count_in_part() -> None:
     assert interval(many)[0] < raw[0] < raw[1] < interval(many)[1]
 
 
-def test_each_side_is_learned_by_itself() -> None:
+def test_each_side_is_learned_separately() -> None:
     late = interval(learned(outcomes([AHEAD_S * 4] * 60), NOW_S))
     soon = interval(learned(outcomes([AHEAD_S / 4] * 60), NOW_S))
     assert late[0] > 0.9 * AHEAD_S
@@ -112,7 +112,7 @@ def test_each_side_is_learned_by_itself() -> None:
     assert soon[1] < 1.1 * AHEAD_S
 
 
-def test_what_is_foreseen_further_ahead_has_its_own() -> None:
+def test_starts_foreseen_further_ahead_have_their_own_calibration() -> None:
     near = outcomes([60.0] * 200, ahead_s=60.0)
     far = outcomes([8 * 36_000.0] * 200, ahead_s=36_000.0, told_s=NOW_S - 6 * 86_400)
     found = learned(joined(near, far), NOW_S)
@@ -120,7 +120,7 @@ def test_what_is_foreseen_further_ahead_has_its_own() -> None:
     assert interval(found, 36_000.0)[1] > 5 * 36_000.0
 
 
-def test_jobs_of_one_plan_count_less_than_as_many_of_several() -> None:
+def test_jobs_of_one_plan_count_less_than_as_many_of_several_plans() -> None:
     several = outcomes([AHEAD_S] * 100)
     one = Outcomes(
         **{name: numpy.full(100, getattr(several, name)[0]) for name in Outcomes.__struct_fields__}
@@ -129,17 +129,17 @@ def test_jobs_of_one_plan_count_less_than_as_many_of_several() -> None:
     assert learned(several, NOW_S)[0].trust == pytest.approx(100 / 110)
 
 
-def test_who_waits_beyond_his_interval_counts_before_he_starts() -> None:
+def test_a_job_that_waits_beyond_its_interval_counts_before_it_starts() -> None:
     came = outcomes([AHEAD_S] * 40, told_s=NOW_S - 5 * 86_400)
     waits = outcomes([math.nan] * 40, told_s=NOW_S - 4 * 86_400)
     assert interval(learned(came, NOW_S))[1] < 1.1 * AHEAD_S
     assert interval(learned(joined(came, waits), NOW_S))[1] > 10 * AHEAD_S
-    # Who was only just told waits as he should.
+    # A job foreseen only just now waits as it should.
     fresh = outcomes([math.nan] * 10, told_s=NOW_S - 660)
     assert interval(learned(joined(came, fresh), NOW_S)) == interval(learned(came, NOW_S))
 
 
-def test_rows_that_cannot_be_true_and_those_of_a_clock_that_jumped_count_for_nothing() -> None:
+def test_impossible_rows_and_those_of_a_clock_that_jumped_count_for_nothing() -> None:
     good = outcomes(spread(50, 0.7))
     wrong = [
         outcomes([-AHEAD_S] * 50),
@@ -155,7 +155,7 @@ def test_rows_that_cannot_be_true_and_those_of_a_clock_that_jumped_count_for_not
     for rows in wrong:
         assert learned(joined(rows, good), NOW_S) == learned(good, NOW_S)
         assert learned(rows, NOW_S) == UNCALIBRATED
-    # The clock is back by a month: nothing of this has been yet.
+    # The clock is back by a month: none of this has happened yet.
     assert learned(good, NOW_S - 30 * 86_400) == UNCALIBRATED
 
 
@@ -164,7 +164,7 @@ seconds = st.floats(0, 1e7)
 
 
 @given(st.tuples(*[reaches] * 4), st.lists(st.tuples(seconds, seconds, seconds), min_size=1, max_size=9))
-def test_an_interval_holds_what_is_foreseen_and_is_neither_endless_nor_nothing(
+def test_an_interval_contains_the_foreseen_start_and_is_neither_endless_nor_empty(
     calibration: Calibration, rows: list[tuple[float, float, float]]
 ) -> None:
     low, start, high = (numpy.array(column) for column in zip(*map(sorted, rows), strict=True))
@@ -177,7 +177,7 @@ def test_an_interval_holds_what_is_foreseen_and_is_neither_endless_nor_nothing(
     assert (numpy.log((high_s + GRAIN_S) / (start + GRAIN_S)) >= 0.25 * numpy.minimum(wide, 4.6) - 1e-6).all()
 
 
-def test_what_is_beyond_the_horizon_stays_there() -> None:
+def test_a_start_beyond_the_horizon_stays_beyond_it() -> None:
     calibration = learned(outcomes(spread(100, 0.7)), NOW_S)
     start: Floats = numpy.array([600.0, math.inf])
     low_s, high_s = calibrated(
@@ -187,7 +187,7 @@ def test_what_is_beyond_the_horizon_stays_there() -> None:
     assert low_s[1] == high_s[0] == high_s[1] == math.inf
 
 
-def test_a_plan_changes_in_its_intervals_alone() -> None:
+def test_calibration_changes_only_the_intervals_of_a_plan() -> None:
     jobs = tuple(job(at, cpus=4, limit_s=900.0) for at in range(1, 9))
     rolled = plan(Problem(machines=(machine(),), pending=jobs, running=()), Bounds())
     found = calibrated_plan(rolled, learned(outcomes(spread(100, 0.7)), NOW_S))

@@ -1,4 +1,4 @@
-"""Limits of what jobs may have at a time: who is at one is passed over until something that counts for it ends."""
+"""Limits of what jobs may have at a time: a job at its limit is passed over until one that counts for it ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def starts(found: Problem) -> list[float]:
     return [span.start_s for span in expected_starts(found, samples=0)]
 
 
-def test_who_is_at_a_limit_starts_when_one_that_counts_for_it_ends() -> None:
+def test_a_job_at_a_limit_starts_when_one_that_counts_for_it_ends() -> None:
     jobs = (
         job(1, run_s=100.0, dues=due()),
         job(2, run_s=60.0, dues=due()),
@@ -49,12 +49,12 @@ def test_who_is_at_a_limit_starts_when_one_that_counts_for_it_ends() -> None:
     assert starts(problem(*jobs)) == [0.0, 0.0, 60.0, 100.0]
 
 
-def test_nothing_is_kept_free_for_who_is_at_a_limit() -> None:
+def test_nothing_is_kept_free_for_a_job_at_a_limit() -> None:
     first = job(1, cpus=4, run_s=500.0, dues=due(2))
     at_it = job(2, cpus=4, run_s=60.0, dues=due())
-    # Were four CPUs kept for the second at 500 s, nobody with a longer limit could have them.
+    # If four CPUs were kept for the second job at 500 s, no job with a longer limit could have them.
     assert starts(problem(first, at_it, job(3, cpus=4, run_s=30.0, limit_s=9000.0))) == [0.0, 500.0, 0.0]
-    # It may be the one that waits for room as another fills its limit.
+    # It may be the job waiting for room that another puts at its limit.
     by_room = (
         job(1, cpus=6, run_s=90.0),
         job(2, cpus=4, run_s=60.0, dues=due(2)),
@@ -63,7 +63,7 @@ def test_nothing_is_kept_free_for_who_is_at_a_limit() -> None:
     assert starts(problem(*by_room, job(4, cpus=2, run_s=9000.0))) == [0.0, 90.0, 0.0, 80.0]
 
 
-def test_what_runs_counts_wherever_it_does() -> None:
+def test_running_jobs_count_wherever_they_run() -> None:
     held = (counting(holding(0, 1, left_s=300.0), dues=due()),)
     elsewhere = (Elsewhere(dues=due(), left_s=70.0),)
     assert starts(problem(job(1, dues=due()), running=held, elsewhere=elsewhere)) == [70.0]
@@ -74,7 +74,7 @@ def counting(held: Holding, dues: Dues) -> Holding:
     return msgspec.structs.replace(held, dues=dues)
 
 
-def test_what_runs_in_another_cell_counts_too() -> None:
+def test_jobs_running_in_another_cell_count_too() -> None:
     other = frozenset([1])
     held = counting(holding(1, 1, left_s=90.0), dues=due(2))
     found = Problem(
@@ -99,20 +99,20 @@ def test_an_array_runs_as_many_tasks_as_it_may() -> None:
     assert of_array == [0.0, 0.0, 60.0, 60.0, 120.0]
 
 
-def test_a_limit_that_does_not_bind_is_counted_alone() -> None:
+def test_a_limit_that_does_not_bind_is_only_counted() -> None:
     assert starts(problem(job(1, dues=due(2, binds=False)), job(2, dues=due()))) == [0.0, 60.0]
     assert starts(problem(job(1, dues=due(2)), job(2, dues=due(binds=False)))) == [0.0, 0.0]
 
 
-def test_who_is_beyond_a_limit_by_himself_never_starts() -> None:
+def test_a_job_beyond_a_limit_by_itself_never_starts() -> None:
     assert starts(problem(job(1, dues=due(3)), job(2, dues=due()))) == [math.inf, 0.0]
 
 
-def test_a_limit_that_is_not_known_lets_all_start() -> None:
+def test_an_unknown_limit_lets_all_jobs_start() -> None:
     assert starts(problem(job(1, dues=due(limit="else")), job(2, dues=due(limit="else")))) == [0.0, 0.0]
 
 
-def test_however_many_are_at_a_limit_others_are_looked_at() -> None:
+def test_other_jobs_are_looked_at_however_many_are_at_a_limit() -> None:
     many = [job(number, run_s=1000.0, dues=due()) for number in range(1, 2501)]
     others = [job(3000 + number, run_s=1000.0) for number in range(8)]
     found = starts(problem(*many, *others))
@@ -120,15 +120,15 @@ def test_however_many_are_at_a_limit_others_are_looked_at() -> None:
     assert found[:3] == [0.0, 0.0, 1020.0]
 
 
-def test_as_many_start_as_a_large_one_leaves_room_for() -> None:
-    # More than are looked at at a time wait for what one gives back.
+def test_as_many_jobs_start_as_a_large_one_leaves_room_for() -> None:
+    # More jobs than are looked at at once wait for what one job gives back.
     cpus = 3 * AT_ONCE
     held = counting(holding(0, 1, left_s=50.0), dues=due(cpus))
     many = [job(number, run_s=10.0, dues=due()) for number in range(1, cpus + 1)]
     assert starts(problem(*many, running=(held,), cpus=cpus, limits={JOBS: cpus})) == [50.0] * cpus
 
 
-def test_who_comes_and_is_at_a_limit_takes_no_room() -> None:
+def test_a_job_that_comes_and_is_at_a_limit_takes_no_room() -> None:
     comes = Coming(
         at_s=10.0,
         account=0,
@@ -144,14 +144,14 @@ def test_who_comes_and_is_at_a_limit_takes_no_room() -> None:
     for dues, start_s in (((), 600.0), (due(), 600.0), (due(9), 100.0)):
         coming = ((msgspec.structs.replace(comes, dues=dues),),)
         assert starts(problem(waits, running=(held,), coming=coming)) == [start_s]
-    # Who comes first and is at a limit is passed over.
+    # A job that would come first and is at a limit is passed over.
     others = (holding(0, 7, left_s=100.0), counting(holding(0, 1, left_s=900.0), due(2)))
     for dues, start_s in (((), 600.0), (due(), 100.0)):
         coming = ((msgspec.structs.replace(comes, demand=(7000, 7, 0), dues=dues),),)
         assert starts(problem(job(1, cpus=7, run_s=30.0), running=others, coming=coming)) == [start_s]
 
 
-def test_who_is_preempted_counts_no_longer() -> None:
+def test_a_preempted_job_counts_no_longer() -> None:
     low = job(1, cpus=8, run_s=500.0, dues=due(2), yields=Yields(above=1))
     high = job(2, cpus=8, run_s=50.0, tier=2)
     (cell,) = cells_of(problem(low, high, job(3, cpus=8, run_s=60.0, tier=2, dues=due(), priority=1)))
@@ -162,7 +162,7 @@ def test_who_is_preempted_counts_no_longer() -> None:
     assert cell.preempts
 
 
-def test_who_could_not_start_now_is_moved_last() -> None:
+def test_jobs_that_cannot_start_now_are_moved_last() -> None:
     ann = [job(number, run_s=60.0, limit_s=6000.0, dues=due(2)) for number in range(1, 6)]
     others = [job(10 + number, run_s=600.0 + number, limit_s=6000.0, cpus=8) for number in range(5)]
     found = problem(*ann, *others, running=(counting(holding(0, 8, left_s=6000.0), dues=due(2)),))
@@ -175,7 +175,7 @@ MINUTES = "ann: cpu RunMins"
 
 
 def falling(falls: int, limit_s: float, asks: int = 0) -> Dues:
-    """Return what a job counts for that has so much of something for as long as its limit."""
+    """Return what a job counts for that holds `falls` of something for as long as its limit."""
     return (Due(MINUTES, round(falls * limit_s), falls=falls, asks=asks),)
 
 
@@ -189,21 +189,21 @@ def under(
     return problem(*pending, running=running, limits={MINUTES: most}, clock=clock, elsewhere=elsewhere)
 
 
-def test_who_waits_for_what_runs_may_still_use_starts_once_that_has_fallen() -> None:
+def test_a_job_waiting_for_unspent_time_of_running_jobs_starts_once_that_has_fallen() -> None:
     first, second = (job(number, run_s=900.0, limit_s=1000.0, dues=falling(2, 1000)) for number in (1, 2))
-    # With 2,000 beside it, what is left of the first has to be 1,000: after 500 s.
+    # The second counts 2,000, so at most 1,000 of the first may be left: after 500 s.
     assert starts(under(3000, first, second)) == [0.0, pytest.approx(500.0, abs=0.01)]
-    # It ends before.
+    # The first ends before that.
     assert starts(under(2050, first, second)) == [0.0, 900.0]
-    # A smaller one goes ahead.
+    # A smaller job goes ahead.
     small = job(3, run_s=10.0, limit_s=100.0, dues=falling(2, 100))
     assert starts(under(2050, first, second, small)) == [0.0, 900.0, pytest.approx(75.0, abs=0.01)]
 
 
-def test_slurm_counts_what_runs_may_still_use_from_time_to_time() -> None:
+def test_what_running_jobs_may_still_use_falls_only_when_slurm_counts_it() -> None:
     first, second = (job(number, run_s=900.0, limit_s=1000.0, dues=falling(2, 1000)) for number in (1, 2))
     assert starts(under(3000, first, second, clock=Clock(at_s=-70.0, every_s=300.0))) == [0.0, 530.0]
-    # What began since it last did still counts in full.
+    # What has run since Slurm last counted still counts in full.
     held = counting(holding(0, 1, left_s=990.0), falling(2, 1000))
     for at_s, starts_s in ((-20.0, 580.0), (-5.0, 595.0), (90.0, 690.0)):
         clock = Clock(at_s=at_s, every_s=300.0)
@@ -212,24 +212,24 @@ def test_slurm_counts_what_runs_may_still_use_from_time_to_time() -> None:
     assert under(1, running=(held,), clock=Clock(at_s=-5.0, every_s=300.0)).ledger.in_use(MINUTES) == 1990
 
 
-def test_who_may_still_use_more_than_he_needs_to_start() -> None:
-    # A UsageFactor counts of what runs, and of what is to start it need not.
+def test_a_job_may_hold_more_of_a_limit_than_it_needs_to_start() -> None:
+    # A UsageFactor counts for running jobs; for a job that is about to start it need not.
     twice = [job(number, run_s=900.0, limit_s=1000.0, dues=falling(4, 1000, 2000)) for number in (1, 2)]
     assert starts(under(4000, *twice)) == [0.0, pytest.approx(500.0, abs=0.01)]
     assert starts(under(1999, *twice)) == [math.inf, math.inf]
 
 
-def test_of_a_budget_what_ran_is_used_up_and_the_rest_of_its_limit_is_not() -> None:
+def test_a_run_uses_up_its_part_of_a_budget_and_gives_the_rest_of_its_limit_back() -> None:
     def spending(number: int) -> Pending:
         return job(number, run_s=300.0, limit_s=1000.0, dues=(Due(MINUTES, 2000, spends=2.0),))
 
-    # Each takes 600 of what is left: 3,900, 3,300, … as long as 2,000 are.
+    # Each job spends 600 of what is left: 3,900, 3,300, …; each starts only while 2,000 are left.
     four = [spending(number) for number in range(1, 5)]
     assert starts(under(3900, *four)) == [0.0, 300.0, 600.0, 900.0]
     assert starts(under(3700, *four)) == [0.0, 300.0, 600.0, math.inf]
     assert starts(under(4000, *four)) == [0.0, 0.0, 300.0, 600.0]
     assert starts(under(1999, *four)) == [math.inf] * 4
-    # What runs has still 1,980 to spend, and 20 when Slurm counted last.
+    # The running job has 1,980 left to spend, and 20 more as of Slurm's last count.
     held = counting(holding(0, 1, left_s=990.0), (Due(MINUTES, 2000, spends=2.0),))
     assert under(1, running=(held,)).ledger.in_use(MINUTES) == 1980
     assert under(1, running=(held,), clock=Clock(at_s=-20.0, every_s=300.0)).ledger.in_use(MINUTES) == 2000
@@ -241,7 +241,7 @@ def test_what_began_elsewhere_falls_too() -> None:
     assert starts(under(3000, waits, elsewhere=elsewhere)) == [pytest.approx(400.0, abs=0.01)]
 
 
-def test_of_many_the_first_that_fit_are_let_go() -> None:
+def test_the_first_of_many_that_fit_are_released() -> None:
     ledger = Ledger({JOBS: 4}, [(due(2), 0.0)])
     parked = Parked(ledger)
     for number, amount in enumerate((3, 1, 2, 1, 1)):
@@ -336,11 +336,11 @@ def rolled_starts(found: Problem) -> list[list[float]]:
 
 @given(st.one_of(limited(), limited(machines=(machine(4), machine(4, frozenset([1]))))))
 @settings(deadline=None)
-def test_no_start_is_beyond_a_limit_and_all_that_may_start_do(found: Problem) -> None:
+def test_no_start_exceeds_a_limit_and_every_job_that_may_start_does(found: Problem) -> None:
     starts_s = rolled_starts(found)
     nobody = Ledger(found.limits)
     for one, each in zip(found.pending, starts_s, strict=True):
-        # Of what is spent there may be too little for all.
+        # A budget that is spent may be too small for all.
         assert len(each) <= one.tasks
         if not any(due.spends for due in one.dues):
             assert len(each) == (0 if nobody.never(one.dues) else one.tasks)
@@ -356,7 +356,7 @@ def test_no_start_is_beyond_a_limit_and_all_that_may_start_do(found: Problem) ->
         if not own.binds or own.limit not in found.limits:
             continue
         before = [run for run in runs if run.begin_s < at_s < run.end_s]
-        # Of those that start at the same moment whom it does not bind may do so behind; the last needs what it asks.
+        # Of jobs that start at once, any that the limit does not bind may come last; the last bound one needs its own.
         beside = [
             (due.amount, due.needs)
             for run in runs
@@ -370,11 +370,11 @@ def test_no_start_is_beyond_a_limit_and_all_that_may_start_do(found: Problem) ->
 
 @given(ONE)
 @settings(deadline=None, max_examples=300)
-def test_starts_are_those_that_a_reader_of_slurm_works_out(found: Problem) -> None:
+def test_starts_are_those_of_the_reference_queue(found: Problem) -> None:
     assert rolled_starts(found) == by_hand(found)
 
 
-def test_who_waits_for_other_machines_uses_up_the_same_limit() -> None:
+def test_a_job_waiting_for_other_machines_uses_up_the_same_limit() -> None:
     other = frozenset([1])
     found = Problem(
         machines=(machine(), machine(pools=other)),
@@ -395,7 +395,7 @@ def by_place(starts_s: list[list[float]]) -> list[float]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_plan_of_who_is_at_limits_is_the_same_twice(seed: int) -> None:
+def test_a_plan_of_jobs_at_limits_is_the_same_twice(seed: int) -> None:
     pending = tuple(job(number, run_s=60.0 * number, limit_s=1e4, dues=due()) for number in range(1, 30))
     found = problem(*pending, running=(holding(0, 8, left_s=600.0),))
     assert plan(found, Bounds(), seed) == plan(found, Bounds(), seed)

@@ -1,4 +1,4 @@
-"""A plan is within the site's bounds whatever it is asked, better than none, and none where nothing is to be gained."""
+"""A plan keeps the site's bounds for any queue, is better than no plan, and is empty where nothing is to be gained."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ LONG_S = 36_000.0
 
 
 def big_ahead_of_short(**others: Any) -> Problem:
-    """One job of ten hours ahead of twenty of a minute; all need the whole machine, which is free."""
+    """One job of ten hours ahead of twenty of one minute; each needs the whole machine, which is free."""
     shorts = [job(2 + at, cpus=4, run_s=60.0, **others) for at in range(20)]
     return Problem(machines=(machine(4),), pending=(job(1, cpus=4, run_s=LONG_S), *shorts), running=())
 
 
 def order_after(problem: Problem, found: Plan) -> list[int]:
-    """Return the ids of what waits in the order that Slurm would have after the plan."""
+    """Return the ids of the pending jobs in the order that Slurm would have after the plan."""
     after = {at: one.after for at, one in enumerate(found.jobs)}
     return [problem.pending[at].job_id for at in order_of(problem.pending, range(len(after)), after)]
 
 
-def test_the_short_ones_come_before_the_big_one() -> None:
+def test_short_jobs_are_moved_ahead_of_a_long_one() -> None:
     problem = big_ahead_of_short()
     found = plan(problem, Bounds())
     assert order_after(problem, found)[-1] == 1
     assert [one.job_id for one in found.changes] == [1]
     assert found.jobs[0].base_start_s == 0.0
     assert found.jobs[0].start_s == 1200.0
-    # As it is the shorts wait from 36,000 s on: their slowdowns are 601, 602, …; 1, 2, … without the big one.
+    # As it is the short jobs wait for 36,000 s or more: slowdowns of 601, 602, …; without the long job 1, 2, …
     assert found.tried[0].value == pytest.approx((1 + sum(601 + at for at in range(20))) / 21)
     after = (1 + 1200 / LONG_S + sum(1 + at for at in range(20))) / 21
-    # No slowdown is below 1: that is no order's merit.
+    # No slowdown is below 1, so that this part is not to the credit of any order.
     before = found.tried[0].value
     assert found.gain == pytest.approx((before - after) / (before - 1))
     assert found.order in found.why
 
 
-def test_no_more_come_first_than_the_big_one_may_be_delayed_for() -> None:
+def test_only_as_many_jobs_pass_as_the_allowed_delay_permits() -> None:
     problem = big_ahead_of_short()
     found = plan(problem, Bounds(most_delay_s=600.0))
     assert found.changes
     assert 0 < found.jobs[0].start_s <= 600.0
 
 
-def test_no_delay_at_all_leaves_the_queue_as_it_is() -> None:
+def test_no_allowed_delay_leaves_the_queue_as_it_is() -> None:
     found = plan(big_ahead_of_short(), Bounds(most_delay_s=0.0))
     assert (found.order, found.changes) == (AS_IS, ())
 
 
-def test_what_is_kept_is_never_passed() -> None:
+def test_a_kept_job_is_never_passed() -> None:
     problem = big_ahead_of_short()
     first = msgspec.structs.replace(problem.pending[0], kept="top priority")
     found = plan(msgspec.structs.replace(problem, pending=(first, *problem.pending[1:])), Bounds())
@@ -71,7 +71,7 @@ def test_what_is_kept_is_never_passed() -> None:
     assert found.jobs[0].reason == "kept: top priority"
 
 
-def test_nor_is_who_is_kept_though_no_machine_here_holds_him() -> None:
+def test_a_kept_job_is_not_passed_even_where_no_machine_here_holds_it() -> None:
     wide = job(1, cpus=6, run_s=60.0, kept="no node that is there holds it", priority=9_000)
     shorts = [job(3 + at, cpus=4, run_s=60.0, priority=8_000 - at) for at in range(20)]
     problem = Problem(
@@ -87,14 +87,14 @@ def test_nor_is_who_is_kept_though_no_machine_here_holds_him() -> None:
 
 
 @pytest.mark.parametrize(("most", "allowed"), [(0.1, False), (0.4, False), (0.6, True)])
-def test_the_better_fair_share_is_not_put_behind_beyond_the_bound(most: float, allowed: bool) -> None:
+def test_a_better_fair_share_is_not_put_behind_beyond_the_bound(most: float, allowed: bool) -> None:
     problem = big_ahead_of_short(account=1, fair_share=0.2)
     first = msgspec.structs.replace(problem.pending[0], fair_share=0.7)
     problem = msgspec.structs.replace(problem, pending=(first, *problem.pending[1:]))
     assert bool(plan(problem, Bounds(most_inversion=most)).changes) is allowed
 
 
-def test_who_waited_too_long_comes_first() -> None:
+def test_a_job_that_has_waited_too_long_comes_first() -> None:
     problem = big_ahead_of_short()
     first = msgspec.structs.replace(problem.pending[0], waited_s=1000.0)
     aged = msgspec.structs.replace(problem, pending=(first, *problem.pending[1:]))
@@ -103,7 +103,7 @@ def test_who_waited_too_long_comes_first() -> None:
 
 
 @pytest.mark.parametrize(("unmoved_start_s", "overdue"), [(-3000.0, True), (-1000.0, False)])
-def test_who_would_have_started_long_ago_without_us_comes_first(
+def test_a_job_that_would_have_started_long_ago_without_us_comes_first(
     unmoved_start_s: float, overdue: bool
 ) -> None:
     problem = big_ahead_of_short()
@@ -120,12 +120,12 @@ def test_who_would_have_started_long_ago_without_us_comes_first(
     [
         (9600.0, -10.0, 10_000.0, True),
         (9400.0, -10.0, 10_000.0, False),
-        (9600.0, 500.0, 10_000.0, False),  # it would still wait
+        (9600.0, 500.0, 10_000.0, False),  # it would still be waiting
         (5000.0, -10.0, 100.0, False),  # two hours are never too long
         (7000.0, -10.0, 100.0, True),
     ],
 )
-def test_who_would_have_started_comes_first_once_he_has_waited_nearly_as_long_as_the_longest(
+def test_a_job_that_would_have_started_comes_first_once_its_wait_nears_the_longest(
     waited_s: float, unmoved_start_s: float, longest_s: float, *, first: bool
 ) -> None:
     problem = big_ahead_of_short()
@@ -136,7 +136,7 @@ def test_who_would_have_started_comes_first_once_he_has_waited_nearly_as_long_as
 
 
 @pytest.mark.parametrize(("left_s", "most_s"), [(600.0, 300.0), (10_000.0, 1200.0), (-60.0, 0.0)])
-def test_who_has_a_deadline_keeps_half_of_what_he_has_left_before_slurm_gives_him_up(
+def test_a_job_with_a_deadline_keeps_half_of_its_time_left_before_slurm_gives_it_up(
     left_s: float, most_s: float
 ) -> None:
     problem = big_ahead_of_short()
@@ -146,7 +146,7 @@ def test_who_has_a_deadline_keeps_half_of_what_he_has_left_before_slurm_gives_hi
     assert found.jobs[0].start_s <= most_s
 
 
-def test_who_would_miss_his_deadline_comes_first_where_that_is_what_the_site_wants() -> None:
+def test_a_job_that_would_miss_its_deadline_comes_first_where_the_objective_is_deadlines() -> None:
     longs = [job(1 + at, run_s=LONG_S, cpus=4) for at in range(6)]
     problem = Problem(
         machines=(machine(4),), pending=(*longs, job(9, run_s=60.0, cpus=4, deadline_s=1800.0)), running=()
@@ -157,13 +157,13 @@ def test_who_would_miss_his_deadline_comes_first_where_that_is_what_the_site_wan
     assert found.jobs[6].start_s == 0.0
 
 
-def test_a_lever_too_short_is_not_pulled() -> None:
+def test_an_order_beyond_the_largest_factor_is_not_made() -> None:
     found = plan(big_ahead_of_short(), Bounds(most_factor=0))
     assert (found.order, found.changes) == (AS_IS, ())
     assert "SiteFactors beyond" in found.why
 
 
-def test_no_order_is_below_the_least_priority_and_that_is_what_is_said() -> None:
+def test_an_order_that_needs_priorities_below_the_least_is_refused_with_that_reason() -> None:
     queue = big_ahead_of_short()
     jobs = tuple(msgspec.structs.replace(one, priority=1) for one in queue.pending)
     first = msgspec.structs.replace(jobs[0], job_id=0, kept="it is a part of a het job")
@@ -172,7 +172,7 @@ def test_no_order_is_below_the_least_priority_and_that_is_what_is_said() -> None
     assert "it would need priorities that Slurm does not have" in found.why
 
 
-def test_no_more_change_than_may_at_once() -> None:
+def test_no_more_factors_change_at_once_than_allowed() -> None:
     shorts = [job(9 + at, run_s=60.0, cpus=4) for at in range(6)]
     bigs = [job(1 + at, run_s=LONG_S / 2, cpus=4) for at in range(6)]
     problem = Problem(machines=(machine(4),), pending=(*bigs, *shorts), running=())
@@ -180,7 +180,7 @@ def test_no_more_change_than_may_at_once() -> None:
     assert len(plan(problem, Bounds(most_changes=100)).changes) == 6
 
 
-def test_nothing_to_gain_is_said() -> None:
+def test_a_queue_without_anything_to_gain_is_reported() -> None:
     alike = tuple(job(at, cpus=4) for at in range(1, 9))
     found = plan(Problem(machines=(machine(4),), pending=alike, running=()), Bounds())
     assert (found.order, found.gain, found.changes) == (AS_IS, 0.0, ())
@@ -206,14 +206,14 @@ def test_a_plan_that_still_holds_changes_nothing() -> None:
     assert second.gain > 0.5
 
 
-def test_what_was_waited_already_makes_no_gain_small() -> None:
+def test_time_already_waited_does_not_make_a_gain_small() -> None:
     found = plan(big_ahead_of_short(waited_s=60 * 86_400.0), Bounds())
     assert found.gain > 0.9
-    # Of the whole slowdown it is less than a hundredth: the shorts come ten hours sooner.
+    # Of the whole slowdown the gain is less than a hundredth; yet the short jobs come ten hours sooner.
     assert 0.01 * found.tried[0].value > LONG_S / 60.0
 
 
-def test_what_is_in_force_stays_while_it_is_better_by_little_where_none_stands() -> None:
+def test_the_order_in_force_stays_where_another_is_little_better_and_none_stands() -> None:
     problem = big_ahead_of_short(deadline_s=3000.0)
     first = plan(problem, Bounds(objective="deadlines", horizon_s=30_000.0))
     again = tuple(
@@ -225,8 +225,8 @@ def test_what_is_in_force_stays_while_it_is_better_by_little_where_none_stands()
     assert plan(msgspec.structs.replace(problem, pending=again), most).order == IN_FORCE
 
 
-def test_drawn_runs_do_not_say_how_slow_a_job_is() -> None:
-    """Who waited for days and might run for a second only would outweigh all others."""
+def test_drawn_run_times_do_not_decide_how_slow_a_job_is() -> None:
+    """A job that has waited for days and might run for only a second would otherwise outweigh all others."""
     wide = tuple(
         job(1 + at, cpus=4, run_s=600.0, upper_s=LONG_S, waited_s=86_400.0 * (9 - at)) for at in range(6)
     )
@@ -238,8 +238,8 @@ def test_drawn_runs_do_not_say_how_slow_a_job_is() -> None:
         assert sunk < found.value < sunk + 6 * LONG_S / 600.0
 
 
-def test_what_a_forecast_expects_makes_room_for_it() -> None:
-    """A long job is better left behind short ones that are to come; without a forecast, nothing is to be gained."""
+def test_a_plan_counts_the_jobs_that_a_forecast_expects() -> None:
+    """A long job is better left behind short jobs that are to come; without a forecast nothing is to be gained."""
     pending = (job(1, cpus=4, run_s=3600.0), job(2, cpus=4, run_s=1800.0))
     alone = Problem(machines=(machine(4),), pending=pending, running=(holding(0, 4, 60.0),))
     coming = tuple(
@@ -256,12 +256,12 @@ def test_what_a_forecast_expects_makes_room_for_it() -> None:
         for at in range(30)
     )
     base = plan(msgspec.structs.replace(alone, coming=(coming,)), Bounds(horizon_s=20_000.0))
-    # Both orders of the two serve the same shorts, which come behind both: the value counts them.
+    # Both orders of the two pending jobs serve the same short jobs, which come behind both: the value counts them.
     assert base.tried[0].value > 20 > plan(alone, Bounds()).tried[0].value
 
 
 @pytest.mark.parametrize("objective", ["slowdown", "wait", "utilisation", "deadlines", "energy"])
-def test_each_objective_has_its_plan(objective: Objective) -> None:
+def test_each_objective_gets_its_plan(objective: Objective) -> None:
     late = big_ahead_of_short(deadline_s=3000.0)
     found = plan(late, Bounds(objective=objective, horizon_s=30_000.0))
     assert objective in found.why
@@ -306,7 +306,7 @@ def test_every_plan_keeps_every_bound(
 
 
 def keeps_fair_share(pending: tuple[Pending, ...], found: Plan, most_inversion: float) -> None:
-    """Fail where the plan puts a better share behind a worse one that it could not be behind without us."""
+    """Fail where the plan puts a better share behind a worse one, other than Slurm's own order does."""
     moved = [at for at, one in enumerate(found.jobs) if one.start_s < math.inf and not pending[at].out]
     base = order_of(pending, moved, {})
     after = order_of(pending, moved, {at: found.jobs[at].after for at in moved})
@@ -337,13 +337,13 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("wrong", NONSENSE)
-def test_nonsense_is_refused(wrong: dict[str, object]) -> None:
+def test_nonsense_in_a_job_is_refused(wrong: dict[str, object]) -> None:
     record = msgspec.structs.replace(job(1), **wrong)
     with pytest.raises(ModelError, match=r"job 1 .*;"):
         plan(Problem(machines=(machine(),), pending=(record,), running=()), Bounds())
 
 
-def test_nonsense_of_others_is_refused() -> None:
+def test_nonsense_in_the_rest_of_a_problem_is_refused() -> None:
     fine = Problem(machines=(machine(),), pending=(job(1), job(2)), running=())
     coming = Coming(
         at_s=1.0, account=0, user=0, pools=POOL, priority=1, demand=(1000, 1, 0), limit_s=9.0, likely_s=9.0
@@ -374,7 +374,7 @@ def test_where_nothing_can_be_planned_nothing_is_changed() -> None:
         assert len(found.jobs) == len(problem.pending)
 
 
-def test_a_demand_beyond_any_machine_holds_nobody_up() -> None:
+def test_a_demand_beyond_any_machine_delays_no_other_job() -> None:
     huge = job(1, cpus=500)
     problem = big_ahead_of_short()
     found = plan(
@@ -388,7 +388,7 @@ def test_a_demand_beyond_any_machine_holds_nobody_up() -> None:
     assert found.gain > 0.5
 
 
-def test_nobody_is_to_wait_longer_than_the_longest_wait_without_us() -> None:
+def test_no_job_waits_longer_than_the_longest_wait_without_us() -> None:
     found = plan(big_ahead_of_short(), Bounds(most_delay_s=86_400.0))
     pending = big_ahead_of_short().pending
     longest_s = max(job.waited_s + told.base_start_s for job, told in zip(pending, found.jobs, strict=True))

@@ -1,4 +1,4 @@
-"""Rollouts in which some jobs may preempt others: who starts when, and at whose cost."""
+"""Rollouts in which some jobs may preempt others: which job starts when, and at whose cost."""
 
 from __future__ import annotations
 
@@ -44,45 +44,47 @@ def problem(*pending: Pending, running: tuple[Holding, ...], machines: int = 1, 
         (1, LOW, 900.0),
         (2, None, 900.0),
         (2, Yields(above=2), 900.0),
-        # It has run for 10 s.
+        # The running job has run for 10 s.
         (2, Yields(above=1, exempt_s=300.0), 290.0),
         (2, Yields(above=1, exempt_s=10.0), 0.0),
     ],
 )
-def test_who_may_preempt_starts_once_he_may(tier: int, yields: Yields | None, start_s: float) -> None:
+def test_a_job_that_may_preempt_starts_as_soon_as_it_may(
+    tier: int, yields: Yields | None, start_s: float
+) -> None:
     assert starts(problem(job(1, cpus=4, tier=tier), running=(held(0, 4, 900.0, yields),))) == [start_s]
 
 
-def test_he_waits_for_what_does_not_yield_and_takes_the_rest_then() -> None:
+def test_a_preempting_job_waits_for_jobs_that_do_not_yield_and_then_takes_the_rest() -> None:
     running = (held(0, 2, 900.0), held(0, 2, 100.0, None))
     assert starts(problem(high(1, cpus=4), running=running)) == [100.0]
 
 
-def test_room_that_is_free_is_taken_first_and_others_go_on() -> None:
+def test_free_room_is_used_first_and_running_jobs_go_on() -> None:
     running = (held(0, 4, 900.0), held(1, 2, 500.0))
-    # The second node's two CPUs that are free are enough, and so its job ends as ever.
+    # The two free CPUs of the second node are enough, so the job that runs there ends as usual.
     found = starts(problem(high(1, cpus=2), low(2, cpus=4), machines=2, running=running))
     assert found == [0.0, 500.0]
 
 
-def test_as_few_as_are_enough_are_preempted() -> None:
+def test_as_few_jobs_are_preempted_as_are_enough() -> None:
     running = (held(0, 1, 900.0), held(0, 3, 800.0), held(1, 4, 500.0))
-    # One node's jobs are enough for the first; on the other, one runs on.
+    # The jobs of one node are enough for the first; on the other node the job runs on.
     found = starts(problem(high(1, cpus=4, run_s=1000.0), low(2, cpus=4), machines=2, running=running))
     assert found == [0.0, 500.0]
 
 
-def test_what_started_meanwhile_may_be_preempted_by_who_comes() -> None:
+def test_a_job_that_started_meanwhile_may_be_preempted_by_one_that_comes() -> None:
     later = Coming(
         at_s=50.0, account=0, user=0, pools=POOL, priority=1, demand=(4000, 4, 0), limit_s=60.0, likely_s=60.0, tier=2
     )  # fmt: skip
     waiting = (low(1, cpus=4, run_s=1000.0), low(2, cpus=4))
     assert starts(problem(*waiting, running=())) == [0.0, 1000.0]
-    # The first is gone once the one that comes has preempted it; queued again, it is behind the second.
+    # The first is preempted by the job that comes; when requeued, it is behind the second.
     assert starts(problem(*waiting, running=(), coming=((later,),))) == [0.0, 110.0]
 
 
-def test_he_preempts_on_nodes_of_his_partition_alone() -> None:
+def test_a_job_preempts_only_on_nodes_of_its_partition() -> None:
     other = frozenset([1])
     machines = (machine(4, POOL), machine(4, other))
     both = frozenset([0, 1])
@@ -94,16 +96,16 @@ def test_he_preempts_on_nodes_of_his_partition_alone() -> None:
     assert starts(found) == [0.0, 60.0]
 
 
-def test_nothing_passes_who_preempts() -> None:
+def test_nothing_passes_a_job_that_preempts() -> None:
     running = (held(0, 2, 900.0), held(0, 2, 100.0, None))
-    # What the job that ends leaves would hold the second, and for long enough: but the first takes all of it.
+    # The room that the ending job leaves would hold the second, and for long enough; but the first takes all of it.
     found = starts(problem(high(1, cpus=4, run_s=60.0), low(2, cpus=2, run_s=50.0), running=running))
     assert found == [100.0, 160.0]
 
 
 @given(problems())
 @settings(max_examples=25, deadline=None)
-def test_where_nobody_may_preempt_all_is_as_without(drawn: Problem) -> None:
+def test_where_no_job_may_preempt_all_is_as_without_preemption(drawn: Problem) -> None:
     least = Yields(above=max(one.tier for one in drawn.pending))
     replace = msgspec.structs.replace
     yielding = replace(

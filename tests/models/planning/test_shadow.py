@@ -1,4 +1,4 @@
-"""The shadow against the simulation of the same load without us, whatever is really done to the queue."""
+"""The shadow, compared with the simulation of the same load without us, whatever really happens in the queue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SITE = Site(
     nodes=tuple(f"n{at}" for at in range(CLUSTER.own)),
 )
 ONE = Site(machines=(machine(4),), nodes=("n0",))
-# What is expected of a job: of its number, its true run and how long it has run.
+# Returns the expected run of a job from its number, its true run and how long it has run.
 Guess = Callable[[int, float, float], float]
 
 
@@ -50,14 +50,14 @@ def truth(_: int, run_s: float, __: float) -> float:
 
 
 def poor_guess(number: int, run_s: float, ran_s: float) -> float:
-    """Return a run that is a third of the true one, or thrice as long, but longer than it has run."""
+    """Return a third or three times the true run, but longer than it has run already."""
     return max(run_s * (3.0 if number % 2 else 0.3), ran_s + 1)
 
 
 def seen_at(
     real: Results, now_s: float, since_s: float, guess: Guess, *, all_known: bool = False
 ) -> list[Seen]:
-    """Return what is known of each job that waits, runs, or has ended since, in what really happened."""
+    """Return what is known of each job that really waits, runs, or has ended since `since_s`."""
     jobs = real.jobs
     found = []
     for number in range(len(jobs)):
@@ -105,7 +105,7 @@ def assert_is(shadow: Shadow, easy: Results) -> None:
 def passed(
     real: Results, guess: Guess, step_s: float, *, all_known: bool = False, restart: bool = False
 ) -> list[tuple[Shadow, Shadow]]:
-    """Return the shadow of each cycle, as far as it is certain and as it is expected; really the queue is moved."""
+    """Return the shadow of each cycle, the certain and the expected one, while the real queue takes another course."""
     shadow = begun_anew(SITE, 0.0, seen_at(real, 0.0, 0.0, guess, all_known=all_known), ())
     found = []
     for now_s in numpy.arange(step_s, float(real.end_s.max()) + step_s, step_s).tolist():
@@ -118,7 +118,7 @@ def passed(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_who_knows_all_runs_has_the_simulation_without_us(seed: int) -> None:
+def test_with_all_run_times_known_the_shadow_is_the_simulation_without_us(seed: int) -> None:
     jobs = load(seed)
     easy, real = (simulate(jobs, CLUSTER, Policy(start=start)) for start in ("easy", "greedy"))
     assert (easy.start_s != real.start_s).any()
@@ -130,7 +130,7 @@ def test_who_knows_all_runs_has_the_simulation_without_us(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_certain_is_the_simulation_without_us_however_poor_the_guesses(seed: int) -> None:
+def test_the_certain_part_is_the_simulation_without_us_however_poor_the_guesses(seed: int) -> None:
     jobs = load(seed)
     easy, real = (simulate(jobs, CLUSTER, Policy(start=start)) for start in ("easy", "greedy"))
     shadows = passed(real, poor_guess, 700.0)
@@ -139,7 +139,7 @@ def test_what_is_certain_is_the_simulation_without_us_however_poor_the_guesses(s
         assert certain.time_s <= now.time_s == certain.seen_s
     certain_s = [certain.time_s for certain, _ in shadows]
     assert certain_s == sorted(certain_s)
-    # When all have ended, all is known.
+    # When all jobs have ended, all is known.
     assert shadows[-1][1].time_s == certain_s[-1]
 
 
@@ -148,14 +148,14 @@ def test_a_restart_in_the_middle_changes_nothing() -> None:
     assert passed(real, poor_guess, 900.0) == passed(real, poor_guess, 900.0, restart=True)
 
 
-def test_how_often_a_shadow_is_passed_on_changes_nothing_that_is_certain() -> None:
+def test_the_number_of_cycles_changes_nothing_that_is_certain() -> None:
     jobs = load(4)
     easy, real = (simulate(jobs, CLUSTER, Policy(start=start)) for start in ("easy", "greedy"))
     for step_s in (60.0, 5000.0):
         assert_is(passed(real, poor_guess, step_s)[-1][0], easy)
 
 
-def test_more_than_may_be_simulated_again_is_taken_for_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_may_be_simulated_again_is_taken_as_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("models.planning.shadow_rolling.MOST_AGAIN", 5)
     real = simulate(load(5), CLUSTER, Policy(start="greedy"))
     for certain, now in passed(real, poor_guess, 700.0):
@@ -192,18 +192,18 @@ def record(job_id: int, phase: str = "waits", **others: object) -> Seen:
 def test_starts_are_those_that_were_and_those_that_are_foreseen() -> None:
     shadow = begun_anew(ONE, 0.0, [record(1), record(2)], [held(9, 0.0, 50.0)])
     assert foreseen(shadow, ONE, math.inf, {1: 1, 2: 1}) == {1: 50.0, 2: 150.0}
-    # Really the second was first; without us the other has started meanwhile.
+    # Really the second was first; without us the first has started meanwhile.
     shadows = passed_on(shadow, ONE, 60.0, [record(1), record(2, "runs", ran_s=10.0)])
     assert foreseen(shadows.now, ONE, math.inf, {1: 1}) == {1: 50.0}
     problem = measured(
         Problem(machines=ONE.machines, pending=(job(1), job(5)), running=()), shadows, ONE, 1e6, {1: 1}
     )
     assert [one.unmoved_start_s for one in problem.pending] == [-10.0, math.inf]
-    # The first waited 50 s; the other, which runs already, would wait still.
+    # The first waited for 50 s; the second, which really runs already, would still wait.
     assert problem.longest_wait_s == 60.0
 
 
-def test_of_an_array_the_next_task_counts() -> None:
+def test_the_next_task_of_an_array_counts() -> None:
     array = record(1, tasks=3)
     shadow = begun_anew(ONE, 0.0, [array], [])
     assert foreseen(shadow, ONE, math.inf, {1: 3}) == {1: 0.0}
@@ -213,31 +213,31 @@ def test_of_an_array_the_next_task_counts() -> None:
     assert foreseen(now, ONE, math.inf, {1: 1}) == {1: 200.0}
 
 
-def test_who_was_taken_back_no_longer_waits_and_who_left_has_ended() -> None:
+def test_a_cancelled_job_no_longer_waits_and_one_that_has_gone_has_ended() -> None:
     shadow = begun_anew(ONE, 0.0, [record(1), record(2)], [held(9, 10.0, 500.0)])
     seen = [record(2), record(9, "runs", run_s=510.0, ran_s=30.0)]
     shadow, now = passed_on(shadow, ONE, 20.0, seen)
     assert [one.job_id for one in now.waiting] == [2]
-    # It was seen last at 20, and is gone at 40: it has ended at 30.
+    # Job 9 was last seen at 20 and is gone at 40: it has ended at 30.
     _, now = passed_on(shadow, ONE, 40.0, [record(2)])
     assert [(task.job_id, task.start_s) for task in now.running] == [(2, 30.0)]
 
 
-def test_a_priority_that_grows_with_age_grows_for_who_waits_in_the_shadow_alone() -> None:
+def test_priorities_that_grow_with_age_also_grow_for_jobs_that_wait_only_in_the_shadow() -> None:
     shadow = begun_anew(ONE, 0.0, [record(1), record(2), record(3)], [held(9, 0.0, 500.0)])
     seen = [record(1, "runs"), record(2, priority=998 + 60), record(3, priority=997 + 60), record(9, "runs")]
     shadow, _ = passed_on(shadow, ONE, 60.0, seen)
     assert {one.job_id: one.priority for one in shadow.waiting} == {1: 1059, 2: 1058, 3: 1057}
 
 
-def test_who_waits_may_use_the_pools_that_are_open_to_him_by_now() -> None:
+def test_a_waiting_job_may_use_the_pools_that_are_open_to_it_now() -> None:
     shadow = begun_anew(ONE, 0.0, [record(1), record(2)], ())
     both = record(1, pools=frozenset({0, 1}))
     ran = msgspec.structs.replace(both, job_id=2, phase="runs", ran_s=1.0)
     assert [one.pools for one in learned(shadow, 60.0, [both, ran]).waiting] == [both.pools, POOL]
 
 
-def test_a_shadow_fits_unless_it_is_old_from_the_future_or_of_other_pools() -> None:
+def test_a_shadow_is_usable_unless_it_is_old_from_the_future_or_of_other_pools() -> None:
     shadow = begun_anew(ONE, 100.0, [record(1)], [])
     assert usable(shadow, ONE, 100.0)
     assert usable(shadow, ONE, 100.0 + OLDEST_S)
@@ -247,7 +247,7 @@ def test_a_shadow_fits_unless_it_is_old_from_the_future_or_of_other_pools() -> N
     assert not usable(shadow, msgspec.structs.replace(ONE, pools="other"), 100.0)
 
 
-def test_what_runs_on_a_node_that_went_is_not_looked_at_and_others_keep_theirs() -> None:
+def test_jobs_on_a_node_that_has_gone_are_dropped_and_others_keep_their_places() -> None:
     two = Site(machines=(machine(4), machine(4)), nodes=("a", "b"))
     on_b = msgspec.structs.replace(held(8, 0.0, 500.0), parts=((1, (4000, 4, 0)),))
     shadow = begun_anew(two, 0.0, [record(1)], [held(9, 0.0, 500.0), on_b])

@@ -22,7 +22,7 @@ BOUNDS = Bounds(most_delay_s=7200.0, most_factor=10**8, samples=2)
 
 
 def load(seed: int = 1, jobs: int = 40) -> Workload:
-    """Return short and long jobs of users who are alike each, with limits that say nothing, on too few CPUs."""
+    """Return short and long jobs on too few CPUs; each user's jobs are alike, and their limits say nothing."""
     draw = numpy.random.default_rng(seed)
     user = draw.integers(0, 4, jobs)
     run_s = numpy.array([30.0, 60.0, 1200.0, 2400.0])[user] * draw.uniform(0.8, 1.2, jobs)
@@ -39,7 +39,7 @@ def load(seed: int = 1, jobs: int = 40) -> Workload:
 def advised(
     jobs: Workload, *, forecast: bool = False, perfect: bool = False
 ) -> tuple[Results, list[tuple[float, Plan]]]:
-    """Return what becomes of a load, and all plans with their moments."""
+    """Return the results of a load, and all plans with their moments."""
     plans: list[tuple[float, Plan]] = []
     advice = PlannedAdvice(
         asked_of(jobs, jobs.user.tolist(), CLUSTER),
@@ -69,10 +69,10 @@ def test_plans_are_better_than_slurms_own_order() -> None:
 
 
 @pytest.mark.parametrize("forecast", [False, True])
-def test_what_a_job_will_run_changes_no_plan_before_it_has_ended(forecast: bool) -> None:
+def test_the_run_time_of_a_job_changes_no_plan_before_the_job_has_ended(forecast: bool) -> None:
     jobs = load()
     results, plans = advised(jobs, forecast=forecast)
-    # From that moment on nothing is as it was: what runs then, or comes later, runs twice as long.
+    # From that moment on all differs: what runs then, or comes later, runs twice as long.
     now_s = 5000.0
     longer_s = numpy.where(results.end_s >= now_s, jobs.run_s * 2, jobs.run_s)
     assert (longer_s != jobs.run_s).sum() > 10
@@ -89,7 +89,7 @@ def test_the_same_seed_gives_the_same_plans() -> None:
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
-def test_what_would_be_without_us_is_what_easy_does_also_with_jobs_of_several_nodes(seed: int) -> None:
+def test_the_course_without_us_is_that_of_easy_also_for_jobs_of_several_nodes(seed: int) -> None:
     cluster, draw, number = cluster_of([Node(cpus=4, mem_mib=4, count=3)]), numpy.random.default_rng(seed), 25
     cpus = draw.integers(1, 13, number)
     jobs = workload(
@@ -138,22 +138,20 @@ def test_a_problem_says_what_waits_what_runs_and_what_would_be_without_us() -> N
     ]
     (running,) = found.running
     assert (running.ran_s, running.limit_left_s, running.likely_left_s) == (40.0, 60.0, 60.0)
-    # Job 1 is expected at 100, job 2 when that has run its limit.
+    # Job 1 is expected at 100, job 2 when job 1 has run for its limit.
     assert [job.unmoved_start_s for job in found.pending] == [60.0, 660.0]
-    # That of the two 90 s and 680 s are foreseen says nothing of how long anybody has waited.
+    # That starts in 60 s and 660 s are foreseen for the two says nothing of how long any job has waited.
     assert found.longest_wait_s == 30.0
-    # Really the second goes first, once the first has run 80 s; without us the other runs since then.
+    # Really job 2 goes first, once job 0 has run for 80 s; without us job 1 would have been running since then.
     advice.ended(0, 80.0, 0.0)
     found = advice.problem(120.0, {1: 10.0}, [Moving(2, 80.0, ((0, (4000, 4, 0)),))])
     assert [job.unmoved_start_s for job in found.pending] == [-40.0]
-    # From 80 on, when job 1 had waited 70 s, it is not certain what would be: it has not run yet. As far as is known
-    # job 2 waits still.
+    # From 80 s on, when job 1 had waited for 70 s, the course without us is uncertain: job 1 has not run yet. As far as
+    # is known, job 2 still waits in it.
     assert found.longest_wait_s == 100.0
 
 
-def test_a_run_is_expected_of_who_asks_alike_else_of_the_user_else_of_that_limit_else_it_is_the_limit() -> (
-    None
-):
+def test_an_expected_run_is_of_equal_requests_else_of_the_user_else_of_the_limit() -> None:
     expectation = Learned()
     alike, other, stranger = asked(0), asked(1, cpus=1, limit_s=900.0), asked(2, user=1, limit_s=700.0)
     assert expectation.run_s(alike) == (600.0, 600.0)

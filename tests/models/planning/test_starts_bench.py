@@ -1,4 +1,4 @@
-"""The measure of expected starts: what lies ahead reaches no interval, and what is counted is what is said."""
+"""The measure of expected starts: no interval is influenced by later starts, and counts are those reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def foreseen_and_started() -> tuple[Foreseen, Floats]:
     return foreseen, told_s + start_s * numpy.exp(0.7 * draw.standard_normal(2 * PLANS))
 
 
-def test_when_a_job_starts_reaches_no_interval_that_was_told_before() -> None:
+def test_a_start_does_not_influence_intervals_reported_before_it() -> None:
     foreseen, started_s = foreseen_and_started()
     now_s = 100 * PERIOD_S
     later_s = numpy.where(started_s > now_s, started_s * 3, started_s)
@@ -37,7 +37,7 @@ def test_when_a_job_starts_reaches_no_interval_that_was_told_before() -> None:
         assert one.tolist() != same.tolist()
 
 
-def test_rows_say_how_many_starts_were_held() -> None:
+def test_rows_say_how_many_starts_the_intervals_held() -> None:
     foreseen, started_s = foreseen_and_started()
     rows = {(row["foreseen"], row["ahead"]): row for row in coverage(foreseen, started_s)}
     row = rows["first", "any"]

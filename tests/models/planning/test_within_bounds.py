@@ -1,4 +1,4 @@
-"""The bounds hold for any wish: what is kept stays, who is urgent comes first, fair share is not turned round."""
+"""The bounds hold for any wish: kept jobs stay, urgent jobs come first, fair share is not inverted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ inversions = st.sampled_from([0.0, 0.1, 0.3, 1.0])
 
 
 def must_stay_before(one: Pending, other: Pending, most_inversion: float) -> bool:
-    """Whether the site, or their user, forbids to put `one` behind `other`, which Slurm has behind it."""
+    """Whether the site, or the user of both, forbids putting `one` behind `other`, which Slurm has behind it."""
     if one.user == other.user and one.nice < other.nice:
         return True
     if one.fair_share is None or other.fair_share is None or one.account == other.account:
@@ -34,7 +34,7 @@ def must_stay_before(one: Pending, other: Pending, most_inversion: float) -> boo
 
 
 @given(pending_jobs(), wishes, urgents, inversions)
-def test_no_better_fair_share_of_another_account_and_no_lower_nice_of_its_own_user_is_put_behind(
+def test_no_better_fair_share_of_another_account_and_no_lower_nice_of_a_user_is_put_behind(
     pending: tuple[Pending, ...], wished: Floats, urgent: set[int], most: float
 ) -> None:
     found = arrange(pending, wished, urgent, most)
@@ -48,7 +48,7 @@ def test_no_better_fair_share_of_another_account_and_no_lower_nice_of_its_own_us
 
 
 @given(pending_jobs(), wishes, urgents, inversions)
-def test_nothing_passes_what_is_kept_or_of_a_higher_tier(
+def test_nothing_passes_a_kept_job_or_one_of_a_higher_tier(
     pending: tuple[Pending, ...], wished: Floats, urgent: set[int], most: float
 ) -> None:
     found = arrange(pending, wished, urgent, most)
@@ -61,7 +61,7 @@ def test_nothing_passes_what_is_kept_or_of_a_higher_tier(
 
 
 @given(pending_jobs(), wishes, urgents, inversions)
-def test_who_is_urgent_is_behind_none_but_those_whom_slurm_has_before_it(
+def test_an_urgent_job_is_behind_none_but_those_that_slurm_has_before_it(
     pending: tuple[Pending, ...], wished: Floats, urgent: set[int], most: float
 ) -> None:
     found = arrange(pending, wished, urgent, most)
@@ -71,7 +71,7 @@ def test_who_is_urgent_is_behind_none_but_those_whom_slurm_has_before_it(
 
 
 @given(pending_jobs(), wishes, urgents, inversions)
-def test_what_is_within_the_bounds_stays_as_it_is(
+def test_an_order_within_the_bounds_stays_as_it_is(
     pending: tuple[Pending, ...], wished: Floats, urgent: set[int], most: float
 ) -> None:
     found = arrange(pending, wished, urgent, most)
@@ -86,10 +86,10 @@ def test_without_bounds_the_wish_is_granted() -> None:
     assert arrange(pending, numpy.array([3.0, 2.0, 1.0, 0.0]), set(), 0.0) == [3, 2, 1, 0]
 
 
-def test_who_is_held_back_comes_right_behind_its_holder() -> None:
+def test_a_job_that_is_held_back_comes_right_behind_the_one_that_holds_it() -> None:
     shares = (0.9, 0.2, 0.5, 0.2)
     pending = tuple(job(at, account=at, fair_share=share) for at, share in enumerate(shares))
-    # 0 is wished last: of the others only 2 differs from it by no more than 0.5.
+    # 0 is wished last: of the others, only 2 differs from it by no more than 0.5.
     assert arrange(pending, numpy.array([9.0, 0.0, 1.0, 2.0]), set(), 0.5) == [2, 0, 1, 3]
 
 
@@ -98,22 +98,22 @@ def test_users_of_one_account_may_change_places() -> None:
     assert arrange(pending, numpy.array([1.0, 0.0]), set(), 0.0) == [1, 0]
 
 
-def test_fair_share_lifts_with_the_urgent_one_who_may_not_be_passed_by_it() -> None:
+def test_an_urgent_job_takes_along_the_better_fair_share_that_it_may_not_pass() -> None:
     pending = (job(0, account=0, fair_share=0.9), job(1, account=1), job(2, account=2, fair_share=0.1))
     assert arrange(pending, numpy.array([9.0, 0.0, 5.0]), {2}, 0.1) == [0, 2, 1]
 
 
-def test_a_user_sets_the_order_of_his_own_jobs_by_nice() -> None:
+def test_users_order_their_own_jobs_by_nice() -> None:
     pending = tuple(
         job(at, user=user, nice=nice) for at, (user, nice) in enumerate([(0, 0), (0, 50), (1, 0), (0, -9)])
     )
-    # 1 may not pass 0, which is wished last; the other user may, and so may 3, whose Nice is lower.
+    # 1 may not pass 0, which is wished last; the other user's job may, and so may 3, whose nice value is lower.
     assert arrange(pending, numpy.array([9.0, 0.0, 1.0, 2.0]), set(), 0.0) == [2, 3, 0, 1]
-    # Who is urgent takes along whom its user has before it.
+    # An urgent job takes along the jobs that its user has before it.
     assert arrange(pending, numpy.array([9.0, 8.0, 1.0, 2.0]), {1}, 0.0) == [0, 1, 2, 3]
 
 
-def test_what_a_user_has_before_it_is_told_by_nice_and_by_fair_share_together() -> None:
+def test_nice_and_fair_share_together_decide_what_stays_before_a_job() -> None:
     pending = (
         job(0, user=0, account=0, fair_share=0.9),
         job(1, user=1, account=1, fair_share=0.1, nice=0),
@@ -122,7 +122,7 @@ def test_what_a_user_has_before_it_is_told_by_nice_and_by_fair_share_together() 
     assert arrange(pending, numpy.array([9.0, 5.0, 0.0]), set(), 0.1) == [0, 1, 2]
 
 
-def test_who_waited_long_or_is_overdue_is_urgent() -> None:
+def test_jobs_that_have_waited_long_or_are_overdue_are_urgent() -> None:
     pending = (
         job(0, waited_s=50.0),
         job(1, waited_s=100.0),
@@ -133,6 +133,6 @@ def test_who_waited_long_or_is_overdue_is_urgent() -> None:
     assert urgent_ones(pending, range(4), Bounds(most_wait_s=100.0), turn_s) == {1, 2}
 
 
-def test_a_kept_record_is_a_segment_of_its_own() -> None:
+def test_a_kept_job_is_a_segment_of_its_own() -> None:
     pending = (job(0), job(1, kept="reserved"), job(2), job(3, tier=0), job(4, tier=0))
     assert segments(pending, slurm_order(pending)) == [[0], [1], [2], [3, 4]]

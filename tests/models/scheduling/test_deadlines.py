@@ -1,4 +1,4 @@
-"""Who starts on which device, by hand; and what no decision may do, whatever waits."""
+"""Which job starts on which device, by hand; and what no decision may do, whatever waits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from models.scheduling.placement import place_whole
 from models.scheduling.room import Amounts, Room
 
 INF = float("inf")
-# Two fast nodes, two slow ones, and two that are lent; of four CPUs each.
+# Two fast nodes, two slow ones, and two that are lent, each of four CPUs.
 FAST, SLOW, LENT = 0, 1, 2
 ROOM = Room.of(numpy.array([[4] * 6, [0] * 6, [0] * 6]))
 TERMS = Terms(margin=0.5, risk=0.2, spare_share=0.25, calm_share=0.25)
@@ -46,12 +46,12 @@ def decided(jobs: list[Job], at: list[Pool], room: Room = ROOM) -> dict[int, Dec
 
 
 def where(jobs: list[Job], at: list[Pool], room: Room = ROOM) -> dict[int, int | None]:
-    """The pool in which each job starts now; None: it waits."""
+    """The pool in which each job starts now; None where it waits."""
     return {number: one.pool if one.parts else None for number, one in decided(jobs, at, room).items()}
 
 
 def full(*nodes: int) -> Room:
-    """The room with nothing left on some nodes."""
+    """The room with nothing left on the given nodes."""
     room = ROOM.copy()
     room.take(tuple((node, (4, 0, 0)) for node in nodes))
     return room
@@ -64,56 +64,56 @@ def full(*nodes: int) -> Room:
         (100.0, 30.0, LENT),
         (100.0, 29.0, SLOW),  # its owner is likely back by then
         (30.0, 100.0, LENT),
-        (29.0, 100.0, FAST),  # on a slow device it would be closer than the margin
-        (10.0, 100.0, FAST),  # where there is nothing faster, no margin is asked for
+        (29.0, 100.0, FAST),  # on a slow device less would be left than the margin
+        (10.0, 100.0, FAST),  # where nothing is faster, no margin is required
         (INF, 30.0, LENT),
     ],
 )
-def test_a_job_goes_on_the_slowest_device_on_which_it_is_in_time(
+def test_a_job_goes_to_the_slowest_device_on_which_it_is_in_time(
     deadline_s: float, left_s: float, pool: int
 ) -> None:
     assert where([job(1, deadline_s)], pools((left_s, 0.0))) == {1: pool}
 
 
-def test_the_lent_node_is_the_one_that_stays() -> None:
+def test_the_lent_node_whose_owner_stays_away_longer_is_taken() -> None:
     assert decided([job(1, 100)], pools((5.0, 40.0)))[1].parts == ((5, (4, 0, 0)),)
 
 
-def test_the_earliest_deadline_has_the_fast_node_and_the_other_waits_for_one() -> None:
+def test_the_earliest_deadline_gets_the_fast_node_and_the_other_job_waits_for_one() -> None:
     busy = (Busy(5.0, (4, 0, 0)),)
     assert where([job(1, 19), job(2, 14)], pools(busy=busy), full(0, 2, 3)) == {1: None, 2: FAST}
 
 
-def test_a_large_one_gives_its_place_to_one_that_uses_less() -> None:
-    """Either is in time if it begins now, and by its earlier deadline the large one would."""
+def test_a_large_job_gives_its_place_to_one_that_uses_less() -> None:
+    """Either is in time if it starts now; by its earlier deadline the large one would come first."""
     busy = (Busy(1000.0, (4, 0, 0)),)
     found = decided([job(1, 110, 100), job(2, 120, 50)], pools(busy=busy), full(0, 2, 3))
     assert {number: bool(one.parts) for number, one in found.items()} == {1: False, 2: True}
     assert "given to smaller jobs" in told(found[1], pools(), job(1, 110, 100), 0.0)
 
 
-def test_who_is_late_comes_after_who_is_not_and_holds_a_share() -> None:
+def test_a_late_job_comes_after_those_in_time_and_late_jobs_hold_a_share() -> None:
     late, due = [job(number, 1.0, cpus=2) for number in (1, 2, 3)], job(4, 12.0)
     assert where([*late, due], pools(), full(0, 2, 3)) == {1: None, 2: None, 3: None, 4: FAST}
-    # A quarter of eight CPUs is one of them; on the slow nodes first.
+    # A quarter of a pool's eight CPUs is one of these jobs; the slow nodes come first.
     assert where(late, pools(), full(0)) == {1: SLOW, 2: FAST, 3: None}
 
 
-def test_who_is_large_takes_what_nobody_needs() -> None:
+def test_a_large_job_takes_what_no_other_needs() -> None:
     one, due = job(1, 11.0, large=True), job(2, 12.0)
     assert where([one, due], pools(), full(0, 2, 3)) == {1: None, 2: FAST}
     assert where([one], pools(), full(0, 2, 3)) == {1: FAST}
 
 
-def test_who_may_be_in_time_with_luck_is_planned_after_who_is() -> None:
+def test_a_job_in_time_only_with_luck_is_planned_after_one_that_is_sure() -> None:
     lucky, due = job(1, 8.0), job(2, 12.0)
     assert where([lucky, due], pools(), full(0, 2, 3)) == {1: None, 2: FAST}
     found = decided([lucky], pools(), full(0, 2, 3))[1]
     assert (found.pool, found.spare, found.looked[-1].word) == (FAST, False, "in time with luck")
 
 
-def test_a_short_one_passes_in_a_gap_that_ends_before_the_planned_start() -> None:
-    """The first needs both fast nodes' CPUs as one pool, and waits for one of them."""
+def test_a_short_job_passes_in_a_gap_that_ends_before_the_planned_start() -> None:
+    """The first job needs the whole node and waits for three CPUs of it."""
     at = [Pool(name="fast", nodes=(0,), capacity=(4, 0, 0), busy=(Busy(10.0, (3, 0, 0)),))]
     room = Room.of(numpy.array([[4], [0], [0]]))
     room.take(((0, (3, 0, 0)),))
@@ -131,7 +131,7 @@ def test_a_job_that_fits_only_on_lent_nodes_has_no_choice() -> None:
     assert where([one], pools((1.0, 1.0))) == {1: LENT}
 
 
-def test_a_decision_tells_what_was_looked_at() -> None:
+def test_a_decision_says_what_was_considered() -> None:
     one = job(1, 29.0)
     assert told(decided([one], pools((100.0, 100.0)))[1], pools(), one, 0.0) == (
         "starts on fast: it has 19 s to spare (lent slow: too late, ends in 30 s; "
@@ -140,7 +140,7 @@ def test_a_decision_tells_what_was_looked_at() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"margin": -1}, {"risk": 0}, {"spare_share": 2}, {"promised_share": 0}])
-def test_terms_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
+def test_meaningless_terms_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ModelError, match="are no terms"):
         Terms(**wrong)
 
@@ -164,7 +164,7 @@ jobs_drawn = st.lists(
     st.tuples(st.integers(0, 90).map(float), st.integers(0, 90).map(float)),
     st.randoms(use_true_random=False),
 )
-def test_nothing_starts_where_it_does_not_fit_or_likely_not_end(
+def test_no_job_starts_where_it_does_not_fit_or_is_unlikely_to_end(
     drawn: list[Job], held: list[int], left_s: tuple[float, float], shuffle: random.Random
 ) -> None:
     jobs = [
@@ -182,7 +182,7 @@ def test_nothing_starts_where_it_does_not_fit_or_likely_not_end(
     for one in found:
         if one.parts is None:
             continue
-        room.take(one.parts)  # a ModelError where it does not fit
+        room.take(one.parts)  # raises ModelError where it does not fit
         ((node, taken),) = one.parts
         assert taken == jobs[one.number].demand
         assert node in at[one.pool].nodes

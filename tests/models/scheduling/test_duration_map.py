@@ -1,4 +1,4 @@
-"""The map from volumes to durations, on what is known by hand and as properties."""
+"""The map from volumes to durations, on cases worked out by hand and as properties."""
 
 import numpy
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from accounting.errors import ScheduleError
 from models.scheduling.duration_map import fit_duration_map
 
-# A millionth of whatever volumes come in is the least that anybody asks for.
+# A millionth of the unit of volume, whatever that is, is the least that anybody requests.
 past_volumes = st.just(0.0) | st.floats(1e-6, 1e6)
 pasts = st.lists(st.tuples(past_volumes, st.floats(0, 1e6)), min_size=1, max_size=30).filter(
     lambda past: any(volume > 0 for volume, _ in past)
@@ -16,7 +16,7 @@ pasts = st.lists(st.tuples(past_volumes, st.floats(0, 1e6)), min_size=1, max_siz
 
 
 @given(pasts, st.lists(st.floats(0, 1e7), max_size=30), st.integers(2, 20))
-def test_it_never_falls_and_is_never_below_nothing(
+def test_the_map_never_falls_and_is_never_below_zero(
     past: list[tuple[float, float]], planned: list[float], nodes: int
 ) -> None:
     volumes, durations = zip(*past, strict=True)
@@ -35,7 +35,7 @@ def test_the_order_of_the_past_does_not_matter(past: list[tuple[float, float]]) 
     assert backwards.loss_s == pytest.approx(fit_duration_map(volumes, durations).loss_s, rel=1e-6, abs=1e-3)
 
 
-def test_a_straight_line_is_found_and_read_between_and_beyond() -> None:
+def test_a_straight_line_is_found_and_extended_between_and_beyond_its_points() -> None:
     volumes = numpy.array([10.0, 3.0, 7.0, 1.0, 5.0])
     fitted = fit_duration_map(volumes, 60 * volumes)
     assert fitted.loss_s == pytest.approx(0, abs=1e-3)
@@ -52,13 +52,13 @@ def test_missing_volumes_are_filled_by_a_straight_line() -> None:
     assert fitted.loss_s < 1
 
 
-def test_what_falls_becomes_flat_at_the_mean() -> None:
+def test_durations_that_fall_become_flat_at_their_mean() -> None:
     fitted = fit_duration_map([1, 2], [100, 50], nodes=2)
     assert fitted.durations_s == pytest.approx((75, 75), rel=1e-4)
     assert fitted.loss_s == pytest.approx(25, rel=1e-4)
 
 
-def test_no_other_map_of_these_nodes_loses_less() -> None:
+def test_no_other_map_of_these_nodes_has_a_smaller_loss() -> None:
     generator = numpy.random.default_rng(5)
     volumes = generator.uniform(1, 100, 200)
     durations = volumes**1.3 * generator.lognormal(0, 0.4, 200)
@@ -70,12 +70,12 @@ def test_no_other_map_of_these_nodes_loses_less() -> None:
         assert numpy.sqrt(numpy.mean(missed**2)) >= fitted.loss_s * (1 - 1e-6)
 
 
-def test_one_volume_alone_is_enough() -> None:
+def test_a_single_volume_is_enough() -> None:
     fitted = fit_duration_map([4, 4], [10, 30])
     assert fitted.durations_of([2, 4, 8]) == pytest.approx([10, 20, 40])
 
 
-def test_past_that_took_no_time_takes_none() -> None:
+def test_volumes_that_took_no_time_are_mapped_to_none() -> None:
     assert fit_duration_map([1, 2], [0, 0]).durations_of([1.5, 9]).tolist() == [0, 0]
 
 
@@ -89,7 +89,7 @@ def test_past_that_took_no_time_takes_none() -> None:
         ([1.0, 2.0], [1.0, 2.0], 1, "2 nodes"),
     ],
 )
-def test_what_teaches_nothing_is_refused(
+def test_a_past_that_teaches_nothing_is_refused(
     volumes: list[float], durations: list[float], nodes: int, told: str
 ) -> None:
     with pytest.raises(ScheduleError, match=told):

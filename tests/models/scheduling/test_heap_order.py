@@ -1,4 +1,4 @@
-"""The heap's order, against a heap walked by hand and as properties."""
+"""The order of the heap, compared with a heap walked by hand and as properties."""
 
 import numpy
 import pytest
@@ -13,7 +13,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def walked(node: int, count: int) -> list[int]:
-    """A heap in pre-order, by recursion."""
+    """The nodes of a heap in pre-order, by recursion."""
     return [node, *walked(2 * node + 1, count), *walked(2 * node + 2, count)] if node < count else []
 
 
@@ -23,7 +23,9 @@ def test_pre_order_is_node_then_left_then_right(count: int) -> None:
 
 
 @given(volumes_of_demanders, seeds)
-def test_each_comes_once_and_before_its_children_which_are_no_larger(volumes: list[float], seed: int) -> None:
+def test_each_demander_comes_once_and_before_its_children_which_are_no_larger(
+    volumes: list[float], seed: int
+) -> None:
     order = heap_preorder(volumes, numpy.random.default_rng(seed))
     assert sorted(order) == list(range(len(volumes)))
     rank_of_node = {node: rank for rank, node in enumerate(preorder(len(volumes)))}
@@ -35,7 +37,7 @@ def test_each_comes_once_and_before_its_children_which_are_no_larger(volumes: li
 
 
 @given(volumes_of_demanders, seeds)
-def test_it_is_the_same_from_the_same_generator(volumes: list[float], seed: int) -> None:
+def test_the_same_generator_gives_the_same_order(volumes: list[float], seed: int) -> None:
     one, other = (heap_preorder(volumes, numpy.random.default_rng(seed)) for _ in range(2))
     assert one.tolist() == other.tolist()
 
@@ -64,7 +66,7 @@ def test_a_queue_of_one_window_is_arranged_in_the_same_order(volumes: list[float
 
 
 @given(st.lists(st.tuples(st.just("job"), st.floats(0, 1e6), st.integers(-3, 3)), max_size=40), seeds)
-def test_nobody_is_passed_by_a_later_window_and_the_largest_of_each_comes_first(
+def test_no_job_is_passed_by_a_later_window_and_the_largest_of_each_window_comes_first(
     queue: list[Job], seed: int
 ) -> None:
     places = heap_arrangement(volume_of, window_of, numpy.random.default_rng(seed))(queue)
@@ -77,24 +79,24 @@ def test_nobody_is_passed_by_a_later_window_and_the_largest_of_each_comes_first(
         assert of_window[0] == max(of_window)
 
 
-def test_a_queue_is_arranged_anew_by_each_call() -> None:
+def test_each_call_arranges_a_queue_anew() -> None:
     queue = [("job", float(number), 0) for number in range(20)]
     arrange = heap_arrangement(volume_of, window_of, numpy.random.default_rng(1))
     assert len({arrange(queue) for _ in range(5)}) == 5
 
 
-def test_small_ones_come_among_large_ones() -> None:
+def test_small_demanders_come_among_large_ones() -> None:
     volumes = numpy.arange(100.0)
     places_of_small = []
     for seed in range(50):
         order = heap_preorder(volumes, numpy.random.default_rng(seed)).tolist()
         assert order[0] == 99, "the largest is always first"
         places_of_small.append(min(order.index(small) for small in range(25)))
-    # Largest first puts the first of the smallest quarter at place 75.
+    # Sorting the largest first would put the first of the smallest quarter at place 75.
     assert max(places_of_small) < 25
 
 
 @pytest.mark.parametrize("volumes", [[1.0, -1.0], [float("nan")], [float("inf")], [[1.0]]])
-def test_what_is_no_volume_is_refused(volumes: list[float]) -> None:
+def test_a_value_that_is_no_volume_is_refused(volumes: list[float]) -> None:
     with pytest.raises(ScheduleError, match="planned volumes must be"):
         heap_preorder(volumes, numpy.random.default_rng(1))

@@ -1,4 +1,4 @@
-"""How long an owner likely stays away, by hand."""
+"""How long an owner is likely to stay away, worked out by hand."""
 
 import pytest
 from hypothesis import assume, given
@@ -10,14 +10,14 @@ from models.scheduling.idleness import Idleness, Owners
 H = 3600.0
 
 
-def test_only_longer_spells_tell_of_this_one() -> None:
+def test_only_spells_longer_than_the_current_one_count() -> None:
     nights_and_lunches = Idleness([1 * H] * 20 + [14 * H] * 9)
-    # At noon a lunch is all that is sure; after two hours it is no lunch.
+    # At first only a lunch break is sure; after two hours it cannot be a lunch break.
     assert nights_and_lunches.left_s(0, 0.2) == 1 * H
     assert nights_and_lunches.left_s(2 * H, 0.2) == 12 * H
 
 
-def test_it_learns_from_spells_that_end() -> None:
+def test_habits_are_learned_from_spells_that_end() -> None:
     habits = Idleness()
     assert habits.left_s(2 * H, 0.2) == pytest.approx(0.5 * H)
     for _ in range(4):
@@ -25,14 +25,14 @@ def test_it_learns_from_spells_that_end() -> None:
     assert habits.left_s(2 * H, 0.2) == 8 * H
 
 
-def test_a_spell_without_equal_likely_lasts_a_share_of_what_it_has() -> None:
+def test_a_spell_longer_than_all_before_is_expected_to_last_a_share_of_its_length_more() -> None:
     habits = Idleness([1 * H] * 50)
     assert habits.left_s(3 * H, 0.25) == pytest.approx(1 * H)
     assert habits.left_s(0, 0.25) == 1 * H
 
 
 @given(st.lists(st.integers(1, 50), max_size=30), st.integers(0, 60), st.sampled_from([0.05, 0.2, 0.5]))
-def test_no_more_of_the_longer_spells_than_the_risk_end_before(
+def test_no_more_of_the_longer_spells_than_the_risk_end_before_that(
     spells: list[int], idle_s: int, risk: float
 ) -> None:
     left_s = Idleness(map(float, spells)).left_s(idle_s, risk)
@@ -44,7 +44,7 @@ def test_no_more_of_the_longer_spells_than_the_risk_end_before(
 
 
 @pytest.mark.parametrize(("idle_s", "risk"), [(1.0, 0.0), (1.0, 1.0), (-1.0, 0.2), (float("nan"), 0.2)])
-def test_what_means_nothing_is_refused(idle_s: float, risk: float) -> None:
+def test_meaningless_habits_are_refused(idle_s: float, risk: float) -> None:
     with pytest.raises(ModelError, match="give a share in between"):
         Idleness().left_s(idle_s, risk)
 
@@ -54,7 +54,7 @@ def test_the_share_of_owners_who_are_back_counts_longer_spells_alone() -> None:
     assert habits.ended_within(0, 0.5 * H) == pytest.approx(0.1)
     assert habits.ended_within(0, 2 * H) == pytest.approx(0.6)
     assert habits.ended_within(2 * H, 2 * H) == 1
-    # Nothing lasted so long: a tenth of what has passed is outlasted by all but one of eleven.
+    # No spell lasted this long: of eleven such spells all but one last a tenth longer.
     assert habits.ended_within(10 * H, 1 * H) == pytest.approx(1 / 11)
     assert habits.ended_within(0, 0) <= 0.1
 
@@ -64,15 +64,15 @@ def test_the_share_of_owners_who_are_back_counts_longer_spells_alone() -> None:
     st.floats(0, 1e6),
     st.floats(0.01, 0.9),
 )
-def test_both_questions_have_one_answer(spells_s: list[float], idle_s: float, risk: float) -> None:
+def test_both_questions_have_consistent_answers(spells_s: list[float], idle_s: float, risk: float) -> None:
     habits = Idleness(spells_s)
-    # Where too few lasted longer to say, one answer is by these few, the other by what has passed.
+    # Where too few spells lasted longer, one answer uses these few, and the other the time that has passed.
     assume(risk * (sum(one > idle_s for one in spells_s) + 1) >= 1)
     left_s = habits.left_s(idle_s, risk)
     assert habits.ended_within(idle_s, 0.999 * left_s) <= risk + 1e-9
 
 
-def test_owners_are_known_node_by_node() -> None:
+def test_owners_are_learned_node_by_node() -> None:
     owners = Owners[str]()
     assert (owners.back_within("a", 0, H), owners.left_s("a", 0, 0.2)) == (1, 0)
     owners.learned("a", [8 * H] * 9)
@@ -82,7 +82,7 @@ def test_owners_are_known_node_by_node() -> None:
     assert owners.back_within("b", H, H) == pytest.approx(0.1)
     owners.comes("b", 2 * H)
     assert owners.back_within("b", 3 * H, 1) == 1
-    # One of its own spells had ended by then, the only one; of all ten the same.
+    # Of this node's own spells, one had ended by then, the only one; of all ten spells, one had too.
     owners.goes("b", 3 * H)
     assert owners.back_within("b", 3 * H, 3 * H) == pytest.approx((1 + 5 * 2 / 11) / (1 + 5))
     owners.learned("b", [2 * H] * 100)

@@ -1,4 +1,4 @@
-"""The record of a schedule: each served what it needs, no supplier idle or shared, in order of round and priority."""
+"""The record of a schedule: each demander gets what it needs, no supplier idles or is shared, turns are in order."""
 
 from itertools import pairwise
 
@@ -24,7 +24,7 @@ def of_each(turns: tuple[Turn, ...], name: str) -> dict[int, list[Turn]]:
 
 
 @given(demands(), st.integers(1, 5))
-def test_each_is_served_exactly_what_it_needs_in_its_turns(demand: Demand, suppliers: int) -> None:
+def test_each_demander_is_served_exactly_what_it_needs_in_its_turns(demand: Demand, suppliers: int) -> None:
     durations, order, slice_s = demand
     record = serve(durations, order, slice_s, range(suppliers))
     assert list(record.served_s) == durations
@@ -40,7 +40,9 @@ def test_each_is_served_exactly_what_it_needs_in_its_turns(demand: Demand, suppl
 
 
 @given(demands(), st.integers(1, 5))
-def test_turns_are_in_order_and_nobody_has_two_at_once(demand: Demand, suppliers: int) -> None:
+def test_turns_are_in_order_and_no_demander_or_supplier_has_two_at_once(
+    demand: Demand, suppliers: int
+) -> None:
     durations, order, slice_s = demand
     record = serve(durations, order, slice_s, range(suppliers))
     keys = [(turn.round_number, order.index(turn.demander)) for turn in record.turns]
@@ -52,20 +54,20 @@ def test_turns_are_in_order_and_nobody_has_two_at_once(demand: Demand, suppliers
 
 
 @given(demands(), st.integers(1, 5))
-def test_no_supplier_idles_while_somebody_could_be_served(demand: Demand, suppliers: int) -> None:
+def test_no_supplier_idles_while_a_demander_could_be_served(demand: Demand, suppliers: int) -> None:
     durations, order, slice_s = demand
     record = serve(durations, order, slice_s, range(suppliers))
     before: dict[int, float] = {}
     free_s = dict.fromkeys(range(suppliers), 0.0)
     for turn in record.turns:
-        # It starts as soon as its demander has had its turn before this, or as soon as a supplier is free.
+        # A turn starts as soon as its demander has had its turn before this one and a supplier is free.
         earliest_s = max(min(free_s.values()), before.get(turn.demander, 0.0))
         assert turn.start_s == earliest_s
         free_s[turn.supplier] = before[turn.demander] = turn.end_s
 
 
 @given(demands())
-def test_behind_one_supplier_the_waits_are_those_of_the_formula(demand: Demand) -> None:
+def test_with_one_supplier_the_waits_are_those_of_the_formula(demand: Demand) -> None:
     durations, order, slice_s = demand
     record = serve(durations, order, slice_s, [0])
     formula = waits_of(durations, order, slice_s)
@@ -75,7 +77,7 @@ def test_behind_one_supplier_the_waits_are_those_of_the_formula(demand: Demand) 
 
 
 @given(demands(), st.integers(1, 3), st.floats(0.1, 1e4))
-def test_a_window_cuts_the_record_off_and_changes_nothing_before(
+def test_a_window_cuts_the_record_off_and_changes_nothing_before_its_end(
     demand: Demand, suppliers: int, window_s: float
 ) -> None:
     durations, order, slice_s = demand
@@ -90,7 +92,7 @@ def test_a_window_cuts_the_record_off_and_changes_nothing_before(
     assert cut.rounds == whole.rounds
 
 
-def test_by_hand() -> None:
+def test_a_schedule_worked_out_by_hand_is_reproduced() -> None:
     record = serve([25, 10, 5], [1, 0, 2], 10, [7, 3])
     assert record.turns == (
         Turn(1, 1, 7, 0, 10),
@@ -103,19 +105,19 @@ def test_by_hand() -> None:
     assert record.first_start_s.tolist() == [0, 0, 10]
 
 
-def test_who_is_never_served_is_not_said_to_have_waited() -> None:
+def test_a_demander_that_is_never_served_has_no_wait() -> None:
     record: ScheduleRecord = serve([10, 10], [0, 1], 10, [0], window_s=10)
     assert numpy.isnan(record.first_start_s).tolist() == [False, True]
     assert list(record.served_s) == [10, 0]
 
 
-def test_suppliers_stand_in_a_random_sequence_that_the_generator_tells() -> None:
+def test_the_generator_determines_the_random_sequence_of_suppliers() -> None:
     sequence = supplier_sequence(20, numpy.random.default_rng(3))
     assert sorted(sequence) == list(range(20))
     assert sequence == supplier_sequence(20, numpy.random.default_rng(3))
     assert sequence != supplier_sequence(20, numpy.random.default_rng(4))
 
 
-def test_without_a_supplier_it_says_so() -> None:
+def test_a_schedule_without_a_supplier_is_refused() -> None:
     with pytest.raises(ScheduleError, match="at least one"):
         serve([1], [0], 1, [])

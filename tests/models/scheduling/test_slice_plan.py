@@ -29,17 +29,17 @@ def test_blocking_is_a_share_and_0_where_all_is_served(
     assert measure(volumes, durations, whole).meets_demand
 
 
-def test_performance_by_hand() -> None:
+def test_performance_is_that_worked_out_by_hand() -> None:
     # Rounds of 10 s in the order 0, 1, 2: all three, then 0 and 1, then 0; the window ends in the second turn of 1.
     record = serve([30, 20, 5], [0, 1, 2], 10, [0], window_s=40)
     assert list(record.served_s) == [20, 15, 5]
-    # A third of 6, a quarter of 4 and nothing of 2 are blocked, of 12.
+    # Blocked are a third of 6, a quarter of 4 and nothing of 2, out of 12.
     assert blocking_rate([6, 4, 2], [30, 20, 5], record) == pytest.approx(3 / 12)
-    # Slices that are not used: 0, 1 and 3.
+    # Unused slices: 0, 1 and 3.
     assert unused_variance(record) == pytest.approx(numpy.var([0, 1, 3]))
 
 
-def test_nothing_planned_is_nothing_blocked() -> None:
+def test_where_nothing_is_planned_nothing_is_blocked() -> None:
     assert measure([], [], serve([], [], 1, [0])) == Performance(blocking_rate=0, unused_variance=0)
 
 
@@ -51,7 +51,7 @@ def judged(blocking: float, variance: float, cost_s: float = 1.0) -> Candidate:
     )
 
 
-def test_blocking_counts_first_then_variance_then_cost() -> None:
+def test_candidates_are_compared_by_blocking_then_variance_then_cost() -> None:
     first, second, third, fourth = judged(0.3, 0), judged(0.2, 5), judged(0.2, 4), judged(0.2, 4, cost_s=0.5)
     assert best_of([first, second, third]) is third
     assert best_of([first, second, third, fourth]) is fourth
@@ -65,7 +65,7 @@ def supply(window_s: float) -> Supply:
     return Supply(suppliers=1, window_s=window_s, slices_s=(1, 5, 20, 100), orders=4)
 
 
-def test_where_supply_meets_demand_the_patents_first_choice_is_used() -> None:
+def test_the_patents_first_choice_is_used_where_supply_meets_demand() -> None:
     durations = [100.0, 30, 20, 5, 5]
     planned = plan([10, 3, 2, 1, 1], durations, supply(160), numpy.random.default_rng(1))
     assert planned.tried == (planned.chosen,)
@@ -75,7 +75,7 @@ def test_where_supply_meets_demand_the_patents_first_choice_is_used() -> None:
     )
 
 
-def test_where_it_does_not_the_candidate_of_least_blocking_is_used() -> None:
+def test_the_candidate_of_least_blocking_is_used_where_supply_does_not_meet_demand() -> None:
     planned = plan([10, 3, 2, 9, 1], [100.0, 30, 20, 5, 5], supply(60), numpy.random.default_rng(1))
     assert len(planned.tried) == 16
     assert measure([10, 3, 2, 9, 1], [100.0, 30, 20, 5, 5], planned.record) == planned.chosen.performance
@@ -94,7 +94,7 @@ def test_where_it_does_not_the_candidate_of_least_blocking_is_used() -> None:
 
 
 @given(demands(), st.integers(0, 1000))
-def test_a_plan_is_the_same_from_the_same_generator(demand: Demand, seed: int) -> None:
+def test_the_same_generator_gives_the_same_plan(demand: Demand, seed: int) -> None:
     durations, _, slice_s = demand
     settings = Supply(suppliers=2, window_s=5 * slice_s, slices_s=(slice_s, 2 * slice_s), orders=2)
     one, other = (plan(durations, durations, settings, numpy.random.default_rng(seed)) for _ in range(2))

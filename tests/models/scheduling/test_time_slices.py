@@ -1,4 +1,4 @@
-"""Turns and waits, by hand, against a simulation of taking turns, and as properties."""
+"""Turns and waits, by hand, compared with a simulation of taking turns, and as properties."""
 
 from collections import deque
 
@@ -23,7 +23,7 @@ slices = st.floats(0.1, 1e4)
 
 @st.composite
 def demands(draw: st.DrawFn) -> tuple[list[float], list[int], float]:
-    """Durations, some of them whole slices or nothing, an order, and a slice that makes 50 rounds at most."""
+    """Durations (some of them zero or whole slices), an order, and a slice that makes at most 50 rounds."""
     slice_s = draw(slices)
     a_duration = st.floats(0, 50 * slice_s) | st.integers(0, 50).map(lambda turns: turns * slice_s)
     durations = draw(st.lists(a_duration, max_size=12))
@@ -31,7 +31,7 @@ def demands(draw: st.DrawFn) -> tuple[list[float], list[int], float]:
 
 
 def taken_in_turns(durations_s: list[float], order: list[int], slice_s: float) -> list[float]:
-    """How long each waits if one supplier goes through a queue, second by second of use."""
+    """How long each demander waits if one supplier serves the queue turn by turn."""
     queue = deque(demander for demander in order if durations_s[demander] > 0)
     left_turns = turns_of(durations_s, slice_s)
     had = [0] * len(durations_s)
@@ -48,7 +48,7 @@ def taken_in_turns(durations_s: list[float], order: list[int], slice_s: float) -
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=20), slices)
-def test_so_many_turns_are_enough_and_one_less_is_not(durations: list[float], slice_s: float) -> None:
+def test_the_turns_are_enough_and_one_turn_fewer_is_not(durations: list[float], slice_s: float) -> None:
     if sum(durations) / slice_s > MOST_TURNS - len(durations):
         return
     for turns, duration_s in zip(turns_of(durations, slice_s).tolist(), durations, strict=True):
@@ -58,7 +58,7 @@ def test_so_many_turns_are_enough_and_one_less_is_not(durations: list[float], sl
 
 
 @given(st.integers(1, 1000), slices)
-def test_a_whole_number_of_slices_is_as_many_turns(turns: int, slice_s: float) -> None:
+def test_a_whole_number_of_slices_takes_as_many_turns(turns: int, slice_s: float) -> None:
     assert turns_of([turns * slice_s], slice_s).tolist() == [turns]
 
 
@@ -72,7 +72,7 @@ def test_pieces_are_slices_and_add_up_to_the_duration(demand: tuple[list[float],
 
 
 @given(demands())
-def test_waits_are_those_of_a_queue_that_is_gone_through(
+def test_waits_are_those_of_a_simulated_queue(
     demand: tuple[list[float], list[int], float],
 ) -> None:
     durations, order, slice_s = demand
@@ -82,7 +82,7 @@ def test_waits_are_those_of_a_queue_that_is_gone_through(
     assert waits_by_round(durations, order, slice_s).sum(axis=0).tolist() == tolerance
 
 
-def test_waits_by_hand() -> None:
+def test_waits_are_those_worked_out_by_hand() -> None:
     # Turns of 10 s in the order b, a, c: b 10, a 10, c 5; a 10; a 5.
     by_round = waits_by_round([25, 10, 5], [1, 0, 2], 10)
     assert by_round.tolist() == [[10, 0, 20], [5, 0, 0], [0, 0, 0]]
@@ -93,11 +93,11 @@ def test_waits_by_hand() -> None:
     assert cost_of([25, 10, 5], [1, 0, 2], 10, turn_s=3).cost_s == pytest.approx(15 + 35 / 3)
 
 
-def test_the_slice_of_least_turns_and_mean_wait_is_taken() -> None:
-    # Behind a large one, a small one waits 1,000 s if each is served whole, and a slice if not.
+def test_the_slice_with_the_least_turns_and_mean_wait_is_taken() -> None:
+    # Behind a large demander, a small one waits 1,000 s if each is served whole, and one slice otherwise.
     durations, order = [1000.0, 10.0], [0, 1]
     costs = {slice_s: cost_of(durations, order, slice_s).cost_s for slice_s in (1.0, 10.0, 100.0, 1000.0)}
-    # The small one waits 10, 10, 100 and 1,000 s; the large one for all of the small one, unless it is served whole.
+    # The small one waits 10, 10, 100 and 1,000 s; the large one waits for all of it, unless it is served whole.
     assert costs == {
         1.0: pytest.approx(1010 + (10 + 10) / 2),
         10.0: pytest.approx(101 + (10 + 10) / 2),
@@ -110,11 +110,11 @@ def test_the_slice_of_least_turns_and_mean_wait_is_taken() -> None:
     assert choose_slice(durations, order, list(costs), turn_s=200).slice_s == 1000
 
 
-def test_of_slices_that_cost_the_same_the_longest_is_taken() -> None:
+def test_the_longest_of_slices_that_cost_the_same_is_taken() -> None:
     assert choose_slice([5, 5], [0, 1], [7, 9, 8]).slice_s == 9
 
 
-def test_nobody_needs_nothing() -> None:
+def test_no_demanders_have_no_waits_and_no_cost() -> None:
     assert waits_of([], [], 1).tolist() == []
     assert waits_by_round([], [], 1).shape == (0, 0)
     assert cost_of([], [], 1).cost_s == 0
@@ -132,13 +132,13 @@ def test_nobody_needs_nothing() -> None:
         ([1e300], [0], 1e-300, "inf turns"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(
+def test_demand_that_cannot_be_planned_is_refused(
     durations: list[float], order: list[int], slice_s: float, told: str
 ) -> None:
     with pytest.raises(ScheduleError, match=told):
         waits_of(durations, order, slice_s)
 
 
-def test_there_must_be_a_candidate() -> None:
+def test_a_choice_without_candidates_is_refused() -> None:
     with pytest.raises(ScheduleError, match="no candidate slice"):
         choose_slice([1], [0], [])
