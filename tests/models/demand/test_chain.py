@@ -1,4 +1,4 @@
-"""The whole of a prediction: history, growth, margin, evidence."""
+"""A whole prediction: history, growth, margin, evidence."""
 
 import math
 from collections.abc import Sequence
@@ -50,14 +50,14 @@ def chain(
 
 
 def settled(count: int = SETTLED_JOBS) -> list[PastJob]:
-    """Jobs of a family that surprised nobody for long, but spreads."""
+    """Jobs of a family that has long had no surprise, but whose needs are spread."""
     return [job(mem_mib=500.0 * share) for share in (1.0, *(0.5 + n / (2 * count) for n in range(count - 1)))]
 
 
 @given(
     st.lists(MEMORY, min_size=1, max_size=40), st.floats(0, 2), st.floats(-3, 3), st.none() | st.floats(-3, 3)
 )
-def test_memory_is_never_predicted_below_what_was_used_once(
+def test_memory_is_never_predicted_below_what_was_once_used(
     used: list[float], margin: float, log_growth: float, offset: float | None
 ) -> None:
     growth = Growth(lambda _: log_growth, offset)
@@ -69,7 +69,7 @@ def test_memory_is_never_predicted_below_what_was_used_once(
 
 
 def told_by_all(features: Sequence[float]) -> float:
-    """Return a growth that is another one wherever any feature is."""
+    """Return a growth that depends on every feature."""
     return sum(place * value for place, value in enumerate(features, 1) if not math.isnan(value)) / 1e4
 
 
@@ -82,7 +82,7 @@ def told_by_all(features: Sequence[float]) -> float:
     ],
     ids=str,
 )  # fmt: skip
-def test_an_estimate_that_is_remembered_is_the_one_that_would_be_made(
+def test_a_cached_estimate_equals_the_one_that_would_be_made_anew(
     changes: dict[str, Any], jobs: list[PastJob]
 ) -> None:
     one, other = KNOWN, msgspec.structs.replace(KNOWN, **changes)
@@ -97,7 +97,7 @@ def test_an_estimate_that_is_remembered_is_the_one_that_would_be_made(
         assert fresh != before or dimension != "memory" or len(jobs) < SETTLED_JOBS, "a growth model sees it"
 
 
-def test_estimates_that_are_remembered_are_bounded() -> None:
+def test_cached_estimates_are_bounded() -> None:
     seen, estimate = sight(*settled()), chain("memory", Growth(lambda _: 0.0, 0.0))
     for wall_s in range(3 * MOST_WORKED_OUT):
         estimate(Sight(msgspec.structs.replace(KNOWN, wall_s=wall_s), seen.evidence, seen.user_habit))
@@ -105,7 +105,7 @@ def test_estimates_that_are_remembered_are_bounded() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=12))
-def test_gpus_are_never_predicted_below_what_was_busy_once(used: list[tuple[int, bool]]) -> None:
+def test_gpus_are_never_predicted_below_what_was_once_busy(used: list[tuple[int, bool]]) -> None:
     estimate = gpu_chain(0)(sight(*(gpu_job(gpus, complete=complete) for gpus, complete in used)))
     assert estimate is not None
     assert estimate.upper == max(1, *(gpus for gpus, _ in used))
@@ -113,7 +113,7 @@ def test_gpus_are_never_predicted_below_what_was_busy_once(used: list[tuple[int,
 
 
 @pytest.mark.parametrize(("quality", "is_short"), [("sampled", False), ("short", True), ("censored", True)])
-def test_gpus_that_were_seen_in_part_show_no_need(quality: str, is_short: bool) -> None:
+def test_gpus_that_were_metered_only_in_part_show_no_need(quality: str, is_short: bool) -> None:
     one = attempt(gpus=1, alloc_gpus=4)
     use = msgspec.structs.replace(one.use, gpu_quality=quality)
     assert past_job(msgspec.structs.replace(one, use=use)).gpu_short == is_short
@@ -127,8 +127,8 @@ def gpu_job(gpus: int, given: int = 9, **changes: Any) -> PastJob:
     ("jobs", "evidence"),
     [
         ([gpu_job(1)] * 5, 5),
-        ([gpu_job(0), gpu_job(1)], 2),  # one that used none gets one all the same
-        ([gpu_job(1)] * 5 + [gpu_job(2)], 1),  # what surprised begins anew
+        ([gpu_job(0), gpu_job(1)], 2),  # a job that used none gets one all the same
+        ([gpu_job(1)] * 5 + [gpu_job(2)], 1),  # after a surprise, evidence starts again
         ([gpu_job(1)] * 5 + [gpu_job(2, complete=False)], 0),
         ([gpu_job(1)] * 3 + [gpu_job(1, complete=False), gpu_job(1, gpu_short=True)], 3),
         ([gpu_job(1, given=1)] * 5, 0),  # cut to one GPU, they cannot show that two are not needed
@@ -137,7 +137,7 @@ def gpu_job(gpus: int, given: int = 9, **changes: Any) -> PastJob:
         ([job(gpus=1, asked_gpus=2)] * 5, 5),
     ],
 )
-def test_gpus_are_believed_by_jobs_since_the_last_surprise_of_which_one_had_more(
+def test_evidence_of_gpus_are_jobs_since_the_last_surprise_if_one_of_them_had_more(
     jobs: list[PastJob], evidence: int
 ) -> None:
     estimate = gpu_chain(0)(sight(*jobs))
@@ -161,7 +161,7 @@ def upper(estimator: Estimator, jobs: list[PastJob]) -> float:
     return estimate.upper
 
 
-def test_a_growth_model_lowers_what_a_settled_family_is_given() -> None:
+def test_a_growth_model_lowers_what_a_settled_family_is_granted() -> None:
     jobs = settled()
     alone = upper(chain("memory"), jobs)
     assert alone > 500 * 1.05
@@ -171,16 +171,16 @@ def test_a_growth_model_lowers_what_a_settled_family_is_given() -> None:
     assert upper(chain("memory", Growth(lambda _: 5.0, 0.0)), jobs) == alone
 
 
-def test_a_growth_model_that_is_not_calibrated_is_not_asked() -> None:
+def test_a_growth_model_that_is_not_calibrated_is_not_used() -> None:
     assert upper(chain("memory", Growth(lambda _: 0.0, None)), settled()) == upper(chain("memory"), settled())
 
 
 @pytest.mark.parametrize("jobs", [settled(count=SETTLED_JOBS - 1), [*settled(), job(mem_mib=900.0)]])
-def test_of_a_family_that_is_not_settled_its_own_past_speaks_alone(jobs: list[PastJob]) -> None:
+def test_a_family_that_is_not_settled_is_predicted_from_its_own_past_alone(jobs: list[PastJob]) -> None:
     assert upper(chain("memory", Growth(lambda _: 0.0, 0.0)), jobs) == upper(chain("memory"), jobs)
 
 
-def test_where_runs_surprise_the_growth_model_is_not_asked() -> None:
+def test_where_runs_surprise_the_growth_model_is_not_used() -> None:
     runs = [
         job(mem_mib=mib, end_s=end_s) for mib, end_s in ((500.0, 1000), (600.0, 10**6)) for _ in range(20)
     ]
@@ -191,7 +191,7 @@ def test_where_runs_surprise_the_growth_model_is_not_asked() -> None:
     alone, asked = chain("memory")(at_rest), chain("memory", lowering)(at_rest)
     assert alone is not None
     assert alone == asked
-    # As much more again as the later run needed, and beyond.
+    # The room is as much again as the later run needed more, and beyond.
     assert alone.upper > 600 * 1.2
     assert upper(chain("memory", lowering), runs) == pytest.approx(600)
 
@@ -205,30 +205,30 @@ def with_cores(*cores: float, asked: int = 8, given: int | None = None) -> list[
     [
         (with_cores(0.98, 0.97, 0.99), 1),
         (with_cores(0.1, 0.97, 0.99), 1),  # one of three waited
-        (with_cores(0.1, 0.2, 0.99), None),  # a mean that hides a peak, perhaps
+        (with_cores(0.1, 0.2, 0.99), None),  # a mean that may hide a peak
         (with_cores(0.98, 0.97), None),
         (with_cores(0.98, 0.97, 1.01), None),
         (with_cores(1.98, 1.97, 1.99), None),  # a whole number of several threads is a coincidence
-        (with_cores(0.98, 0.97, 0.99, given=1), None),  # what was cut to one CPU shows no more
+        (with_cores(0.98, 0.97, 0.99, given=1), None),  # a job cut to one CPU shows no more
         (with_cores(0.98, 0.97, 0.99, asked=1), None),
         (with_cores(0.98, 0.97, 0.99, given=2, asked=1), 1),
     ],
 )
-def test_a_family_of_one_thread_is_given_one_cpu(jobs: list[PastJob], cpus: int | None) -> None:
+def test_a_family_of_one_thread_is_granted_one_cpu(jobs: list[PastJob], cpus: int | None) -> None:
     bound = upper(chain("cores", margin=0.01), jobs)
     assert bound == cpus if cpus else bound > 1.02 * max(one.cores_per_task or 0 for one in jobs)
 
 
-def test_how_much_a_core_that_does_nothing_does_is_no_spread() -> None:
+def test_the_little_that_an_idle_core_does_is_no_spread() -> None:
     sleep = with_cores(*[0.016] * 13, 0.06)
     assert upper(chain("cores"), sleep) < 1
 
 
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=60), st.floats(0, 0.5))
-def test_cores_are_never_predicted_below_what_was_used_once(used: list[float], margin: float) -> None:
+def test_cores_are_never_predicted_below_what_was_once_used(used: list[float], margin: float) -> None:
     bound = upper(chain("cores", margin=margin), with_cores(*used))
     assert bound >= max(used)
-    # A margin that a site asks for is kept.
+    # A margin that a site sets is kept.
     assert bound >= min(1.0, max(used)) * (1 + margin) / 1.0203
 
 
@@ -247,18 +247,18 @@ def cut_off(bound: float, jobs: list[PastJob]) -> float:
     return without_excess(bound, past, jobs)
 
 
-def test_what_was_cut_to_a_whole_number_does_not_hold_its_family_there() -> None:
+def test_a_cut_to_a_whole_number_does_not_hold_a_family_there() -> None:
     assert cut_off(7.05, with_cores(6.9, 6.8, 6.9, 7.0, 7.0)) == 7
     assert cut_off(7.05, with_cores(6.9, 6.8, 6.9, 7.0, 7.0, given=7)) == 7.05
 
 
 @given(st.lists(MEMORY, min_size=1, max_size=40))
-def test_gpu_memory_is_never_predicted_below_what_was_used_once(used: list[float]) -> None:
+def test_gpu_memory_is_never_predicted_below_what_was_once_used(used: list[float]) -> None:
     jobs = [job(gpu_mem_mib=mib) for mib in used]
     assert upper(chain("gpu_mem", margin=0.01), jobs) >= max(used) * 1.01 * (1 - 1e-9)
 
 
-def test_gpu_memory_that_was_looked_at_once_may_raise_but_is_no_evidence() -> None:
+def test_gpu_memory_that_was_sampled_once_may_raise_but_is_no_evidence() -> None:
     short = job(gpu_mem_mib=900.0, gpu_short=True)
     assert chain("gpu_mem")(sight(short)) is None
     assert upper(chain("gpu_mem"), [job(gpu_mem_mib=500.0), short]) >= 900
@@ -266,7 +266,7 @@ def test_gpu_memory_that_was_looked_at_once_may_raise_but_is_no_evidence() -> No
 
 
 @pytest.mark.parametrize("dimension", ["memory", "cores", "wall"])
-def test_too_little_evidence_is_no_prediction(dimension: Any) -> None:
+def test_too_little_evidence_gives_no_prediction(dimension: Any) -> None:
     three = chain(dimension, enough=3)
     cut_short = job(complete=False)
     assert three(sight(job(), job(), cut_short)) is None
@@ -287,10 +287,10 @@ def test_a_job_killed_for_memory_raises_the_prediction_above_what_it_had() -> No
 
 @pytest.mark.parametrize("first_mib", [2000, 8000])
 @pytest.mark.parametrize(("times", "is_known"), [(1.5, True), (2, True), (2, False)])
-def test_who_is_killed_and_asks_for_more_gets_it_and_so_does_a_workflow_that_tries_again_at_once(
+def test_a_job_that_comes_back_with_a_larger_request_after_a_kill_gets_it_even_at_once(
     first_mib: int, times: float, is_known: bool
 ) -> None:
-    """Nextflow's `memory { 4.GB * task.attempt }` asks for twice as much within seconds, and often no third time."""
+    """Nextflow's `memory { 4.GB * task.attempt }` requests twice as much within seconds, often with no third try."""
     history = History(100)
     for number in range(30):
         history.add(KNOWN, job(job_id=number + 1, asked_mem_mib=first_mib, mem_mib=100.0))
@@ -312,7 +312,7 @@ def test_who_is_killed_and_asks_for_more_gets_it_and_so_does_a_workflow_that_tri
 
 
 def later_s(history: History) -> int:
-    """After all that is known."""
+    """Return a second after all that is known."""
     return 1 + max(one.end_s for _, jobs in history.items() for one in jobs)
 
 

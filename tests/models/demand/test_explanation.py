@@ -93,7 +93,7 @@ def test_the_last_step_is_the_prediction(
 
 
 @pytest.mark.parametrize(("busy", "why"), [(0.99, "too few"), (0.01, "stopped")])
-def test_where_cpus_were_too_few_the_last_step_is_the_prediction_too(busy: float, why: str) -> None:
+def test_the_last_step_is_the_prediction_also_where_cpus_were_too_few(busy: float, why: str) -> None:
     history = History(100)
     for number in range(22):
         one = attempt(
@@ -115,7 +115,7 @@ def test_where_cpus_were_too_few_the_last_step_is_the_prediction_too(busy: float
     assert predicted.upper > 1
 
 
-def test_where_gpus_were_too_few_the_last_step_is_the_prediction_too() -> None:
+def test_the_last_step_is_the_prediction_also_where_gpus_were_too_few() -> None:
     history = History(100)
     for number in range(12):
         failed = number == 10
@@ -148,7 +148,7 @@ def test_a_growth_model_that_lowers_says_by_how_much() -> None:
     assert one.silence == ""
 
 
-def test_where_runs_surprise_it_is_runs_that_are_told() -> None:
+def test_where_runs_surprise_the_explanation_counts_runs() -> None:
     runs = [
         attempt(job_id=20 * run + number, start_s=T0 + 10**6 * run, elapsed_s=600, mem_mib=500.0 + 100 * run)
         for run in range(2)
@@ -166,7 +166,7 @@ def test_where_runs_surprise_it_is_runs_that_are_told() -> None:
     assert told[1] == "allowance for surprises: 1 runs of such jobs since the last"
 
 
-def test_what_was_known_before_the_run_under_way_is_told_to_be_that() -> None:
+def test_what_was_known_before_the_run_under_way_is_reported_as_such() -> None:
     history = History(100)
     for number in range(9):
         one = attempt(job_id=number + 1, start_s=T0, elapsed_s=600, mem_mib=400.0 + 10 * number)
@@ -185,7 +185,7 @@ def test_what_was_known_before_the_run_under_way_is_told_to_be_that() -> None:
     assert not told["cores"].before
 
 
-def test_what_is_left_for_a_new_run_is_told_as_a_step() -> None:
+def test_the_room_left_for_a_new_run_is_reported_as_a_step() -> None:
     history = History(100)
     for number in range(20):
         one = attempt(job_id=number + 1, start_s=T0, elapsed_s=600, mem_mib=500.0)
@@ -199,7 +199,7 @@ def test_what_is_left_for_a_new_run_is_told_as_a_step() -> None:
     assert steps["next run"].upper == pytest.approx(500 * math.exp(NEXT_RUN_LOG))
     rows = [row for row in explained_rows(memory) if row["part"] == "step"]
     assert rows[3]["what"] == "a new run may need more than the runs before it"
-    # It counts in place of both of the others, of which one is the lower.
+    # It counts in place of both others, although one of them is the lower.
     assert [row["effect"] for row in rows] == ["", "does not count", "does not count", "", ""]
 
 
@@ -228,15 +228,13 @@ def test_the_only_job_of_a_family_far_smaller_than_the_sites_is_explained() -> N
         (["OUT_OF_MEMORY", "OUT_OF_MEMORY"], "unanswered", "none since has shown what is enough"),
     ],
 )
-def test_jobs_that_were_killed_and_let_nothing_be_said_are_explained(
-    ends: list[str], kills: str, what: str
-) -> None:
+def test_kills_that_leave_memory_unpredicted_are_explained(ends: list[str], kills: str, what: str) -> None:
     history = known(200.0, 200.0)
     asked_mib = KNOWN.mem_mib
     assert asked_mib is not None
     for place, state in enumerate(ends):
         given_mib = asked_mib if state == "COMPLETED" else 500
-        # The second run is that of the same job.
+        # The second run is of the same job.
         one = attempt(job_id=9, start_s=T0 + 10_000 * (place + 1), state=state, alloc_mem_mib=given_mib)
         history.add(request_of(one), past_job(one))
     predictor = Predictor("m", history, {}, ChainSettings())
@@ -257,7 +255,7 @@ def test_jobs_that_were_killed_and_let_nothing_be_said_are_explained(
         (Growth(lambda _: 0.0, 0.0), 30, ""),
     ],
 )
-def test_a_growth_model_that_says_nothing_says_why(growth: Growth | None, jobs: int, silence: str) -> None:
+def test_a_growth_model_without_an_answer_says_why(growth: Growth | None, jobs: int, silence: str) -> None:
     models = {} if growth is None else {"memory": growth}
     predictor = Predictor("m", known(*settled_mib()[:jobs]), models, ChainSettings())  # type: ignore[arg-type]
     assert explained(predictor).silence == silence
@@ -287,7 +285,7 @@ def test_contributions_add_up_to_what_is_served(dimension: str, trained_model: T
         assert logs == sorted(logs, reverse=True)
 
 
-def test_a_whole_explanation_of_a_trained_model(trained_model: TrainedModel) -> None:
+def test_a_trained_model_is_explained_in_full(trained_model: TrainedModel) -> None:
     loaded = load_predictor(trained_model.folder, ChainSettings())
     calibrated = {name: Growth(growth.predict, 0.0) for name, growth in loaded.growth.items()}
     predictor = Predictor("m", known(*settled_mib()), calibrated, ChainSettings())
@@ -315,7 +313,7 @@ def test_the_past_jobs_are_the_highest_and_the_newest_with_their_numbers() -> No
     assert (gpus.steps[0].upper, gpus.rests_on[0].used) == (1.0, 1.0)
 
 
-def test_the_highest_is_one_that_did_with_what_is_asked_for() -> None:
+def test_the_highest_past_job_is_one_that_managed_with_the_requested_amount() -> None:
     asked = KNOWN.mem_mib
     assert asked is not None
     one = explained(Predictor("m", known(asked / 4, asked + 1, asked / 8), {}, ChainSettings()))
@@ -323,7 +321,7 @@ def test_the_highest_is_one_that_did_with_what_is_asked_for() -> None:
     assert one.steps[0].upper == asked / 4
 
 
-def test_a_job_that_was_killed_counts_as_more_than_it_used() -> None:
+def test_a_killed_job_counts_as_more_than_it_used() -> None:
     history = History(50)
     for number, (mib, killed) in enumerate([(900.0, False), (800.0, True)], start=1):
         one = past_job(attempt(job_id=number, start_s=T0 + 1000 * number, mem_mib=mib))
@@ -334,7 +332,7 @@ def test_a_job_that_was_killed_counts_as_more_than_it_used() -> None:
     assert told.steps[0].upper == pytest.approx(960.0)
 
 
-def test_who_is_not_known_has_no_explanation() -> None:
+def test_an_unknown_user_gets_no_explanation() -> None:
     predictor = Predictor("m", known(100.0), {}, ChainSettings())
     assert explain(predictor, msgspec.structs.replace(KNOWN, user="stranger"), {}) == ()
 

@@ -1,4 +1,4 @@
-"""The fewest CPUs that slow jobs by no more than the site bears, and what jobs that were cut may teach."""
+"""The fewest CPUs that slow jobs by no more than the site tolerates, and what jobs that were cut may teach."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_the_bound_is_kept_and_one_cpu_less_would_break_it(busy: list[float], mo
 
 
 @given(BUSY, st.floats(0, 1), st.floats(0, 1))
-def test_who_bears_more_gets_no_more(busy: list[float], one: float, other: float) -> None:
+def test_a_site_that_tolerates_more_gets_no_more_cpus(busy: list[float], one: float, other: float) -> None:
     upper = max(busy) * 1.1
     less, more = sorted((one, other))
     assert fewest_cpus(jobs(*busy), upper, more) <= fewest_cpus(jobs(*busy), upper, less)
@@ -58,7 +58,7 @@ def test_one_job_alone_teaches_little() -> None:
     assert few > many
 
 
-def test_what_was_cut_short_or_is_not_known_teaches_nothing() -> None:
+def test_jobs_cut_short_and_jobs_of_unknown_use_teach_nothing() -> None:
     known = jobs(*[8.0] * 5)
     nothing = [job(1.0, complete=False), job(1.0, cores_per_task=None)]
     assert shares_of([*nothing, *known], 8.4) == shares_of(known, 8.4)
@@ -66,17 +66,17 @@ def test_what_was_cut_short_or_is_not_known_teaches_nothing() -> None:
 
 def test_what_is_only_known_to_be_busy_goes_to_those_that_needed_more() -> None:
     known = [job(2.0), job(4.0, given=4), job(8.0)]
-    # Three and two pretended ones: the first has a fifth; what the censored one stands for goes to those beyond.
+    # Three jobs and two pretended ones: the first has a fifth; the share of the censored job goes to those beyond it.
     assert dict(shares_of(known, 9.0)) == pytest.approx({2.0: 0.2, 8.0: 0.8 / 3, 9.0: 0.8 * 2 / 3})
 
 
-def test_who_was_asked_for_too_little_shows_all_that_it_needed() -> None:
+def test_a_job_whose_own_request_was_too_small_shows_all_that_it_needed() -> None:
     shares = dict(shares_of([job(4.0, given=4, asked_cpus=4)], 9.0))
     assert shares == pytest.approx({4.0: 1 / 3, 9.0: 2 / 3})
 
 
-def test_jobs_that_were_all_cut_do_not_lead_further_down() -> None:
-    """What a family of jobs that keep 10 busy is granted, each time from what the grant before let it show."""
+def test_jobs_that_were_all_cut_do_not_lead_to_ever_smaller_grants() -> None:
+    """The grants of a family that keeps 10 cores busy, each learned from what the grant before let the jobs show."""
     known, granted = jobs(*[10.0] * 50), [64.0]
     for _ in range(20):
         upper = max(one.cores_per_task or 0 for one in known) * 1.1
@@ -102,13 +102,13 @@ def asked(limit_s: int | None) -> JobRequest:
 @pytest.mark.parametrize(
     ("most_slowdown", "limit_s", "fewest"),
     [
-        (0.0, 86400, None),  # the site bears nothing
-        (0.3, None, None),  # nobody knows when the job would be ended
+        (0.0, 86400, None),  # the site tolerates no slowdown
+        (0.3, None, None),  # it is unknown when the job would be ended
         (0.3, 86400, 7.0),
-        (0.3, 4100, 8.0),  # with less it would run into its limit
+        (0.3, 4100, 8.0),  # with fewer it would run into its limit
     ],
 )
-def test_nobody_is_slowed_into_his_limit(
+def test_no_job_is_slowed_into_its_limit(
     most_slowdown: float, limit_s: int | None, fewest: float | None
 ) -> None:
     prediction = predictor(most_slowdown).predict(asked(limit_s))

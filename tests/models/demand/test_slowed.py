@@ -1,4 +1,4 @@
-"""Jobs that run longer with fewer CPUs than their means foretell: by the cores that they keep busy beside others."""
+"""Jobs that run longer with fewer CPUs than their means suggest, by the cores they keep busy compared with others."""
 
 import random
 from collections.abc import Iterable
@@ -32,9 +32,9 @@ from slurm_plugin.cli.why import explained_rows
 from slurm_plugin.policy.sizing import UNTOLD, Limits, size
 from tests.builders import T0, attempt
 
-# One core, and eight in a tenth of the work's time: with eight CPUs 1.7 are busy, with two 1.31.
+# One core, and eight for a tenth of the time: with eight CPUs 1.7 cores are busy, with two 1.31.
 WHOLE, CUT = Shown(8, 1.7, False), Shown(2, 1.31, True)
-# Less memory for its files makes it wait, whatever its CPUs.
+# With less memory for its files it waits, whatever its CPUs.
 THRASHING = Shown(2, 0.5, True, True)
 
 
@@ -75,23 +75,23 @@ def history_of(past: list[PastJob]) -> History:
         ([WHOLE] * 3 + [CUT] * 4, 0),
         ([CUT] * 50, 0),
         ([WHOLE] * 50, 0),
-        # A tenth longer is not taken note of.
+        # A tenth longer does not count.
         ([WHOLE] * 3 + [Shown(2, 1.6, True)] * 20, 0),
-        # Theirs had more, but not twice as many.
+        # The others had more CPUs, but not twice as many.
         ([Shown(3, 1.7, True)] * 3 + [CUT] * 20, 0),
         ([Shown(3, 1.7, False)] * 3 + [CUT] * 20, 2),
         ([Shown(4, 1.7, True)] * 3 + [CUT] * 20, 2),
-        # They asked for two themselves.
+        # These jobs had requested two themselves.
         ([WHOLE] * 3 + [CUT._replace(cut=False)] * 20, 0),
-        # With four they are slowed too, with eight of sixteen no more.
+        # With four CPUs they are slowed too, with eight of sixteen no more.
         ([Shown(16, 1.7, False)] * 3 + [CUT] * 9 + [Shown(4, 1.5, True)] * 9, 4),
         ([Shown(16, 1.7, False)] * 3 + [CUT] * 9 + [Shown(4, 1.5, True)] * 9 + [Shown(8, 1.68, True)] * 9, 4),
-        # All have less memory: with twice as many CPUs they are faster, if not as fast as can be; or no faster.
+        # All have less memory: with twice the CPUs they are faster, though not as fast as they can be; or no faster.
         ([WHOLE] * 3 + [THRASHING._replace(busy=0.3)] * 5 + [THRASHING._replace(had=4)] * 5, 4),
         ([WHOLE] * 3 + [THRASHING] * 5 + [THRASHING._replace(had=4)] * 5, 0),
         ([WHOLE] * 9 + [THRASHING] * 5 + [THRASHING._replace(had=4)] * 4, 2),
         ([WHOLE] * 3 + [THRASHING] * 5 + [THRASHING._replace(had=4)] * 5 + [CUT] * 5, 2),
-        # By chance: of three that had all one kept as few busy.
+        # By chance: of three jobs that had all their CPUs, one kept as few busy.
         ([WHOLE, WHOLE, Shown(8, 1.2, False), *[Shown(2, 1.5, True), CUT] * 3], 0),
     ],
     ids=[
@@ -100,14 +100,14 @@ def history_of(past: list[PastJob]) -> History:
         "and_of_cpus", "by_chance",
     ],
 )  # fmt: skip
-def test_cpus_slow_who_keeps_fewer_busy_than_those_with_twice_as_many(
+def test_cpus_slow_jobs_that_keep_fewer_busy_than_those_with_twice_as_many(
     shown: list[Shown], cpus: float
 ) -> None:
     assert slowing_cpus(shown) == cpus
 
 
 @pytest.mark.parametrize(("share", "slowed"), [(0.0, True), (0.29, True), (0.3, False)])
-def test_what_the_site_bears_slows_nobody(share: float, slowed: bool) -> None:
+def test_a_slowdown_that_the_site_tolerates_counts_as_none(share: float, slowed: bool) -> None:
     assert (slowing_cpus([WHOLE] * 3 + [CUT] * 20, share) > 0) is slowed
 
 
@@ -121,14 +121,14 @@ def test_what_the_site_bears_slows_nobody(share: float, slowed: bool) -> None:
         # Memory comes with its CPUs.
         ({"asked_mem_mib": None}, [(2, 1.3, True, True)]),
         ({"asked_cpus": None}, [(2, 1.3, False, False)]),
-        # How much starting it takes tells of the node.
+        # How long starting takes only says something about the node.
         ({"cores_per_task": 0.0106}, [(2, 0.1, True, False)]),
         ({"given_cpus": None}, []),
         ({"cores_per_task": None}, []),
         ({"complete": False}, []),
     ],
 )
-def test_jobs_show_what_they_had_and_kept_busy_once_they_ran_to_their_end(
+def test_jobs_that_ran_to_their_end_show_what_they_had_and_kept_busy(
     changes: dict[str, Any], told: list[Shown]
 ) -> None:
     assert shown_by([job(**changes)]) == told
@@ -136,7 +136,7 @@ def test_jobs_show_what_they_had_and_kept_busy_once_they_ran_to_their_end(
 
 @pytest.mark.parametrize(("whole", "cut", "slowed"), [(0.02, 0.0106, False), (0.3, 0.16, True)])
 def test_jobs_that_sleep_are_slowed_by_nothing(whole: float, cut: float, slowed: bool) -> None:
-    """Forty that start at once on a busy node take a second longer."""
+    """Forty jobs that start at once on a busy node take a second longer."""
     had_all = [job(cores_per_task=whole, given_cpus=8)] * 16
     fewer_cpus = shown_by([*had_all, *[job(cores_per_task=cut)] * 24])
     assert bool(slowing_cpus(fewer_cpus)) is slowed
@@ -156,14 +156,14 @@ def test_jobs_that_sleep_are_slowed_by_nothing(whole: float, cut: float, slowed:
         (2 * A_CONTROL, 2, 2, True),
     ],
 )
-def test_of_twenty_that_are_cut_one_is_to_have_had_twice_as_many(
+def test_one_of_twenty_cut_jobs_must_have_had_twice_as_many_cpus(
     cut: int, had: int, more: int, lacks: bool
 ) -> None:
     shown = [Shown(had, 1.0, True)] * cut + [Shown(4, 1.0, True)] * more
     assert lacks_control(shown, 2) is lacks
 
 
-def test_who_is_compared_is_drawn_by_the_last_job_and_the_same_as_long_as_that_is_the_last() -> None:
+def test_the_draw_for_comparison_depends_on_the_last_job_alone() -> None:
     drawn = sum(is_drawn([job(job_id=number, end_s=T0 + 60 * number)]) for number in range(4000))
     assert drawn == pytest.approx(4000 / DRAWN, rel=0.2)
     assert not is_drawn([])
@@ -172,7 +172,7 @@ def test_who_is_compared_is_drawn_by_the_last_job_and_the_same_as_long_as_that_i
 
 
 @pytest.mark.usefixtures("always_drawn")
-def test_twice_as_many_are_given_for_either_reason_and_none_without_one() -> None:
+def test_twice_as_many_cpus_are_granted_for_either_reason_and_none_without_one() -> None:
     whole, cut = [job(given_cpus=8, cores_per_task=1.7)] * 3, [job()] * 20
     both, alone = evidence_of([*whole, *cut]), evidence_of(cut)
     assert unslowed_cpus(both, 1.4) == 4
@@ -183,7 +183,7 @@ def test_twice_as_many_are_given_for_either_reason_and_none_without_one() -> Non
     assert unslowed_cpus(evidence_of(whole), 1.4) == 0
 
 
-def test_what_cpus_and_memory_compare_is_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_comparisons_of_cpus_and_of_memory_gather_jobs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     history = history_of([job(given_cpus=ASKED_CPUS, cores_per_task=1.7)] * 3 + [job()] * 20)
     predictor, gathered = Predictor("m", history, {}, ChainSettings()), 0
 
@@ -197,7 +197,7 @@ def test_what_cpus_and_memory_compare_is_gathered_once(monkeypatch: pytest.Monke
     assert (first, gathered) == (second, 1)
 
 
-# One CPU each, of which those with less memory than they asked for keep a third busy.
+# One CPU each, of which those with less memory than they requested keep a third busy.
 WITH_ALL: dict[str, Any] = {"given_cpus": 1, "cores_per_task": 0.9}
 WITH_LESS: dict[str, Any] = {"given_cpus": 1, "cores_per_task": 0.3, "given_mem_mib": 990}
 
@@ -215,7 +215,7 @@ WITH_LESS: dict[str, Any] = {"given_cpus": 1, "cores_per_task": 0.3, "given_mem_
         ([WITH_LESS] * A_CONTROL_OF_MEMORY + [WITH_LESS | {"given_mem_mib": ASKED_MIB}], "compared"),
         ([WITH_LESS] * A_CONTROL_OF_MEMORY + [WITH_LESS | {"given_mem_mib": ASKED_MIB}] * 2, ""),
         ([WITH_LESS | {"cores_per_task": 0.91}] * 99, ""),
-        # They have fewer CPUs too, and that slows them: what memory does nobody knows.
+        # They have fewer CPUs too, which slows them: what memory does is unknown.
         ([{"given_cpus": 8, "cores_per_task": 1.7}] * 3 + [WITH_LESS | {"given_cpus": 2}] * 5, ""),
     ],
     ids=[
@@ -223,7 +223,7 @@ WITH_LESS: dict[str, Any] = {"given_cpus": 1, "cores_per_task": 0.3, "given_mem_
         "two_had_all", "nobody_waits", "for_want_of_cpus",
     ],
 )  # fmt: skip
-def test_memory_slows_who_keeps_fewer_cores_busy_than_those_that_had_all(
+def test_memory_slows_jobs_that_keep_fewer_cores_busy_than_those_that_had_all(
     past: list[dict[str, Any]], doubt: str
 ) -> None:
     assert doubt_of_memory(evidence_of([job(**changes) for changes in past])) == doubt
@@ -234,7 +234,7 @@ def test_memory_slows_who_keeps_fewer_cores_busy_than_those_that_had_all(
     ("past", "untold"),
     [([WITH_ALL] * 3 + [WITH_LESS] * 5, "slowed"), ([WITH_LESS] * A_CONTROL_OF_MEMORY, "compared")],
 )
-def test_memory_that_slows_stays_as_asked_and_it_is_said_why(
+def test_memory_that_slows_stays_as_requested_with_the_reason(
     past: list[dict[str, Any]], untold: Untold
 ) -> None:
     predictor = Predictor("m", history_of([job(**changes) for changes in past]), {}, ChainSettings())
@@ -249,7 +249,7 @@ def test_memory_that_slows_stays_as_asked_and_it_is_said_why(
     assert f"{UNTOLD[untold]}: the request stands" in [row["what"] for row in explained_rows(memory)]
 
 
-def test_alike_ones_are_seldom_called_slowed() -> None:
+def test_equal_jobs_are_rarely_called_slowed() -> None:
     random_ = random.Random(3)
 
     def alarm(fewer: int, more: int) -> bool:
@@ -273,7 +273,7 @@ def test_programs_of_one_thread_keep_their_cuts(waits_s: float) -> None:
     assert before < now <= 1.15 * before
 
 
-def test_a_program_whose_threads_are_busy_by_turns_is_no_longer_slowed() -> None:
+def test_a_program_whose_threads_are_busy_at_times_is_no_longer_slowed() -> None:
     random_ = random.Random(5)
     family = [Work(540 * random_.lognormvariate(0, 0.1), 480, 8, 0) for _ in range(200)]
     before, now = (run(family, CHAINS[name]).times[50:] for name in (WITHOUT, WITH))
@@ -284,15 +284,15 @@ def test_a_program_whose_threads_are_busy_by_turns_is_no_longer_slowed() -> None
 @pytest.mark.parametrize(
     "work", [Work(540, 480, 8, 0), Work(600, 0, 1, 60, 600)], ids=["by_turns", "reads_again"]
 )
-def test_of_arrays_larger_than_what_is_remembered_all_but_the_first_are_not_slowed(work: Work) -> None:
+def test_of_arrays_larger_than_what_is_remembered_only_the_first_are_slowed(work: Work) -> None:
     before, now = (run([work] * 1500, CHAINS[name], 150).times for name in (WITHOUT, WITH))
     assert sum(each > 1.1 for each in before) == 1350
-    # One finds out how CPUs slow it, and one, where they do not, how memory does.
+    # One array shows how CPUs slow these jobs and, where they do not, another shows how memory does.
     assert sum(each > 1.1 for each in now) <= 300
     assert not any(each > 1.1 for each in now[450:])
 
 
-def test_a_program_that_reads_its_files_again_is_slowed_no_longer_than_it_takes_to_see() -> None:
+def test_a_program_that_reads_its_files_again_is_slowed_only_until_that_is_seen() -> None:
     family = [Work(600, 0, 1, 60, 600)] * 300
     before, now = (run(family, CHAINS[name]) for name in (WITHOUT, WITH))
     assert sum(each > 1.1 for each in before.times) > 0.95 * len(family)
@@ -302,7 +302,7 @@ def test_a_program_that_reads_its_files_again_is_slowed_no_longer_than_it_takes_
 @pytest.mark.usefixtures("always_drawn")
 @pytest.mark.parametrize(("whole", "step"), [(3, "slowed"), (0, "compared")])
 @pytest.mark.parametrize("bears", [0.0, 0.2])
-def test_it_is_explained_and_no_slowdown_that_the_site_bears_goes_below(
+def test_the_step_is_explained_and_no_tolerated_slowdown_goes_below_it(
     whole: int, step: str, bears: float
 ) -> None:
     history = history_of(

@@ -1,4 +1,4 @@
-"""Families that less slows, by the names that reports have for them."""
+"""Families that less CPU or memory slows, by the names that reports use for them."""
 
 from typing import Any
 
@@ -34,11 +34,11 @@ LESS_MEMORY = jobs(5, given_mem_mib=400, cores_per_task=0.5)
         (FIT, WHOLE, CUT, {("ann", "fit"): Slowed(cores=4)}),
         (FIT, [msgspec.structs.replace(WHOLE[0], end_s=CUT[0].end_s + TELLS_S)] * 3, CUT, {}),
         (FIT, WHOLE + LESS_MEMORY, [], {("ann", "fit"): Slowed(memory=True)}),
-        # Of two tasks each.
+        # Jobs of two tasks each.
         (FIT, jobs(3, 2) + jobs(5, 2, given_cpus=4, cores_per_task=1.3), [], {("ann", "fit"): Slowed(cores=8)}),
-        # Those of one task say nothing of those of two.
+        # Jobs of one task say nothing of those of two.
         (FIT, jobs(3, 2) + CUT, [], {}),
-        # Twice as many as slow it were never asked for.
+        # Twice the CPUs that slow them are more than were requested.
         (FIT, WHOLE + jobs(5, given_cpus=5, cores_per_task=1.3), [], {("ann", "fit"): Slowed(cores=8)}),
         (FIT, WHOLE + WHOLE, [], {}),
         (("user", "ann"), WHOLE + CUT, [], {}),
@@ -50,13 +50,13 @@ LESS_MEMORY = jobs(5, given_mem_mib=400, cores_per_task=0.5)
         "user", "script", "generic_name",
     ],
 )  # fmt: skip
-def test_families_that_less_slows(
+def test_families_slowed_by_less_are_found_by_name(
     family: Family, past: list[PastJob], beside: list[PastJob], found: dict[tuple[str, str], Slowed]
 ) -> None:
     assert slowed_families([(family, past, beside)], 0.0) == found
 
 
-def test_what_the_site_bears_slows_nobody() -> None:
+def test_a_slowdown_that_the_site_tolerates_counts_as_none() -> None:
     assert slowed_families([(FIT, WHOLE + CUT, ())], 0.5) == {}
 
 

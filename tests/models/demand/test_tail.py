@@ -1,4 +1,4 @@
-"""How far above its highest a family may go."""
+"""How far above its highest job a family may go."""
 
 import math
 
@@ -54,13 +54,13 @@ def test_the_rise_is_neither_negative_nor_more_than_the_room(
 
 
 @given(st.floats(0.01, 10), st.integers(1, 200))
-def test_every_job_that_surprises_nobody_lowers_what_the_room_asks_for(room: float, streak: int) -> None:
+def test_every_job_without_a_surprise_lowers_what_is_taken_of_the_room(room: float, streak: int) -> None:
     assert streak_bound(streak + 1, room) <= streak_bound(streak, room) < room
     if streak > 2:
         assert streak_bound(streak + 1, room) < streak_bound(streak, room)
 
 
-def test_of_a_family_that_surprised_just_now_a_fifth_of_the_room_is_taken() -> None:
+def test_a_family_with_a_surprise_just_now_takes_four_fifths_of_the_room() -> None:
     assert streak_bound(1, 3.0) == streak_bound(2, 3.0) == pytest.approx(2.4)
     assert streak_bound(3, 3.0) == pytest.approx(3.0 * math.exp(-0.3))
 
@@ -83,7 +83,7 @@ def test_less_risk_means_more_room(one: float, other: float, count: int, above: 
 
 
 @given(RISK, st.integers(8, 100), st.floats(0, 5), st.floats(0, 3))
-def test_of_a_family_at_rest_the_tail_begins_at_its_median(
+def test_the_tail_of_a_family_at_rest_begins_at_its_median(
     risk: float, count: int, above: float, highest_over_median: float
 ) -> None:
     during = past(count=count, above_median=above)
@@ -93,20 +93,20 @@ def test_of_a_family_at_rest_the_tail_begins_at_its_median(
 
 
 @given(RISK, st.integers(20, 100), st.floats(0, 1))
-def test_of_many_jobs_at_rest_the_tail_is_no_more_than_a_paretos_above_the_highest(
+def test_with_many_jobs_at_rest_the_tail_is_no_more_than_a_pareto_tail_above_the_highest(
     risk: float, count: int, excess: float
 ) -> None:
     wide = msgspec.structs.replace(past(count=count, above_median=100.0), whole=True)
     beyond = spread_bound(msgspec.structs.replace(wide, top_excess=excess), risk)
     assert beyond <= spread_bound(wide, risk)
-    # The chance that the next of n + 1 is the highest, and goes so far beyond those before it.
+    # The chance that the next of n + 1 jobs is the highest, and goes that far beyond those before it.
     if 0 < beyond < spread_bound(wide, risk):
         assert math.exp(-beyond / max(excess, PRIOR_SPREAD)) / (count + 1) == pytest.approx(risk)
     if risk * (count + 1) >= 1:
         assert beyond == 0
 
 
-def test_a_job_of_a_new_run_that_needs_no_more_makes_nobody_less_sure() -> None:
+def test_a_job_of_a_new_run_that_needs_no_more_does_not_lower_certainty() -> None:
     run = [
         msgspec.structs.replace(past_job(attempt()), mem_mib=mib, end_s=1000 + place, wall_s=60)
         for place, mib in enumerate([900.0, 700.0, 800.0, 650.0, 990.0, 720.0, 610.0, 850.0, 940.0])
@@ -123,7 +123,7 @@ def test_a_job_of_a_new_run_that_needs_no_more_makes_nobody_less_sure() -> None:
         assert rise_log(alone, room, risk) > rise_log(at_rest, room, risk), "by all of its family's jobs"
 
 
-def test_where_runs_surprise_so_many_runs_lower_what_the_room_asks_for() -> None:
+def test_where_runs_surprise_each_quiet_run_lowers_what_is_taken_of_the_room() -> None:
     many = past(count=60, streak=60, above_median=1.0)
     assert rise_log(msgspec.structs.replace(many, runs=2), 0.5, 0.002) == pytest.approx(streak_bound(2, 0.5))
     assert rise_log(msgspec.structs.replace(many, runs=90), 0.5, 0.002) == rise_log(many, 0.5, 0.002)
@@ -139,16 +139,16 @@ def test_the_next_run_of_a_family_may_need_a_fifth_more_than_its_only_one() -> N
     assert next_run_bound(run_of(), math.inf) == NEXT_RUN_LOG
 
 
-def test_the_next_run_takes_a_quarter_of_the_room_at_most() -> None:
+def test_the_next_run_takes_at_most_a_quarter_of_the_room() -> None:
     assert next_run_bound(run_of(), 0.4) == pytest.approx(0.1)
     assert next_run_bound(run_of(), -1.0) == 0.0
 
 
-def test_while_jobs_of_a_run_may_be_missing_no_next_one_is_looked_for() -> None:
+def test_no_room_for_a_next_run_is_taken_while_jobs_of_a_run_may_be_missing() -> None:
     assert next_run_bound(msgspec.structs.replace(run_of(), whole=False), 3.0) == 0.0
 
 
-def test_one_job_alone_is_given_far_more_than_it_needed() -> None:
+def test_a_single_job_is_granted_far_more_than_it_needed() -> None:
     assert spread_bound(past(count=1), 0.002) > 10 * PRIOR_SPREAD
 
 
@@ -157,7 +157,7 @@ def test_risk_stays_within_its_bounds(weight: float, room: float, most: float) -
     assert LEAST_RISK <= risk_of(weight, room, most) <= MOST_RISK
 
 
-def test_the_mean_job_of_a_site_takes_a_fifth_of_the_failures_that_may_be() -> None:
+def test_the_mean_job_of_a_site_takes_a_fifth_of_the_allowed_failures() -> None:
     assert risk_of(1.0, 0.0, 0.01) == pytest.approx(0.002)
     assert risk_of(3.0, 0.0, 0.01) == pytest.approx(0.006)
     assert risk_of(1.0, math.log(4), 0.01) == pytest.approx(0.0005)
@@ -177,6 +177,6 @@ def test_a_streak_begins_with_the_last_surprise(logs: list[float], streak: int) 
     assert streak_of(logs) == streak
 
 
-def test_where_nothing_is_asked_the_rise_of_a_tiny_risk_can_still_be_written() -> None:
+def test_without_a_request_the_rise_of_a_tiny_risk_stays_finite() -> None:
     rise = rise_log(past(count=1, streak=1), math.inf, LEAST_RISK)
     assert math.isfinite(1e9 * math.exp(rise))

@@ -1,4 +1,4 @@
-"""Which jobs say that more CPUs would not have been used."""
+"""Which jobs show that more CPUs would not have been used."""
 
 from typing import Any
 
@@ -21,6 +21,8 @@ from tests.models.demand.cut_jobs import job
         ({"cores_per_task": None}, False),
     ],
 )
-def test_three_that_ended_with_more_show_that_it_is_not_used(changes: dict[str, Any], more: bool) -> None:
+def test_three_jobs_that_ended_with_more_cpus_show_that_more_is_not_used(
+    changes: dict[str, Any], more: bool
+) -> None:
     assert had_more([job(), job(), job(**changes)], 1) is more
     assert not had_more([job(), job()], 1)

@@ -1,4 +1,4 @@
-"""Which jobs say that CPUs, or GPUs, were too few."""
+"""Which jobs show that CPUs, or GPUs, were too few."""
 
 from typing import Any
 
@@ -33,19 +33,19 @@ def late(**changes: Any) -> PastJob:
         "asked_for_none", "not_known",
     ],
 )  # fmt: skip
-def test_cpus_were_too_few_for_who_was_late_and_busy_with_all_that_he_was_left(
+def test_cpus_were_too_few_for_a_job_that_was_late_and_kept_all_its_cpus_busy(
     jobs: list[PastJob], cpus: int
 ) -> None:
     assert too_few(jobs) == pytest.approx(KILLED_BUMP * cpus)
 
 
 def stopped(**changes: Any) -> PastJob:
-    """A job that failed with the two CPUs that it was left."""
+    """A job that failed with the two CPUs that it was granted."""
     return job(**{"complete": False, "cores_per_task": 0.1, "job_id": 7, **changes})
 
 
 def idle(**changes: Any) -> PastJob:
-    """A job that waited until its time was over; as accounting has it, its need is complete."""
+    """A job that waited until its time was over; according to accounting, its need is complete."""
     return job(**{"wall_at_least": True, "cores_per_task": 0.1, "job_id": 8, **changes})
 
 
@@ -83,26 +83,26 @@ def whole(**changes: Any) -> PastJob:
         "ten_others_did_not_wait",
     ],
 )  # fmt: skip
-def test_cpus_were_too_few_for_who_was_stopped_and_ended_well_with_all(
+def test_cpus_were_too_few_for_a_job_that_was_stopped_and_ended_well_with_all(
     jobs: list[PastJob], cpus: int
 ) -> None:
     assert too_few(jobs) == cpus
 
 
 @pytest.mark.parametrize(("busy", "filled"), [(1.79, False), (1.8, True), (2.0, True)])
-def test_nine_tenths_of_what_it_was_left_are_all(busy: float, filled: bool) -> None:
+def test_nine_tenths_of_the_granted_cpus_count_as_all(busy: float, filled: bool) -> None:
     assert was_filled(job(cores_per_task=busy)) is filled
     assert was_filled(job(cores_per_task=busy, num_tasks=2, given_cpus=4)) is filled
 
 
 def on_gpus(**changes: Any) -> PastJob:
-    """A job that had asked for four GPUs, was left one, and failed."""
+    """A job that had requested four GPUs, was granted one, and failed."""
     told = {"asked_gpus": 4, "given_gpus": 1, "gpus": 0, "complete": False, "job_id": 7, "given_cpus": 8}
     return job(**(told | changes))
 
 
 def on_all(**changes: Any) -> PastJob:
-    """The same job, which ran again with all of them."""
+    """The same job, run again with all of them."""
     told = {"given_gpus": 4, "gpus": 1, "complete": True, "given_mem_mib": 8000, "mem_mib": 200.0}
     return on_gpus(**(told | changes))
 
@@ -137,13 +137,13 @@ ON_ONE: dict[str, Any] = {"given_gpus": 1, "complete": True, "gpus": 1, "job_id"
         "used_more_memory_then", "nine_others", "ten_others", "others_had_more", "the_most",
     ],
 )  # fmt: skip
-def test_gpus_were_too_few_for_who_was_stopped_and_ended_well_with_all(
+def test_gpus_were_too_few_for_a_job_that_was_stopped_and_ended_well_with_all(
     jobs: list[PastJob], gpus: int
 ) -> None:
     assert gpus_to_go_on(jobs) == gpus
 
 
 @pytest.mark.parametrize("given", [1, None])
-def test_who_had_fewer_gpus_or_nobody_knows_says_nothing_of_cpus(given: int | None) -> None:
+def test_a_job_with_fewer_or_unknown_gpus_says_nothing_of_cpus(given: int | None) -> None:
     assert too_few([on_gpus(given_cpus=2, given_gpus=given), on_all()]) == 0
     assert too_few([on_gpus(given_cpus=2, given_gpus=4), on_all()]) == 8

@@ -1,4 +1,4 @@
-"""What of the idle GPUs is of use to the jobs that usually come."""
+"""Which of the idle GPUs are of use to the jobs that usually come."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_less_than_a_gpu_is_a_share_of_one_and_more_are_whole_ones(
     assert wanted_of(gpu_milli) == Wanted(*wanted)
 
 
-def test_idle_gpus_are_lost_for_want_of_cpus_of_memory_and_of_gpus_together() -> None:
+def test_idle_gpus_are_lost_for_lack_of_cpus_of_memory_or_of_gpus_together() -> None:
     usual = usual_of(jobs((8000, 1000, 2000)))
     for free, told in (
         (node(8000, 1000, 1000, 1000), (2000, 0, 0, 0)),
@@ -45,7 +45,7 @@ def test_idle_gpus_are_lost_for_want_of_cpus_of_memory_and_of_gpus_together() ->
         assert [float(one[0]) for one in lost(free, usual)] == list(told)
 
 
-def test_a_share_that_is_left_is_of_use_to_as_many_as_want_no_more() -> None:
+def test_the_rest_of_a_gpu_is_of_use_to_the_jobs_that_want_no_more() -> None:
     usual = usual_of(jobs((1000, 100, 500), (1000, 100, 500), (1000, 100, 250), (1000, 100, 1000)))
     free = node(4000, 4000, 300)
     assert usable_milli(free, usual)[0] == pytest.approx(300 / 4)
@@ -71,7 +71,7 @@ def test_of_many_kinds_the_most_frequent_are_usual() -> None:
 
 
 def by_hand(free: Ints, asked: Ints) -> float:
-    """Return what of a node's idle GPUs a job that comes could use, job by job."""
+    """Return how much of a node's idle GPUs a job that comes could use on average, worked out job by job."""
     wanting = [row for row in asked.tolist() if row[2]]
     usable = 0.0
     for cpu_milli, mem_mib, gpu_milli in wanting:
@@ -88,7 +88,7 @@ def by_hand(free: Ints, asked: Ints) -> float:
     st.integers(0, 9),
     st.integers(0, 9),
 )
-def test_it_is_what_job_by_job_comes_to_and_nothing_is_lost_twice(
+def test_usable_gpus_are_those_worked_out_job_by_job_and_nothing_is_lost_twice(
     asked: list[tuple[int, int, int]], devices: list[int], cpu_milli: int, mem_mib: int
 ) -> None:
     usual, free = usual_of(jobs(*asked)), node(cpu_milli, mem_mib, *devices)

@@ -1,4 +1,4 @@
-"""What is known of how kinds of jobs disturb each other: it learns, predicts, and says how sure it is."""
+"""What is known of how kinds of jobs disturb each other: the model learns, predicts, and says how sure it is."""
 
 import numpy
 import pytest
@@ -12,7 +12,7 @@ KINDS = tuple("abcdefgh")
 
 
 def true_speeds(seed: int) -> numpy.typing.NDArray[numpy.float64]:
-    """Return speeds as the model has them: work takes 1 + s·d seconds, with a little that no model says."""
+    """Return speeds as the model assumes them: work takes 1 + s·d seconds, with a little noise that is no model's."""
     draw = numpy.random.default_rng(seed)
     suffers, disturbs = numpy.exp(draw.normal(-0.4, 0.7, (2, len(KINDS))))
     size = len(KINDS)
@@ -87,7 +87,7 @@ def test_eight_of_ten_pairs_lie_in_their_interval() -> None:
 
 
 @given(speed=st.floats(0.05, 1.0), seconds=st.floats(1.0, 1e7))
-def test_estimates_move_to_what_is_seen_by_its_seconds(speed: float, seconds: float) -> None:
+def test_estimates_move_to_an_observation_by_its_seconds(speed: float, seconds: float) -> None:
     model = learned(true_speeds(1), [(0, 2), (3, 1), (4, 4)])
     model.learn(Pair(kind="a", beside="b", speed=speed, seconds=seconds))
     error = abs(model.estimate("a", "b").speed - speed)
@@ -95,14 +95,14 @@ def test_estimates_move_to_what_is_seen_by_its_seconds(speed: float, seconds: fl
     assert model.estimate("a", "b").seconds == pytest.approx(seconds)
 
 
-def test_one_long_look_is_as_many_short_ones_in_any_order() -> None:
+def test_one_long_observation_equals_many_short_ones_in_any_order() -> None:
     parts = [("a", "b", 0.5, 600.0), ("a", "b", 0.7, 1200.0), ("c", "a", 0.9, 60.0), ("a", "b", 0.5, 300.0)]
     pairs = [Pair(kind=one, beside=other, speed=speed, seconds=s) for one, other, speed, s in parts]
     whole = [pairs[2], Pair(kind="a", beside="b", speed=(450 + 840) / 2100, seconds=2100.0)]
     assert Interference(KINDS, pairs).speeds == pytest.approx(Interference(KINDS, whole).speeds)
 
 
-def test_it_is_the_surer_the_longer_it_has_seen() -> None:
+def test_an_estimate_is_surer_the_longer_a_pair_was_seen() -> None:
     model = learned(true_speeds(2), [(0, 1), (1, 0), (2, 3), (4, 5), (3, 2)])
     widths = []
     for _ in range(4):
@@ -114,25 +114,25 @@ def test_it_is_the_surer_the_longer_it_has_seen() -> None:
     assert widths[-1] < widths[0] / 3
 
 
-def test_hope_is_for_what_is_not_known() -> None:
+def test_hope_is_for_pairs_that_are_not_known() -> None:
     model = learned(true_speeds(3), [(0, 1), (1, 0), (2, 3), (4, 5), (3, 2)])
     more = model.hoped(0.5) - model.speeds
     assert (more > 0).all()
     assert more[0, 1] < more[0, 7] / 3
 
 
-def test_what_does_not_fit_runs_at_no_speed_both_ways() -> None:
+def test_a_pair_that_does_not_fit_runs_at_no_speed_both_ways() -> None:
     model = Interference(
         KINDS, [Pair(kind="a", beside="b", speed=0.0), Pair(kind="a", beside="c", speed=0.8)]
     )
     assert model.estimate("a", "b").speed == model.estimate("b", "a").high == 0
     assert model.hoped(2.0)[1, 0] == 0
-    # That it does not fit says nothing of speeds.
+    # That the pair does not fit says nothing about speeds.
     alone = Interference(KINDS, [Pair(kind="a", beside="c", speed=0.8)])
     assert model.estimate("d", "e") == alone.estimate("d", "e")
 
 
-def test_whose_memory_is_too_much_together_does_not_fit() -> None:
+def test_a_pair_whose_memory_together_is_too_much_does_not_fit() -> None:
     pairs = cramped({"a": 30_000, "b": 50_000, "c": 50_001}, gpu_mem_mib=80_000)
     model = Interference(KINDS, pairs)
     fits = {(one, other) for one in "abc" for other in "abc" if model.estimate(one, other).speed > 0}
@@ -140,7 +140,7 @@ def test_whose_memory_is_too_much_together_does_not_fit() -> None:
     assert model.estimate("a", "d").speed > 0, "of d it is not known"
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_impossible_observations_and_unknown_kinds_are_refused() -> None:
     model = Interference(KINDS)
     with pytest.raises(ModelError, match="both must be 0 or more"):
         model.learn(Pair(kind="a", beside="b", speed=-0.1))

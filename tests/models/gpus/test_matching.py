@@ -1,4 +1,4 @@
-"""The matching of classes is the best there is, and the same by both ways."""
+"""The matching of classes is the best there is, and the same with both algorithms."""
 
 import itertools
 
@@ -39,7 +39,7 @@ def test_no_other_matching_gains_more(gain: Floats, rows: Ints, columns: Ints) -
 
 @settings(max_examples=60, deadline=None)
 @given(gain=arrays(numpy.float64, (3, 3), elements=GAINS), rows=COUNTS, columns=COUNTS)
-def test_job_by_job_and_by_classes_gain_the_same(gain: Floats, rows: Ints, columns: Ints) -> None:
+def test_matching_job_by_job_and_by_classes_gains_the_same(gain: Floats, rows: Ints, columns: Ints) -> None:
     wanted = numpy.maximum(gain, 0)
     found = [way(wanted, rows, columns) for way in (matching._one_by_one, matching._transported)]
     one, other = ((each * wanted).sum() for each in found)
@@ -51,8 +51,8 @@ def test_job_by_job_and_by_classes_gain_the_same(gain: Floats, rows: Ints, colum
     assert not matched(gain, rows, columns)[gain <= 0].any()
 
 
-def test_many_are_matched_by_classes() -> None:
-    # 1,500 of one and 1,000 of the other with 2,000: the better kind whole, of the other what is left.
+def test_many_jobs_are_matched_by_classes() -> None:
+    # 1,500 of one class and 1,000 of another with 2,000: all of the better one, and of the other as many as are left.
     gain = numpy.array([[0.5, 0.2], [0.4, -0.1]])
     found = matched(gain, numpy.array([1500, 1000]), numpy.array([2000, 3000]))
     assert found.tolist() == [[1000, 500], [1000, 0]]

@@ -1,4 +1,4 @@
-"""Who shares a GPU with whom: the best matching, nobody who does not fit, nothing that loses, nobody for ever last."""
+"""Which jobs share a GPU: the best matching, no pair that does not fit or loses, and no job last for ever."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ from models.gpus.interference import Interference, Pair
 from models.gpus.pairing import Job, Round, Terms, gains, pair
 
 KINDS = ("big", "cpu", "net", "small")
-# Together: small with small 1.8, net with small 1.4, net with net 0.9, big with nobody; cpu with net 1.5.
+# Work of pairs: small with small 1.8, net with small 1.4, net with net 0.9, cpu with net 1.5; big fits with none.
 SPEEDS = {
     ("small", "small"): (0.9, 0.9),
     ("net", "small"): (0.6, 0.8),
@@ -44,51 +44,51 @@ def placed(found: Round) -> dict[int, int | None]:
     return {choice.job.job_id: choice.gpu for choice in found.choices}
 
 
-def test_free_gpus_are_for_who_waits_longest_and_nobody_shares() -> None:
+def test_free_gpus_go_to_the_jobs_that_wait_longest_and_are_not_shared() -> None:
     found = pair([[], []], [job(1, "small", 10), job(2, "small", 20)], all_known())
     assert placed(found) == {2: 0, 1: 1}
     assert all(choice.beside is None for choice in found.choices)
 
 
-def test_who_waits_goes_where_most_is_gained() -> None:
+def test_a_waiting_job_goes_where_most_is_gained() -> None:
     gpus = [[job(1, "net")], [job(2, "small")]]
     found = pair(gpus, [job(3, "cpu", 20), job(4, "small", 10)], all_known())
-    # cpu with net and small with small: 1.5 + 1.8; the other way it would be 1.4 + 1.5.
+    # cpu with net and small with small do 1.5 + 1.8; the other way it would be 1.4 + 1.5.
     assert placed(found) == {3: 0, 4: 1}
     assert found.choices[0].beside == gpus[0][0]
 
 
-def test_of_those_alike_the_first_to_come_goes_beside_whom_it_disturbs_least_in_time() -> None:
+def test_the_earliest_of_equal_jobs_goes_beside_the_host_it_disturbs_least_for_its_time() -> None:
     gpus = [[job(1, "small", ran_s=60)], [job(2, "small", ran_s=9000)]]
     found = pair(gpus, [job(3, "small", 10), job(4, "small", 30), job(5, "small", 5)], all_known())
     assert placed(found) == {4: 1, 3: 0, 5: None}
 
 
-def test_two_that_do_not_fit_or_gain_nothing_are_no_pair() -> None:
+def test_two_jobs_that_do_not_fit_or_gain_nothing_are_no_pair() -> None:
     found = pair([[job(1, "net")]], [job(2, "net", 50), job(3, "big", 60)], all_known())
     assert placed(found) == {2: None, 3: None}
 
 
-def test_with_nothing_known_nobody_shares_unless_the_site_wants_to_find_out() -> None:
+def test_with_nothing_known_no_jobs_share_unless_the_site_wants_to_find_out() -> None:
     gpus, waiting = [[job(1, "net")]], [job(2, "small", 5)]
     assert placed(pair(gpus, waiting, Interference(KINDS))) == {2: None}
     assert placed(pair(gpus, waiting, Interference(KINDS), Terms(trying=0.5))) == {2: 0}
 
 
-def test_who_has_waited_too_long_gets_the_gpu_that_is_likeliest_to_be_free_soon() -> None:
+def test_a_job_that_has_waited_too_long_gets_the_gpu_likeliest_to_be_free_soon() -> None:
     gpus = [[job(1, "small", ran_s=9000)], [job(2, "small", ran_s=30)]]
     waiting = [job(3, "small", 60), job(4, "small", 50), job(5, "big", 12 * HOUR_S + 1)]
     found = pair(gpus, waiting, all_known())
     assert found.kept_free == {1: waiting[2]}
     assert placed(found) == {3: 0, 4: None, 5: None}
-    # Nothing is kept for one that could share, however long it has waited.
+    # Nothing is kept for a job that could share, however long it has waited.
     assert not pair(gpus, [job(5, "net", 99 * HOUR_S)], all_known()).kept_free
 
 
 def test_in_a_slot_pairs_are_parted_and_made_anew_where_that_gains() -> None:
     gpus = [[job(1, "net", ran_s=50), job(2, "small", ran_s=40)], [job(3, "small", ran_s=60)]]
     assert not pair(gpus, [], all_known()).choices
-    # net with small 1.4 and small alone against net alone and small with small 1.8.
+    # net with small (1.4) and small alone, compared with net alone and small with small (1.8).
     found = pair(gpus, [], all_known(), moving=True)
     assert [(choice.job.job_id, choice.gpu, choice.left) for choice in found.choices] == [(2, 1, 0)]
     assert not pair(gpus, [], all_known(), Terms(move_gain=0.5), moving=True).choices
@@ -100,20 +100,20 @@ def test_a_pair_that_turned_out_to_lose_is_parted() -> None:
     assert [(choice.job.job_id, choice.gpu, choice.left) for choice in found.choices] == [(1, None, 0)]
 
 
-def test_in_a_slot_who_shares_goes_to_a_gpu_that_nobody_waits_for() -> None:
+def test_in_a_slot_a_sharing_job_goes_to_a_gpu_that_no_job_waits_for() -> None:
     gpus = [
         [job(1, "small", ran_s=50), job(2, "small", ran_s=40)],
         [job(3, "net", ran_s=50), job(4, "small", ran_s=60)],
         [],
     ]
-    # net and small do 1.4 of two GPUs' work, two small ones 1.8: the first are parted.
+    # net and small do 1.4 of the work of two GPUs, two small ones 1.8: the first pair is parted.
     found = pair(gpus, [], all_known(), moving=True)
     assert [(choice.job.job_id, choice.gpu, choice.left) for choice in found.choices] == [(3, 2, 1)]
     assert placed(pair(gpus, [job(5, "big", 9)], all_known(), moving=True)) == {5: 2}
     assert not pair(gpus, [], all_known(), Terms(move_gain=0.7), moving=True).choices
 
 
-def test_who_goes_apart_may_be_the_better_host_of_another() -> None:
+def test_a_job_that_is_parted_may_be_the_better_host_of_another() -> None:
     gpus = [
         [job(1, "net", ran_s=50), job(2, "small", ran_s=40)],
         [job(3, "cpu", ran_s=50), job(4, "small", ran_s=40)],
@@ -170,7 +170,7 @@ slots = st.lists(st.lists(st.sampled_from(KINDS[1:]), max_size=2), min_size=1, m
     moving=st.booleans(),
     hours=st.integers(1, 6),
 )
-def test_everybody_is_somewhere_once_and_the_order_given_does_not_matter(
+def test_every_job_is_in_one_place_and_the_given_order_does_not_matter(
     on: list[list[str]], waits: list[str], shuffled: random.Random, moving: bool, hours: int
 ) -> None:
     numbers = itertools.count()
@@ -197,7 +197,7 @@ def test_everybody_is_somewhere_once_and_the_order_given_does_not_matter(
     assert pair(gpus, waiting, known, moving=moving) == found
 
 
-def test_who_has_run_long_gives_way_to_who_has_not() -> None:
+def test_a_job_that_has_run_long_gives_way_to_one_that_has_not() -> None:
     gpus = [
         [job(1, "big", ran_s=5 * HOUR_S)],
         [job(2, "big", ran_s=9 * HOUR_S)],
@@ -205,17 +205,17 @@ def test_who_has_run_long_gives_way_to_who_has_not() -> None:
     ]
     waiting = [job(4, "big", 60), job(5, "big", 9 * HOUR_S, ran_s=4 * HOUR_S)]
     found = pair(gpus, waiting, all_known(), moving=True)
-    # Who has run longest gives way; who has run four hours waits, however long the others have run.
+    # The job that has run longest gives way; one that has run four hours waits, however long the others have run.
     assert placed(found) == {4: 1, 2: None, 5: None}
     assert found.choices[0].instead_of == gpus[1][0]
     for terms, moving in ((Terms(long_s=math.inf), True), (Terms(), False)):
         assert placed(pair(gpus, waiting, all_known(), terms, moving=moving)) == {4: None, 5: None}
 
 
-def test_who_gives_way_stays_beside_who_comes_or_shares_elsewhere_where_that_gains() -> None:
+def test_a_job_that_gives_way_stays_beside_the_newcomer_or_shares_elsewhere_where_that_gains() -> None:
     gpus = [[job(1, "cpu", ran_s=9 * HOUR_S), job(2, "small", ran_s=8 * HOUR_S)], [job(3, "net", ran_s=60)]]
     found = pair(gpus, [job(4, "small", 9)], all_known(), moving=True)
-    # Two small ones do 1.8, cpu with net 1.5.
+    # Two small jobs do 1.8, cpu with net 1.5.
     assert [(choice.job.job_id, choice.gpu, choice.left) for choice in found.choices] == [
         (4, 0, None),
         (1, 1, 0),
@@ -224,12 +224,12 @@ def test_who_gives_way_stays_beside_who_comes_or_shares_elsewhere_where_that_gai
     assert found.choices[2].beside == job(4, "small", 9)
 
 
-def test_who_is_short_is_the_host_of_who_has_run_long() -> None:
+def test_a_short_job_is_the_host_of_one_that_has_run_long() -> None:
     gpus = [[job(1, "small", ran_s=9 * HOUR_S), job(2, "small", ran_s=60)]]
     assert placed(pair(gpus, [job(3, "big", 9)], all_known(), moving=True)) == {3: None}
 
 
-def test_who_has_waited_too_long_and_longer_than_it_ran_goes_before_all() -> None:
+def test_a_job_that_has_waited_too_long_and_longer_than_it_ran_goes_first() -> None:
     gpus = [[job(1, "big", ran_s=60)], [job(2, "big", 13 * HOUR_S, ran_s=9 * HOUR_S)]]
     waiting = [job(3, "big", 9), job(4, "big", 14 * HOUR_S, ran_s=13 * HOUR_S)]
     assert placed(pair(gpus, waiting, all_known(), moving=True)) == {4: 0, 1: None, 3: None}
@@ -244,7 +244,7 @@ waits_of = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 16), st.int
 def drawn(
     on: list[list[tuple[str, int]]], waits: list[tuple[str, int, int]]
 ) -> tuple[list[list[Job]], list[Job]]:
-    """Return who is on each GPU and who waits; all times are in hours."""
+    """Return which jobs are on each GPU and which wait; the given times are in hours."""
     numbers = itertools.count()
     gpus = [[job(next(numbers), kind, ran_s=ran * HOUR_S) for kind, ran in jobs] for jobs in on]
     waiting = [job(next(numbers), kind, waited * HOUR_S, ran * HOUR_S) for kind, waited, ran in waits]
@@ -253,7 +253,7 @@ def drawn(
 
 @settings(max_examples=200, deadline=None)
 @given(on=st.lists(runs, min_size=1, max_size=5), waits=waits_of)
-def test_nobody_goes_after_who_has_more_right_to_a_gpu(
+def test_no_job_goes_after_one_with_more_right_to_a_gpu(
     on: list[list[tuple[str, int]]], waits: list[tuple[str, int, int]]
 ) -> None:
     terms, known = Terms(), all_known()
@@ -274,7 +274,7 @@ def test_nobody_goes_after_who_has_more_right_to_a_gpu(
 
 @settings(max_examples=100, deadline=None)
 @given(on=st.lists(runs, min_size=1, max_size=5), waits=waits_of, long=st.booleans(), moving=st.booleans())
-def test_where_all_have_run_alike_nobody_gives_way(
+def test_where_all_jobs_have_run_alike_none_gives_way(
     on: list[list[tuple[str, int]]], waits: list[tuple[str, int, int]], *, long: bool, moving: bool
 ) -> None:
     alike = [[(kind, ran + 4 if long else ran % 4) for kind, ran in jobs] for jobs in on]

@@ -1,4 +1,4 @@
-"""Which families would do with a part of a GPU, by what their jobs did with a whole one."""
+"""For which families a part of a GPU would be enough, by what their jobs did with a whole one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rows_of(*runs: OnOneGpu) -> list[PartedFamily]:
     return parted_families(runs, PARTS, RULE).families
 
 
-def test_a_family_that_hardly_computes_would_do_with_the_least_instance() -> None:
+def test_the_smallest_instance_is_enough_for_a_family_that_hardly_computes() -> None:
     (row,) = rows_of(*[run()] * 4, run(busy=0.03, end_s=7200))
     assert (row.part, row.why, row.jobs, row.measured, row.gpu_h) == ("1g.10gb", "", 5, 5, 6.0)
     assert row.times_at_most == pytest.approx(1 + 0.03 * 7)
@@ -44,12 +44,12 @@ def test_a_family_that_hardly_computes_would_do_with_the_least_instance() -> Non
         ({"family": "wrap"}, "names tell too little"),
     ],
 )
-def test_why_a_family_keeps_its_gpu(changes: dict[str, Any], why: str) -> None:
+def test_a_family_that_keeps_its_gpu_has_a_reason(changes: dict[str, Any], why: str) -> None:
     (row,) = rows_of(*[run(**changes)] * 5)
     assert (row.part, row.why, row.gpu_h_freed, row.part_h) == ("", why, 0.0, 0.0)
 
 
-def test_one_run_that_needed_more_decides_also_where_it_failed() -> None:
+def test_one_run_that_needed_more_decides_even_where_it_failed() -> None:
     (row,) = rows_of(*[run()] * 5, run(mem_mib=20_000.0, is_measured=False))
     assert (row.part, row.measured, row.jobs) == ("3g.40gb", 5, 6)
     (row,) = rows_of(*[run()] * 5, run(busy=0.5, is_measured=False))
@@ -62,14 +62,14 @@ def test_the_margin_counts_for_memory() -> None:
     assert rows_of(*[run(mem_mib=mem_mib + 1)] * 5)[0].part == "1g.20gb"
 
 
-def test_who_frees_most_comes_first_and_users_are_told_apart() -> None:
+def test_the_family_that_frees_most_comes_first_and_users_are_told_apart() -> None:
     small = [run(user="bob", end_s=60)] * 5
     busy = [run(user="eve", busy=0.9, end_s=90_000)] * 5
     rows = rows_of(*small, *busy, *[run()] * 5)
     assert [row.user for row in rows] == ["ann", "bob", "eve"]
 
 
-def test_a_clock_that_was_set_back_holds_no_hours_less() -> None:
+def test_a_clock_that_was_set_back_adds_no_negative_hours() -> None:
     (row,) = rows_of(*[run()] * 5, run(start_s=7200, end_s=3600))
     assert row.gpu_h == 5.0
 

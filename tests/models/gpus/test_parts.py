@@ -1,4 +1,4 @@
-"""Which part of a GPU a job would do with, and how much longer it runs there at most."""
+"""Which part of a GPU would be enough for a job, and how much longer it would run there at most."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_instances_that_take_their_share_fit_on_a_gpu_together(most: int) -> Non
     assert all(part.speed <= part.share for part in mig_instances(80, most))
 
 
-def test_of_shards_all_that_compute_take_turns() -> None:
+def test_jobs_that_compute_on_shards_take_turns() -> None:
     one, two, three = shards(32, 4)
     assert (one.name, one.share, one.speed) == ("shard:1", 0.25, 0.25)
     assert (two.share, two.speed) == (0.5, 1 / 3)
@@ -53,7 +53,7 @@ def runs_s(busy: list[float], idle: list[float], reach: list[float], speed: floa
 
 
 @given(st.integers(0, 1000), st.floats(0.05, 1.0))
-def test_no_job_takes_longer_than_is_said_however_its_kernels_fill_the_gpu(seed: int, speed: float) -> None:
+def test_no_job_takes_longer_than_predicted_however_its_kernels_fill_the_gpu(seed: int, speed: float) -> None:
     drawn = random.Random(seed)
     busy, idle, reach = ([drawn.random() for _ in range(5)] for _ in range(3))
     whole = sum(busy) + sum(idle)
@@ -63,7 +63,7 @@ def test_no_job_takes_longer_than_is_said_however_its_kernels_fill_the_gpu(seed:
     assert full == pytest.approx(whole * most)
 
 
-def test_the_part_is_the_one_that_takes_least_of_those_that_hold_the_job() -> None:
+def test_the_chosen_part_is_the_one_that_takes_least_of_those_that_hold_the_job() -> None:
     instances = mig_instances(80, 7)
 
     def chosen(mem_mib: float, busy: float, most_times: float = 1.25) -> str | None:

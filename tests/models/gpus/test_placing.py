@@ -1,4 +1,4 @@
-"""On which node, and which of its GPUs, a job goes."""
+"""On which node, and on which of its GPUs, a job goes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def gradient(*asked: Amounts, kept_empty_milli: float = 0.0) -> Gradient:
     return Gradient(usual_of(numpy.array(asked, dtype=numpy.int64)), kept_empty_milli)
 
 
-def test_a_share_goes_on_a_gpu_that_is_shared_already_where_whole_ones_are_wanted() -> None:
+def test_a_share_goes_on_an_already_shared_gpu_where_whole_ones_are_wanted() -> None:
     room, way = room_of((16_000, 1000, 2000), (16_000, 1000, 2000)), gradient(HALF, WHOLE, PAIR)
     first = way.place(room, HALF)
     assert first == ((0, (2000, 100, 500, 500, 0)),)
@@ -33,7 +33,7 @@ def test_a_share_goes_on_a_gpu_that_is_shared_already_where_whole_ones_are_wante
     assert way.place(room, HALF) == ((0, (2000, 100, 500, 500, 0)),)
 
 
-def test_a_job_without_gpus_goes_where_it_takes_none_of_the_gpus_use() -> None:
+def test_a_job_without_gpus_goes_where_it_takes_nothing_that_gpus_need() -> None:
     room = room_of((4000, 1000, 2000), (16_000, 1000, 2000), (8000, 1000, 0))
     way = gradient((4000, 100, 1000), kept_empty_milli=30.0)
     assert way.place(room, (4000, 100, 0)) == ((2, (4000, 100, 0, 0, 0)),)
@@ -43,14 +43,14 @@ def test_a_job_without_gpus_goes_where_it_takes_none_of_the_gpus_use() -> None:
     )
 
 
-def test_of_nodes_where_as_much_is_lost_a_full_one_is_taken_for_a_price() -> None:
+def test_of_nodes_that_lose_as_much_a_full_one_is_taken_if_empty_ones_have_a_price() -> None:
     nodes = ((64_000, 1000, 2000), (32_000, 1000, 1000))
     assert gradient(WHOLE).place(room_of(*nodes), WHOLE) == ((0, (2000, 100, 1000, 1000, 0)),)
     dear = gradient(WHOLE, kept_empty_milli=30.0)
     assert dear.place(room_of(*nodes), WHOLE) == ((1, (2000, 100, 1000, 1000, 0)),)
 
 
-def test_several_gpus_are_whole_and_what_no_node_holds_waits() -> None:
+def test_several_gpus_are_whole_and_a_job_that_no_node_holds_waits() -> None:
     room = room_of((16_000, 1000, 2000), (16_000, 1000, 3000))
     room.take(((1, (0, 0, 300, 300, 0, 0)),))
     way = gradient(PAIR)
@@ -89,7 +89,7 @@ def holds(free: list[int], demand: Amounts) -> bool:
 
 @settings(max_examples=200)
 @given(rooms(), st.lists(st.sampled_from(DEMANDS), min_size=1, max_size=12))
-def test_what_is_placed_fits_on_single_gpus_and_whoever_waits_fits_nowhere(
+def test_placed_jobs_fit_on_single_gpus_and_waiting_jobs_fit_nowhere(
     room: Room, demands: list[Amounts]
 ) -> None:
     usual = usual_of(numpy.array(demands, dtype=numpy.int64))
@@ -111,7 +111,7 @@ def test_what_is_placed_fits_on_single_gpus_and_whoever_waits_fits_nowhere(
 
 
 @given(rooms(), st.lists(st.sampled_from(DEMANDS), min_size=1, max_size=6), st.sampled_from(DEMANDS))
-def test_it_takes_the_best_of_all_nodes_and_gpus_tried_one_by_one(
+def test_the_place_is_the_best_of_all_nodes_and_gpus_tried_one_by_one(
     room: Room, usually: list[Amounts], demand: Amounts
 ) -> None:
     usual = usual_of(numpy.array(usually, dtype=numpy.int64))
@@ -137,7 +137,7 @@ def spent(room: Room, usual: Usual, node: int, amounts: Amounts) -> float:
 
 
 @given(rooms(), st.lists(st.sampled_from(DEMANDS), min_size=2, max_size=15))
-def test_what_it_remembers_is_what_it_would_work_out_anew(room: Room, demands: list[Amounts]) -> None:
+def test_cached_costs_equal_those_worked_out_anew(room: Room, demands: list[Amounts]) -> None:
     usual = usual_of(numpy.array(demands, dtype=numpy.int64))
     way = Gradient(usual)
     for demand in demands:
@@ -147,20 +147,20 @@ def test_what_it_remembers_is_what_it_would_work_out_anew(room: Room, demands: l
             room.take(found)
 
 
-def test_it_remembers_no_more_than_it_may() -> None:
+def test_the_cache_stays_within_its_bound() -> None:
     room, way = room_of((10_000_000, 1000, 1000)), gradient(WHOLE)
     for at in range(REMEMBERED + 5):
         way.place(room, (1000 + at, 100, 500))
     assert len(way._known) == REMEMBERED
 
 
-def test_where_nobody_usually_wants_gpus_jobs_are_placed_all_the_same() -> None:
+def test_jobs_are_placed_also_where_none_usually_wants_gpus() -> None:
     room = room_of((4000, 1000, 1000))
     assert gradient((1000, 100, 0)).place(room, HALF) == ((0, (2000, 100, 500, 500)),)
     assert losses(room.free, HALF, usual_of(numpy.zeros((0, 3), dtype=numpy.int64)))[0].tolist() == [0.0]
 
 
-def test_the_reasons_add_up_and_the_first_is_where_it_goes() -> None:
+def test_the_reasons_add_up_and_the_first_is_where_the_job_goes() -> None:
     room = room_of((8000, 1000, 2000), (4000, 1000, 2000), (2000, 1000, 0))
     usual = usual_of(numpy.array([HALF, WHOLE, (4000, 100, 1000)], dtype=numpy.int64))
     way = Gradient(usual)

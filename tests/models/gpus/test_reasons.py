@@ -1,4 +1,4 @@
-"""What is said of each choice: with whom, how fast, how sure, and what else there was."""
+"""The reasons given for each choice: with which job, how fast, how sure, and the alternatives."""
 
 from models.gpus.interference import Interference, Pair
 from models.gpus.pairing import Job, pair
@@ -21,7 +21,7 @@ def job(number: int, kind: str, waited_s: float = 0.0, ran_s: float = 0.0) -> Jo
     return Job(job_id=number, kind=kind, waited_s=waited_s, ran_s=ran_s)
 
 
-def test_who_starts_alone_and_who_beside_whom_and_the_next_best() -> None:
+def test_reasons_name_jobs_alone_jobs_that_share_and_the_next_best_host() -> None:
     gpus = [[job(1, "b")], [job(2, "a")], []]
     told = reasons(pair(gpus, [job(3, "big", 9), job(4, "b", 8)], known()), known())
     assert told[0] == "job 3 (big) has GPU 2, which was free, to itself"
@@ -32,7 +32,7 @@ def test_who_starts_alone_and_who_beside_whom_and_the_next_best() -> None:
     )
 
 
-def test_why_somebody_waits() -> None:
+def test_reasons_say_why_a_job_waits() -> None:
     found = pair([[job(1, "a")]], [job(2, "a", 3), job(3, "big", 2)], known())
     assert reasons(found, known()) == [
         "job 2 (a) waits: with job 1 (a), its best partner, the two would do 0.80 of what one does alone",
@@ -53,7 +53,7 @@ def test_gpus_are_called_by_their_names() -> None:
     assert told[1].endswith("there is no other kind of job that it could share with.")
 
 
-def test_moves_partings_and_gpus_that_are_kept() -> None:
+def test_reasons_name_moves_partings_and_gpus_that_are_kept() -> None:
     gpus = [[job(1, "b", ran_s=90), job(2, "b", ran_s=50)], [job(3, "a", ran_s=10)]]
     moved = pair(gpus, [], known(), moving=True)
     assert "It moves there from GPU 0." in reasons(moved, known())[0]
@@ -71,7 +71,7 @@ def test_moves_partings_and_gpus_that_are_kept() -> None:
     )
 
 
-def test_who_gives_way_to_whom_and_why() -> None:
+def test_reasons_say_which_job_gives_way_to_which_and_why() -> None:
     gpus = [
         [job(1, "a", ran_s=36_000), job(2, "big", ran_s=36_000)],
         [job(3, "big", ran_s=20_000)],
@@ -89,7 +89,7 @@ def test_who_gives_way_to_whom_and_why() -> None:
     assert "It was there before, and gave up GPU 2." in told[-1]
 
 
-def test_what_was_never_seen_is_called_predicted() -> None:
+def test_a_pair_that_was_never_seen_is_called_predicted() -> None:
     model = Interference(
         ["a", "b"], [Pair(kind="a", beside="a", speed=0.9), Pair(kind="b", beside="b", speed=0.9)]
     )

@@ -24,7 +24,7 @@ def slower_with_fewer_cores(rows: Floats) -> Floats:
     return 960 / rows[:, 0]
 
 
-def test_where_nothing_changes_run_time_the_first_rate_is_taken() -> None:
+def test_the_first_rate_is_taken_where_nothing_changes_the_run_time() -> None:
     scaled = scale((CORES, MEMORY, GPUS), flat, (), Scaling(alpha=0.3, step=0.1, theta=0.05))
     assert scaled.values == (5.0, 300.0, 200.0), "whole units are rounded up"
     assert (scaled.alpha, scaled.predicted_s, scaled.original_s) == (0.3, 60, 60)
@@ -57,7 +57,7 @@ def test_important_and_fixed_resources_stay() -> None:
     assert scale((CORES,), flat, {"cores"}, Scaling()).alpha == 1
 
 
-def test_all_rates_are_asked_in_one_call() -> None:
+def test_all_rates_are_predicted_in_one_call() -> None:
     calls = []
 
     def spy(rows: Floats) -> Floats:
@@ -68,13 +68,13 @@ def test_all_rates_are_asked_in_one_call() -> None:
     assert calls == [11], "the request itself and ten rates"
 
 
-def test_the_threshold_itself_is_too_far() -> None:
+def test_a_change_equal_to_the_threshold_is_too_large() -> None:
     scaled = scale((MEMORY,), lambda rows: rows[:, 0], (), Scaling(alpha=0.5, step=0.25, theta=0.25))
     assert scaled.alpha == 1
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -5.0])
-def test_a_run_time_that_cannot_be_keeps_the_request(bad: float) -> None:
+def test_an_impossible_run_time_keeps_the_request(bad: float) -> None:
     scaled = scale((CORES,), lambda rows: numpy.full(len(rows), bad), (), Scaling())
     assert (scaled.values, scaled.alpha) == ((16.0,), 1)
     assert math.isnan(scaled.predicted_s)
@@ -82,7 +82,7 @@ def test_a_run_time_that_cannot_be_keeps_the_request(bad: float) -> None:
     assert scale((CORES,), only_the_request, (), Scaling(theta=0.5)).alpha == 1
 
 
-def test_a_request_that_is_no_number_is_kept() -> None:
+def test_a_request_that_is_not_a_number_is_kept() -> None:
     scaled = scale((Asked(resource="mem_mib", amount=math.nan), CORES), flat, (), Scaling())
     assert scaled.alpha == 1
     assert scaled.values[1] == 16
@@ -96,7 +96,7 @@ def test_a_request_that_is_no_number_is_kept() -> None:
         ("theta", math.inf),
     ],
 )  # fmt: skip
-def test_settings_that_cannot_work_are_refused_with_their_name(name: str, value: float) -> None:
+def test_settings_that_cannot_work_are_refused_by_name(name: str, value: float) -> None:
     with pytest.raises(ModelError, match=f"models.scaling.{name}"):
         Scaling(**{name: value})
 
@@ -119,7 +119,7 @@ AMOUNTS = st.one_of(st.integers(0, 4096).map(float), st.floats(0, 1e6))
     st.floats(0.01, 2),
     st.floats(-1, 2),
 )
-def test_never_above_the_request_never_below_one_and_never_further_than_the_threshold(
+def test_amounts_stay_between_one_and_the_request_and_run_time_within_the_threshold(
     amounts: list[tuple[float, float, float]], alpha: float, step: float, theta: float, power: float
 ) -> None:
     request = [

@@ -27,22 +27,22 @@ def least_squares(amounts: Floats, run_s: Floats) -> Predict:
     return lambda rows: numpy.asarray(rows @ weights, dtype=numpy.float64)
 
 
-def test_a_shuffled_column_costs_what_it_was_worth() -> None:
+def test_shuffling_a_column_costs_what_the_column_was_worth() -> None:
     amounts, run_s = jobs(60, 1)
     found = {
         one.resource: one
         for one in permutation_importances(least_squares(amounts, run_s), RESOURCES, amounts, run_s, seed=3)
     }
-    # Two independent draws of 1 to 10 differ by 3 on average, of a mean of 5.5.
+    # Two independent draws from 1 to 10 differ by 3 on average; their mean is 5.5.
     assert found["work"].mean == pytest.approx(3 / 5.5, rel=0.15)
     assert found["work"].spread > 0
     assert found["noise"].mean == pytest.approx(0, abs=1e-6)
     assert found["constant"].mean == pytest.approx(0, abs=1e-9)
 
 
-def test_a_column_that_misleads_has_a_negative_importance_and_is_never_important() -> None:
+def test_a_misleading_column_has_a_negative_importance_and_is_never_important() -> None:
     amounts, run_s = jobs(60, 2)
-    # It was learned that noise lengthens a run; on these jobs the noisiest are the shortest.
+    # The model has learned that noise lengthens a run; on these jobs the noisiest are the shortest.
     amounts[:, 1] = 11 - amounts[:, 0]
     [_, noise, _] = permutation_importances(
         lambda rows: 55 + 20 * (rows[:, 1] - 5.5), RESOURCES, amounts, run_s, seed=1
@@ -64,7 +64,7 @@ def test_only_more_than_chance_is_important() -> None:
     assert important(found) == frozenset(), "significance that nobody asked for is no proof"
 
 
-def test_where_run_times_are_noise_nothing_is_important() -> None:
+def test_nothing_is_important_where_run_times_are_noise() -> None:
     draw = numpy.random.default_rng(8)
     learned = (jobs(60, 6)[0], draw.uniform(1, 100, 60))
     judged = (jobs(40, 7)[0], draw.uniform(1, 100, 40))

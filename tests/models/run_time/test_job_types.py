@@ -1,4 +1,4 @@
-"""Types of jobs: the site's rules first, then what a name or a script tells."""
+"""Types of jobs: the site's rules first, then the name or the script."""
 
 import pytest
 from hypothesis import given
@@ -17,14 +17,14 @@ RULES = (
     ("name", "partition", "account", "expected"),
     [
         ("resnet50", "gpu-a", "vision", "resnet"),
-        ("imagenet-3", "gpu", "phys", "resnet"),  # the first that fits counts
+        ("imagenet-3", "gpu", "phys", "resnet"),  # the first that matches counts
         ("fit", "main", "phys", "physics"),
         ("resnet50", "main", "vision", "late"),
-        ("Resnet50", "gpu", "vision", "resnet#"),  # patterns tell upper from lower case
+        ("Resnet50", "gpu", "vision", "resnet#"),  # patterns are case-sensitive
         ("fit-12", "main", "vision", "fit-#"),
     ],
 )
-def test_the_first_rule_that_fits_names_the_type(
+def test_the_first_matching_rule_names_the_type(
     name: str, partition: str, account: str, expected: str
 ) -> None:
     assert job_type(RULES, name, partition, account) == expected
@@ -41,7 +41,7 @@ def test_the_first_rule_that_fits_names_the_type(
         ("nf-", "nf-"),
     ],
 )
-def test_a_name_is_typed_by_its_last_component_without_sample_and_numbers(name: str, expected: str) -> None:
+def test_a_names_type_is_its_last_component_without_sample_and_numbers(name: str, expected: str) -> None:
     assert found_type(name) == expected
 
 
@@ -53,6 +53,6 @@ def test_a_name_that_says_nothing_falls_back_on_the_script() -> None:
 
 
 @given(st.text(max_size=40), st.text(max_size=10), st.text(max_size=10))
-def test_a_rule_without_patterns_fits_every_job(name: str, partition: str, account: str) -> None:
+def test_a_rule_without_patterns_matches_every_job(name: str, partition: str, account: str) -> None:
     assert job_type((TypeRule(name="all"),), name, partition, account) == "all"
     assert found_type(name) != ""

@@ -34,7 +34,7 @@ RESOURCES = ("cores", "gpu_pct", "mem_mib", "gpu_mem_mib", "read_mib", "written_
 
 
 def made(count: int = 80, seed: int = 1) -> Jobs:
-    """Jobs that read at 50 MiB a second on each core; memory varies and says nothing, no GPU was metered."""
+    """Jobs that read at 50 MiB a second on each core; memory varies but says nothing, and no GPU was metered."""
     draw = numpy.random.default_rng(seed)
     cores, read_mib = draw.uniform(1, 8, count), draw.lognormal(8, 1, count)
     run_s = read_mib / 50 / cores * draw.lognormal(0, 0.03, count)
@@ -51,7 +51,7 @@ def judged() -> Judged:
     return result
 
 
-def test_a_known_truth_is_found_and_the_peer_is_behind(judged: Judged) -> None:
+def test_a_known_truth_is_found_and_the_peer_does_worse(judged: Judged) -> None:
     assert (judged.learned_from, judged.judged) == (56, 24)
     assert judged.errors[XGBOOST].wmape < 0.06
     assert judged.errors[XGBOOST].wmape < judged.errors[FOREST].wmape < judged.median.wmape
@@ -75,7 +75,7 @@ def test_the_same_jobs_and_seed_give_the_same_run_times() -> None:
     assert (first.predict(rows) != other.predict(rows)).any()
 
 
-def test_the_later_jobs_are_not_seen_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_does_not_see_the_later_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = made(60)
     seen: list[float] = []
 
@@ -91,7 +91,7 @@ def test_the_later_jobs_are_not_seen_in_training(monkeypatch: pytest.MonkeyPatch
     assert seen == [jobs.run_s[:42].max()]
 
 
-def test_of_many_jobs_the_latest_teach_and_show_what_a_resource_is_worth(
+def test_the_latest_of_many_jobs_are_learned_from_and_show_what_a_resource_is_worth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(run_time, "MOST_LEARNED", 50)
@@ -124,7 +124,7 @@ def test_of_many_jobs_the_latest_teach_and_show_what_a_resource_is_worth(
         ({"amounts": numpy.full((80, 6), math.nan)}, "none of their resources varies"),
     ],
 )
-def test_what_cannot_be_learned_says_why(changes: dict[str, Floats], reason: str) -> None:
+def test_a_type_that_cannot_be_learned_says_why(changes: dict[str, Floats], reason: str) -> None:
     jobs = msgspec.structs.replace(made(), **changes)
     assert learn(jobs) == NotLearned(reason)
     assert judge(jobs) == NotLearned(reason)
@@ -145,7 +145,7 @@ def test_earlier_jobs_that_are_all_alike_teach_nothing() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 0.0, -3.0])
-def test_a_run_time_that_cannot_be_is_an_error_with_its_row(bad: float) -> None:
+def test_an_impossible_run_time_is_an_error_with_its_row(bad: float) -> None:
     jobs = made()
     jobs.run_s[17] = bad
     for of in (learn, judge):
@@ -154,7 +154,7 @@ def test_a_run_time_that_cannot_be_is_an_error_with_its_row(bad: float) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, -1.0])
-def test_an_amount_that_cannot_be_is_an_error_with_its_resource(bad: float) -> None:
+def test_an_impossible_amount_is_an_error_with_its_resource(bad: float) -> None:
     jobs = made()
     jobs.amounts[3, 2] = bad
     with pytest.raises(ModelError, match=r"job 3 used .* of mem_mib; give NaN"):
@@ -163,7 +163,7 @@ def test_an_amount_that_cannot_be_is_an_error_with_its_resource(bad: float) -> N
         learn(msgspec.structs.replace(made(), resources=("cores",)))
 
 
-def test_amounts_that_are_not_known_of_some_jobs_are_no_error() -> None:
+def test_amounts_unknown_for_some_jobs_are_no_error() -> None:
     jobs = made()
     jobs.amounts[::5, 2] = math.nan
     model = learn(jobs)
@@ -174,11 +174,11 @@ def test_amounts_that_are_not_known_of_some_jobs_are_no_error() -> None:
     assert wmape(model.predict(rows), jobs.run_s) < 0.2
 
 
-def test_columns_of_one_amount_are_not_varied() -> None:
+def test_columns_with_a_single_amount_do_not_count_as_varied() -> None:
     assert varied(made()) == (0, 2, 4)
 
 
-def test_errors_by_hand() -> None:
+def test_errors_are_those_worked_out_by_hand() -> None:
     predicted, true = numpy.array([10.0, 30.0]), numpy.array([20.0, 20.0])
     assert mae_s(predicted, true) == 10
     assert wmape(predicted, true) == 0.5

@@ -1,4 +1,4 @@
-"""Algorithm 1 as a way to size requests: every kind of asking, and all that must stay as asked."""
+"""Algorithm 1 as a way to size requests: every kind of request, and all that must stay as requested."""
 
 import math
 from typing import Any
@@ -27,7 +27,7 @@ def flat(rows: Floats) -> Floats:
 
 
 def model(**changes: Any) -> TypeModel:
-    """Jobs of this type used 1 to 4 cores, 100 to 300 % GPU, up to 900 MiB, and run time depends on none of it."""
+    """Jobs of this type used 1 to 4 cores, 100 to 300 % GPU and up to 900 MiB; run time depends on none of it."""
     plain = TypeModel(
         resources=("cores", "gpu_pct", "mem_mib", "read_mib"),
         predict=flat,
@@ -51,7 +51,7 @@ def model(**changes: Any) -> TypeModel:
         ({"gpus_per_node": 4}, {"gpus_per_node": 2, "cpus_per_task": 4}),
         ({"gpus_per_job": 3}, {"gpus_per_job": 2, "cpus_per_task": 4}),
         ({"gpus_per_task": 1, "num_tasks": 4}, {"cpus_per_task": 4}),  # two GPUs cannot be split among four tasks
-        # Memory that comes with CPUs: half of the CPUs carry half of it, and no fewer than 900 MiB need.
+        # Memory that comes with CPUs: half of the CPUs carry half of it, and no fewer stay than 900 MiB need.
         ({"mem_per_cpu_mib": 1000}, {"cpus_per_task": 4}),
         ({"mem_per_cpu_mib": 150}, {"cpus_per_task": 6}),
         (
@@ -65,7 +65,7 @@ def test_a_request_is_scaled_in_its_own_kind(asked: dict[str, Any], expected: di
     assert sized(before, model(), HALF) == msgspec.structs.replace(before, **expected)
 
 
-def test_important_resources_and_what_the_model_does_not_know_stay() -> None:
+def test_important_resources_and_those_unknown_to_the_model_stay() -> None:
     before = request(mem_per_node_mib=4000, gpus_per_node=4)
     after = sized(before, model(important=frozenset({"cores", "gpu_pct"})), HALF)
     assert (after.cpus_per_task, after.mem_per_node_mib, after.gpus_per_node) == (8, 2000, 4)
@@ -75,7 +75,7 @@ def test_important_resources_and_what_the_model_does_not_know_stay() -> None:
     assert sized(before, only_reading, HALF) == before
 
 
-def test_cpus_that_carry_memory_stay_where_memory_matters_or_is_not_known() -> None:
+def test_cpus_that_carry_memory_stay_where_memory_matters_or_is_unknown() -> None:
     before = request(mem_per_cpu_mib=1000)
     assert sized(before, model(important=frozenset({"mem_mib"})), HALF) == before
     no_memory = model(
@@ -85,11 +85,11 @@ def test_cpus_that_carry_memory_stay_where_memory_matters_or_is_not_known() -> N
     assert sized(request(), no_memory, HALF).cpus_per_task == 4
 
 
-def test_a_request_beyond_all_use_is_read_as_the_most_that_was_used() -> None:
+def test_a_request_beyond_all_use_counts_as_the_most_that_was_used() -> None:
     def by_cores(rows: Floats) -> Floats:
         return 100 / rows[:, 0]
 
-    # 64 cores are as good as 4: 32, 16 and 6.4 too; only below 4 does run time change.
+    # 64 cores are as good as 4, and so are 32, 16 and 6.4; only below 4 does the run time change.
     assert sized(request(cpus_per_task=64), model(predict=by_cores), HALF).cpus_per_task == 32
     tenth = Scaling(alpha=0.05, step=0.01, theta=0.01)
     assert sized(request(cpus_per_task=64), model(predict=by_cores), tenth).cpus_per_task == 4
@@ -103,7 +103,7 @@ def test_nothing_is_cut_below_the_least_that_any_job_used() -> None:
     assert busy.floors() == {"cores": 3.5, "gpu_pct": 200, "mem_mib": 900, "read_mib": 5}
 
 
-def test_a_type_that_is_not_known_stays_as_asked() -> None:
+def test_a_request_of_an_unknown_type_stays_as_it_is() -> None:
     size = adaptive_sizing({"fit": model()}, lambda request: request.job_name or None, HALF)
     assert size(request(job_name="fit")).cpus_per_task == 4
     for name in ("sim", ""):
@@ -124,7 +124,7 @@ COUNTS = st.none() | st.integers(1, 200)
     st.sets(st.sampled_from(["cores", "gpu_pct", "mem_mib"])),
     st.floats(0.05, 0.95),
 )
-def test_never_above_the_request_never_below_one_and_memory_for_the_hungriest(
+def test_amounts_stay_between_one_and_the_request_and_memory_covers_the_largest_use(
     num_tasks: int, cpus: int | None, nodes: int | None, mem_kind: str, mem: int | None,
     gpu_kind: str, gpus: int | None, important: set[str], alpha: float,
 ) -> None:  # fmt: skip
@@ -141,7 +141,7 @@ def test_never_above_the_request_never_below_one_and_memory_for_the_hungriest(
 
 
 def metered(number: int, **changes: Any) -> Attempt:
-    """A job that read what made it run: 20 MiB a second."""
+    """A job whose run time comes from what it read, at 20 MiB a second."""
     run_s = 60 + (number * 37) % 240
     plain = attempt(
         job_id=number, submit_s=T0 + 1000 * number, elapsed_s=run_s, mem_mib=100.0 + number % 7, **changes
@@ -150,7 +150,7 @@ def metered(number: int, **changes: Any) -> Attempt:
     return msgspec.structs.replace(plain, use=use)
 
 
-def test_only_what_was_measured_of_jobs_that_came_to_their_end_is_learned_from() -> None:
+def test_only_measured_jobs_that_ran_to_their_end_are_learned_from() -> None:
     fit, bound = metered(1), metered(2)
     bound = msgspec.structs.replace(
         bound, use=msgspec.structs.replace(bound.use, memory_quality="contaminated")
@@ -167,7 +167,7 @@ def test_only_what_was_measured_of_jobs_that_came_to_their_end_is_learned_from()
     assert math.isnan(used(fit)[RESOURCES.index("gpu_pct")])
 
 
-def test_from_attempts_to_a_smaller_request() -> None:
+def test_attempts_teach_a_type_that_makes_requests_smaller() -> None:
     attempts = [metered(number, cores=0.5 + number % 3 * 0.1) for number in range(60)]
     few = [metered(100 + number, job_name="rare") for number in range(5)]
     learned = learn_types(attempts + few, lambda a: a.row.job_name)
@@ -191,7 +191,7 @@ def test_from_attempts_to_a_smaller_request() -> None:
         (0.15, 0.5, 0.01, ""),
     ],
 )
-def test_a_type_is_learned_where_later_jobs_were_told_well_and_not_by_luck(
+def test_a_type_is_learned_only_where_later_jobs_were_predicted_well_and_not_by_chance(
     wmape: float, median_wmape: float, by_chance: float, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [jobs] = jobs_by_type([metered(number) for number in range(60)], lambda a: a.row.job_name).values()
@@ -216,7 +216,7 @@ def test_a_type_is_learned_where_later_jobs_were_told_well_and_not_by_luck(
 
     monkeypatch.setattr(strategy, "importances_of", weigh)
     found = type_model(jobs)
-    # What no request is scaled by need not be weighed, which takes as long as learning it.
+    # If no request is scaled by a type, its importances are not computed, which takes as long as learning it.
     assert weighed == ([] if reason else [learned])
     assert found == NotLearned(reason) if reason else isinstance(found, TypeModel)
     assert isinstance(type_model(jobs, most_error=0.3), TypeModel) == (
@@ -224,7 +224,7 @@ def test_a_type_is_learned_where_later_jobs_were_told_well_and_not_by_luck(
     )
 
 
-def test_what_is_metered_since_lately_is_not_scaled() -> None:
+def test_a_resource_metered_only_recently_is_not_scaled() -> None:
     draw = numpy.random.default_rng(3)
     jobs, since = 200, 190
     read_mib, busy = draw.uniform(10, 1000, jobs), draw.uniform(2, 8, jobs)
