@@ -1,4 +1,4 @@
-"""Panels to forecast: drawn, periodic, and with a future that is another."""
+"""Panels to forecast: drawn, periodic, and with another future."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def panel(values: npt.ArrayLike) -> Panel:
 
 
 def drawn(steps: int, series: int = 2, seed: int = 0, season: int = 24) -> Panel:
-    """Demand with a daily swing and noise that lasts some hours."""
+    """Demand with a daily swing, and noise that lasts for some hours."""
     draw = np.random.default_rng(seed)
     noise = np.zeros((steps, series))
     for step in range(1, steps):
@@ -29,7 +29,7 @@ def drawn(steps: int, series: int = 2, seed: int = 0, season: int = 24) -> Panel
 
 
 def with_another_future(known: Panel, steps: int, seed: int) -> Panel:
-    """The same up to so many steps, and anything after them."""
+    """The same values up to a step, and random ones after it."""
     values = known.values.copy()
     values[steps:] = np.random.default_rng(seed).uniform(0, 1000, values[steps:].shape)
     return Panel(known.names, values, known.start_s, known.step_s)

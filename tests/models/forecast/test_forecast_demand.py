@@ -1,4 +1,4 @@
-"""Demand over time from attempts, by hand and against counting second by second."""
+"""Demand over time from attempts, by hand and compared with counting second by second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEP_S = 100
 
 
 def attempts(*rows: dict[str, object]) -> pa.Table:
-    """Attempts of one core each; the first two columns number the jobs."""
+    """Attempts of one core each, numbered as jobs in the order given."""
     plain = {
         "cluster": "alpha",
         "partition": "main",
@@ -41,7 +41,7 @@ def job(submit_s: int, end_s: int, **others: object) -> dict[str, object]:
     return {"submit_s": submit_s, "start_s": submit_s, "end_s": end_s, **others}
 
 
-# Ends early and late, of no account: they only say from when until when the store tells.
+# One job that ends early and one that ends late, both without demand: they only set the time that the store covers.
 FIRST, LAST = job(0, 1, req_cpus=0), job(1000, 1001, req_cpus=0)
 
 
@@ -53,28 +53,28 @@ def demand(
 
 
 def short(begin_s: int, end_s: int, **others: object) -> list[dict[str, object]]:
-    """The same demand by jobs of ten seconds, so that nothing of the end is left out but a step."""
+    """The same demand by jobs of ten seconds, so that at the end no more than a step is left out."""
     return [job(second, second + 10, **others) for second in range(begin_s, end_s, 10)]
 
 
-def test_jobs_count_from_submission_to_their_end_and_in_parts_of_a_step() -> None:
+def test_jobs_count_from_submission_to_end_and_for_parts_of_a_step() -> None:
     _, [found] = demand(*short(150, 420))
     assert found == [0.5, 1, 1, 0.2, 0, 0, 0, 0]  # from the step after the first end to that before the last
 
 
 @pytest.mark.parametrize(("what", "is_"), [("jobs", 1.0), ("cores", 4.0), ("gpus", 2.0), ("memory", 50.0)])
-def test_what_was_given_counts(what: What, is_: float) -> None:
+def test_what_was_allocated_counts(what: What, is_: float) -> None:
     given_ = {"req_cpus": 8, "alloc_cpus": 4, "req_gpus": 2, "req_mem_mib": 90, "alloc_mem_mib": 50}
     _, [found] = demand(*short(200, 300, **given_), what=what)
     assert found[1] == is_
 
 
-def test_who_never_started_asked_for_what_he_asked() -> None:
+def test_a_job_that_never_started_counts_with_its_request() -> None:
     _, [found] = demand(*short(200, 300, start_s=0, req_cpus=8, alloc_cpus=0))
     assert found[1] == 8
 
 
-def test_a_job_that_is_queued_again_asks_once_at_a_time() -> None:
+def test_a_requeued_job_counts_once_at_a_time() -> None:
     first = [{**row, "job_id": 1000 + number} for number, row in enumerate(short(200, 300))]
     again = [{**row, "submit_s": row["submit_s"], "end_s": int(str(row["end_s"])) + 5} for row in first]
     _, [found] = demand(*first, *again)
@@ -97,14 +97,14 @@ def test_groups_are_the_largest_and_the_others() -> None:
 def test_the_latest_steps_are_left_out_where_jobs_are_long() -> None:
     long = [job(begin_s, begin_s + 400) for begin_s in range(0, 4000, 50)]
     found = demand_of(attempts(*long), "jobs", "all", STEP_S, 9)
-    # Within 400 s all that was there has ended; within 300 s three quarters. The means are those of a full day.
+    # Within 400 s all that was there has ended, within 300 s three quarters of it. The means are of a full day.
     assert found.left_out == 4
     assert found.panel.values[:, 0] == pytest.approx(8.0)
     assert found.panel.end_s + 4 * STEP_S == 4300
 
 
-def test_of_a_long_past_the_latest_steps_alone_are_worked_out_and_say_who_is_large() -> None:
-    """A second's steps of 30 years would take 7 GiB a group."""
+def test_only_the_latest_steps_of_a_long_past_are_computed_and_decide_which_group_is_large() -> None:
+    """Steps of one second over 30 years would take 7 GiB per group."""
     old = [job(second, second + 10, account="old", req_cpus=9) for second in range(0, 4000, 10)]
     now = [job(10**9 + second, 10**9 + second + 10, account="new") for second in range(0, 4000, 10)]
     found = demand_of(attempts(*old, *now), "cores", "account", 1, 1, lambda left_out: 50 - left_out)
@@ -115,14 +115,14 @@ def test_of_a_long_past_the_latest_steps_alone_are_worked_out_and_say_who_is_lar
 
 
 @pytest.mark.parametrize("ends", [(110, 120, 190), (101, 250), (199, 200)])
-def test_less_than_a_whole_step_is_said(ends: tuple[int, ...]) -> None:
+def test_less_than_a_whole_step_is_an_error(ends: tuple[int, ...]) -> None:
     rows = [job(0, end_s) for end_s in ends]
     said = f"no whole step of 100 s lies between the first end .* and the last \\({len(ends)} attempts\\)"
     with pytest.raises(SeriesError, match=said):
         demand_of(attempts(*rows), "jobs", "all", STEP_S, 9)
 
 
-def test_no_demand_is_said() -> None:
+def test_no_demand_at_all_is_an_error() -> None:
     with pytest.raises(SeriesError, match="none of the 12 attempts in the store was given or asked for gpus"):
         demand(*short(100, 200), what="gpus")
     with pytest.raises(SeriesError, match="no job that has ended; run `rightsizer ingest`"):
@@ -145,7 +145,7 @@ def test_means_are_those_of_counting_each_second(rows: list[tuple[int, int, int]
     assert told == pytest.approx(steps, abs=1e-5)
 
 
-def test_where_all_is_known_until_now_what_runs_counts_to_its_end() -> None:
+def test_with_all_known_until_now_running_jobs_count_to_the_end() -> None:
     rows = [job(0, 1, req_cpus=0), job(100, 900), job(300, 900)]
     found = demand_of(attempts(*rows), "cores", "all", STEP_S, 9, known_until_s=900)
     assert found.left_out == 0

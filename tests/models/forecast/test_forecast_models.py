@@ -1,4 +1,4 @@
-"""Each model by itself: what it says of series that are known, and that it looks at nothing it cannot know."""
+"""Each model by itself: what it says of known series, and that it uses nothing it cannot know."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_no_model_looks_ahead(method: Method, seed: int, known: int) -> None:
     whole = drawn(160, seed=seed, season=8)
     other = with_another_future(whole, known, seed + 1)
     predict = method.fit(whole.known(known - 10), TASK)
-    # A later origin is forecast beside it, so that a model may see the future, and must not use it.
+    # A later origin is forecast in the same call, so that a model could see the future, which it must not use.
     first, again = (predict(one, np.array([known, known + 10])) for one in (whole, other))
     assert (first[0] == again[0]).all()
     assert (first[1] != again[1]).any()
@@ -77,20 +77,20 @@ def test_no_model_looks_ahead(method: Method, seed: int, known: int) -> None:
 
 
 @pytest.mark.parametrize("method", FITTED)
-def test_what_is_drawn_comes_from_the_seed(method: Method) -> None:
+def test_a_models_random_draws_are_the_same_every_time(method: Method) -> None:
     known, origins = drawn(130, season=8), np.array([125, 130])
     assert (forecast_by(method, known, known, origins) == forecast_by(method, known, known, origins)).all()
 
 
 @pytest.mark.parametrize("method", FITTED)
 @pytest.mark.parametrize("level", [0.0, 7.0])
-def test_what_never_changed_stays(method: Method, level: float) -> None:
+def test_a_series_that_never_changed_is_forecast_as_constant(method: Method, level: float) -> None:
     known = panel(np.full((130, 2), level))
     assert forecast_by(method, known, known, np.array([130])) == pytest.approx(level, abs=1e-4)
 
 
 @pytest.mark.parametrize("method", FITTED)
-def test_one_series_that_never_changed_beside_one_that_does(method: Method) -> None:
+def test_a_constant_series_next_to_a_moving_one_stays_constant(method: Method) -> None:
     moving = drawn(130, season=8)
     known = panel(np.column_stack([moving.values[:, 0], np.full(130, 5.0)]))
     found = forecast_by(method, known, known, np.array([130]))
@@ -107,7 +107,7 @@ def test_a_level_that_has_changed_is_followed(method: Method) -> None:
 
 
 def test_smoothing_follows_its_recursion_step_by_step() -> None:
-    # α 1, no trend, no season: the level is the last value. γ 0.3 with α 0.4 is reckoned by hand.
+    # With α 1, no trend and no season, the level is the last value. γ 0.3 with α 0.4 is worked out by hand.
     known = panel([4.0, 8.0, 6.0, 10.0])
     after = dict(states(known.values, 2))
 
@@ -133,7 +133,7 @@ def test_smoothing_learns_a_season() -> None:
 @given(st.integers(1, 4), st.integers(0, 100))
 def test_components_lose_nothing_of_what_varies(series: int, seed: int) -> None:
     known = drawn(60, series, seed).values
-    # One that is another's double, and one that is constant, add no component.
+    # A series that is twice another one, and a constant one, add no component.
     wide = np.column_stack([known, 2 * known[:, 0], np.full(60, 3.0)])
     components = principal_components(wide)
     assert components.turn.shape == (series + 2, series)
@@ -142,7 +142,7 @@ def test_components_lose_nothing_of_what_varies(series: int, seed: int) -> None:
     assert np.cov(scores, rowvar=False).reshape(series, series) == pytest.approx(np.eye(series), abs=1e-6)
 
 
-def test_the_mean_of_three_is_their_mean_and_a_missing_library_forecasts_nothing() -> None:
+def test_a_mean_of_models_is_their_mean_and_a_missing_library_forecasts_nothing() -> None:
     known = drawn(130, season=8)
     table = [
         Method(name="a", fit=seasonal_naive),
@@ -156,6 +156,6 @@ def test_the_mean_of_three_is_their_mean_and_a_missing_library_forecasts_nothing
     assert found[4] == pytest.approx((found[0] + found[1]) / 2)
 
 
-def test_seasons_and_bands() -> None:
+def test_seasons_and_bands_follow_the_length_of_a_step() -> None:
     assert [season_steps(step_s) for step_s in (300, 3600, 43_200, 86_400, 604_800)] == [288, 24, 2, 7, 7]
     assert bands(9).tolist() == [0, 1, 1, 2, 2, 2, 2, 3, 3]

@@ -1,4 +1,4 @@
-"""Panels from a table of times, good and bad."""
+"""Panels from a table of times, valid and invalid."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_samples_within_a_step_are_averaged() -> None:
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=30), st.integers(0, 10**6))
-def test_what_is_on_the_grid_stays_as_it_is(values: list[float], hour: int) -> None:
+def test_samples_on_the_grid_stay_as_they_are(values: list[float], hour: int) -> None:
     lines = csv(*(f"{3600 * (hour + number)},{value!r}" for number, value in enumerate(values)))
     read = panel_of(read_table(lines), 3600)
     assert read.panel.values[:, 0].tolist() == values
@@ -55,13 +55,13 @@ def test_columns_are_chosen_by_name() -> None:
         read_table(csv("0,1,2", header="t,a,b"), ("c",))
 
 
-def test_a_short_gap_is_filled_with_what_was_before_it_never_with_what_came_after() -> None:
+def test_a_short_gap_is_filled_with_the_value_before_it_never_with_the_one_after() -> None:
     read = panel_of(read_table(hourly("4", "", "nan", "NA", "8")), 3600)
     assert read.panel.values[:, 0].tolist() == [4, 4, 4, 4, 8]
     assert read.notes == ("3 steps without a value were filled with the last one before them",)
 
 
-def test_before_a_long_gap_the_past_is_left_out() -> None:
+def test_the_past_before_a_long_gap_is_left_out() -> None:
     read = panel_of(read_table(hourly("4", "4", *[""] * (MOST_GAP + 1), "8", "9")), 3600)
     assert read.panel.values[:, 0].tolist() == [8, 9]
     assert read.panel.start_s == T0 + 3600 * (2 + MOST_GAP + 1)
@@ -76,7 +76,7 @@ def test_a_last_step_that_is_not_over_is_left_out() -> None:
     assert whole.panel.values[:, 0].tolist() == [2.5, 8.5, 14.5]
 
 
-def test_rows_that_are_missing_are_a_gap_too() -> None:
+def test_missing_rows_are_a_gap_too() -> None:
     read = panel_of(read_table(csv(f"{T0},1", f"{T0 + 7200},3")), 3600)
     assert read.panel.values[:, 0].tolist() == [1, 1, 3]
 
@@ -126,19 +126,19 @@ def test_a_column_that_ends_before_the_others_is_named(until: int) -> None:
         (csv("2023-10-29T02:30,1", "2023-10-29T02:00,2"), "line 3 .* clocks are set back"),
     ],
 )
-def test_what_cannot_be_read_is_said_with_its_line(lines: io.StringIO, said: str) -> None:
+def test_unreadable_input_is_reported_with_its_line(lines: io.StringIO, said: str) -> None:
     with pytest.raises(SeriesError, match=said):
         read_table(lines)
 
 
-def test_times_that_are_no_seconds_and_no_rows_are_refused() -> None:
+def test_times_too_far_apart_and_missing_rows_are_refused() -> None:
     with pytest.raises(SeriesError, match="too far apart"):
         panel_of(read_table(csv("0,1", "1699920000,2")), 3600)
     with pytest.raises(SeriesError, match="no rows"):
         panel_of(read_table(csv()), 3600)
 
 
-def test_clocks_that_go_forward_leave_a_gap_of_one_step() -> None:
+def test_clocks_put_forward_leave_a_gap_of_one_step() -> None:
     rows = [f"2023-03-26T0{hour}:00,{hour}" for hour in (0, 1, 3, 4)]
     read = panel_of(read_table(csv(*rows)), 3600)
     assert np.array_equal(read.panel.values[:, 0], [0, 1, 1, 3, 4])

@@ -24,14 +24,14 @@ TASK = Task(horizon=6, season=8)
 
 
 def trial(errors: list[float], origins: int = 60) -> Backtest:
-    """A backtest of one series, where each method errs by so much at every origin and lead, in turn up and down."""
+    """A backtest of one series: each method errs by its error at every origin and lead, up and down in turn."""
     came = np.full((origins, 1, 1), 100.0)
     sign = np.where(np.arange(origins) % 2, 1.0, -1.0)[:, None, None]
     forecasts = np.stack([came + sign * error for error in errors])
     return Backtest(tuple(f"m{number}" for number in range(len(errors))), np.arange(origins), forecasts, came)
 
 
-def test_who_errs_least_is_chosen_and_the_floor_of_equals() -> None:
+def test_the_method_that_errs_least_is_chosen_and_the_floor_among_equals() -> None:
     assert choose(trial([4.0, 3.0, 2.0]), 60).methods.tolist() == [[2]]
     assert choose(trial([4.0, 3.0, 2.0]), 60).chosen_ratios == pytest.approx(0.5)
     assert choose(trial([2.0, 2.0, 3.0]), 60).methods.tolist() == [[0]]
@@ -40,7 +40,7 @@ def test_who_errs_least_is_chosen_and_the_floor_of_equals() -> None:
 
 
 def drawn_errors(spreads: list[float], seed: int, horizon: int = 1) -> Backtest:
-    """A backtest of many series, where the errors of each method are drawn, all for themselves, with that spread."""
+    """A backtest of many series: the errors of each method are drawn independently, with its spread."""
     draw, origins = np.random.default_rng(seed), 200
     came = np.full((origins, horizon, 200), 100.0)
     forecasts = np.stack([came + spread * draw.normal(size=came.shape) for spread in spreads])
@@ -52,13 +52,13 @@ def drawn_errors(spreads: list[float], seed: int, horizon: int = 1) -> Backtest:
 @pytest.mark.parametrize("challengers", [1, 5])
 def test_seasonal_naive_stays_where_the_lead_of_others_is_noise(challengers: int) -> None:
     found = choose(drawn_errors([1.0] * (1 + challengers), seed=challengers), 200)
-    # The best of five is ahead of it nearly everywhere: a choice by the least error would hardly ever keep it.
+    # The best of five leads nearly everywhere: choosing by the least error would hardly ever keep seasonal naive.
     assert (found.weights == 0).mean() > 0.5
     assert found.weights.mean() < 0.2
     assert (found.weights > 0.9).mean() < 0.05
 
 
-def test_a_challenger_whose_lead_is_real_is_taken() -> None:
+def test_a_challenger_with_a_real_lead_is_taken() -> None:
     found = choose(drawn_errors([1.0, 1.0, 0.6, 1.0], seed=0), 200)
     assert (found.methods == 2).all()
     assert found.weights.min() > 0.9
@@ -71,14 +71,14 @@ def test_the_same_lead_counts_for_less_where_forecasts_overlap() -> None:
     assert found.weights[23].mean() < 0.3
 
 
-def test_whoever_does_not_beat_seasonal_naive_is_not_used() -> None:
+def test_a_method_that_does_not_beat_seasonal_naive_is_not_used() -> None:
     test = drawn_errors([1.0, 1.0, 1.0], seed=3)
     found = choose(test, 200)
     ahead = np.take_along_axis(found.ratios, found.methods[None], axis=0)[0] < 1
     assert ahead[found.methods > 0].all()
 
 
-def test_what_is_chosen_lies_between_its_model_and_seasonal_naive() -> None:
+def test_the_chosen_forecast_lies_between_its_model_and_seasonal_naive() -> None:
     test = drawn_errors([1.0, 0.9], seed=0)
     found, latest = choose(test, 200), np.stack([np.zeros((1, 200)), np.ones((1, 200))])
     assert ((found.weights > 0) & (found.weights < 1)).any()
@@ -90,7 +90,7 @@ def test_what_is_chosen_lies_between_its_model_and_seasonal_naive() -> None:
     assert (found.chosen_ratios <= between + 1e-9).all()
 
 
-def test_who_was_tried_seldom_is_not_chosen() -> None:
+def test_a_method_that_was_rarely_tried_is_not_chosen() -> None:
     test = trial([4.0, 1.0])
     test.forecasts[1, :40] = np.nan
     assert choose(test, 60).methods.tolist() == [[0]]
@@ -129,8 +129,8 @@ def test_a_backtest_fits_on_what_was_known_at_the_first_origin_of_a_block() -> N
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.sampled_from([0.5, 0.8, 0.9]))
-def test_intervals_hold_as_much_as_they_say(seed: int, level: float) -> None:
-    # Noise without memory around a daily swing: what comes is drawn as what came.
+def test_intervals_hold_as_often_as_they_say(seed: int, level: float) -> None:
+    # Noise without memory around a daily swing: the future is drawn like the past.
     draw = np.random.default_rng(seed)
     swing = 50 + 10 * np.sin(2 * np.pi * np.arange(900) / 8)
     whole = panel(swing[:, None] + draw.normal(size=(900, 4)))
@@ -144,8 +144,8 @@ def test_intervals_hold_as_much_as_they_say(seed: int, level: float) -> None:
     assert level - 0.07 < held < level + 0.07
 
 
-def test_intervals_hold_where_misses_last() -> None:
-    # A walk a day ahead: of 300 residuals only a dozen or two tell something of their own.
+def test_intervals_hold_where_errors_last() -> None:
+    # A random walk a day ahead: of 300 residuals only a dozen or two are independent.
     walks = 1000 + np.random.default_rng(0).normal(size=(420, 60)).cumsum(axis=0)
     test = backtest(panel(walks), Task(24, 8), NAIVE, np.arange(50, 390), 2000)
     choice = choose(test, 360)
@@ -157,7 +157,7 @@ def test_intervals_hold_where_misses_last() -> None:
     assert 0.85 < held.mean() < 0.96
 
 
-def test_a_whole_forecast_beats_the_floor_where_there_is_more_to_know() -> None:
+def test_a_whole_forecast_beats_the_floor_where_more_can_be_known() -> None:
     walk = 500 + np.random.default_rng(1).normal(size=300).cumsum()
     found = forecast(panel(walk), TASK, QUICK, 0.9)
     assert found.method(0, 0) in ("last value", "exponential smoothing")
@@ -187,7 +187,7 @@ def test_the_same_past_gives_the_same_forecast() -> None:
         assert (one == other).all()
 
 
-def test_demand_is_never_below_nothing() -> None:
+def test_forecast_demand_is_never_negative() -> None:
     falling = np.maximum(np.linspace(60, 0, 120), 0)
     found = forecast(panel(falling), TASK, QUICK, 0.9)
     assert (found.low >= 0).all()
@@ -195,7 +195,7 @@ def test_demand_is_never_below_nothing() -> None:
 
 
 @pytest.mark.parametrize(("horizon", "season"), [(1, 2), (6, 8), (24, 24), (48, 24)])
-def test_as_many_steps_as_are_needed_are_enough_and_one_fewer_is_not(horizon: int, season: int) -> None:
+def test_the_required_number_of_steps_is_enough_and_one_fewer_is_not(horizon: int, season: int) -> None:
     task = Task(horizon, season)
     known = drawn(task.least_steps, season=season)
     found = forecast(known, task, NAIVE, 0.9)
@@ -207,14 +207,14 @@ def test_as_many_steps_as_are_needed_are_enough_and_one_fewer_is_not(horizon: in
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
-def test_what_is_no_demand_is_refused(bad: float) -> None:
+def test_values_that_are_no_demand_are_refused(bad: float) -> None:
     known = drawn(100, season=8)
     known.values[17, 1] = bad
     with pytest.raises(SeriesError, match="s1 has no usable value at step 17"):
         check(known, TASK)
 
 
-def test_nothing_cannot_be_forecast() -> None:
+def test_a_panel_without_series_is_refused() -> None:
     with pytest.raises(SeriesError, match="no demand to forecast"):
         check(Panel((), np.empty((100, 0)), 0, 3600), TASK)
 

@@ -1,4 +1,4 @@
-"""Loads and clusters for the tests of the simulator: small whole numbers, so that events coincide often."""
+"""Loads and clusters for the tests of the simulator: small whole numbers, so that events often coincide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from models.simulation.workload import Workload, workload
 
 Job = tuple[int, int, int, int, int, int, int]
 
-# Gap to the one before, run, limit above run, CPUs, memory, GPU share, user.
+# Gap to the job before, run, limit beyond the run, CPUs, memory, GPU share, user.
 jobs_strategy = st.lists(
     st.tuples(
         st.integers(0, 6),
@@ -40,7 +40,7 @@ nodes_strategy = st.lists(
 
 
 def load_of(jobs: list[Job], unit_s: float = 1.0) -> Workload:
-    """Return the workload of drawn jobs, whose times are in this unit."""
+    """Return the workload of drawn jobs, with times in units of `unit_s`."""
     gaps, runs, spare, cpus, mem_mib, gpu_milli, users = zip(*jobs, strict=True)
     run_s = numpy.array(runs) * unit_s
     return workload(
@@ -53,7 +53,7 @@ def load_of(jobs: list[Job], unit_s: float = 1.0) -> Workload:
 
 
 def most_held(results: Results, cluster: Cluster) -> bool:
-    """Whether no node ever held more than it has, worked out anew from the runs and windows alone."""
+    """Whether no node ever held more than it has, worked out again from the runs and windows alone."""
     changes: list[tuple[float, int, int, Amounts]] = []
     for window in cluster.windows:
         amounts = window.amounts

@@ -1,6 +1,6 @@
-"""EASY backfill on one pool of CPUs, written for its plainness: whole numbers, lists, everything worked out anew.
+"""EASY backfill on one pool of CPUs, written to be plain: whole numbers, lists, everything worked out again each time.
 
-It shares nothing with the simulator, so that both can only agree where both are right (or wrong alike).
+It shares no code with the simulator, so that both agree only where both are right (or wrong in the same way).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 def naive_easy(
     submit_s: list[int], run_s: list[int], limit_s: list[int], cpus: list[int], pool: int
 ) -> list[int | None]:
-    """Return when each job starts; None for one that asks for more than there is."""
+    """Return when each job starts; None for one that requests more than there is."""
     starts: list[int | None] = [None] * len(submit_s)
     waiting: list[int] = []
     running: list[int] = []

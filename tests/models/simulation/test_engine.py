@@ -1,4 +1,4 @@
-"""What no policy may break, what each promises, and EASY against a plain second implementation."""
+"""What no policy may break, what each promises, and EASY compared with a plain second implementation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ POLICIES = {
 
 
 class Always:
-    """Grants every job the same, and notes what it is told."""
+    """A sizing that grants every job the same amounts, and records what is reported."""
 
     def __init__(self, amounts: Amounts) -> None:
         self.amounts = amounts
@@ -68,7 +68,7 @@ def test_no_capacity_is_exceeded_and_all_that_fits_runs_once(
     assert (results.start_s[fits] >= load.submit_s[fits]).all()
     for run in results.runs:
         beyond = numpy.array([amounts for _, amounts in run.parts]).sum(axis=0) - load.asked[run.number]
-        # Each part is rounded up, and one of them need not be.
+        # Each part is rounded up, so the sum may exceed the request by less than one unit per part.
         assert ((beyond >= 0) & (beyond < len(run.parts))).all()
     assert results.moments[-1].allocated == (0, 0, 0)
 
@@ -76,7 +76,7 @@ def test_no_capacity_is_exceeded_and_all_that_fits_runs_once(
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=5, deadline=None)
 @given(jobs=jobs_strategy, nodes=nodes_strategy)
-def test_twice_is_the_same_to_the_bit(name: str, jobs: list[Job], nodes: list[Node]) -> None:
+def test_two_simulations_are_the_same_to_the_bit(name: str, jobs: list[Job], nodes: list[Node]) -> None:
     one, other = (simulate(load_of(jobs), cluster_of(nodes), POLICIES[name]) for _ in range(2))
     assert one.runs == other.runs
     assert one.moments == other.moments
@@ -113,7 +113,7 @@ def test_greedy_leaves_nothing_waiting_that_fits(
 
 @given(jobs=jobs_strategy, pool=st.integers(4, 12))
 @settings(deadline=None, max_examples=200)
-def test_easy_starts_every_job_when_the_plain_one_does(jobs: list[Job], pool: int) -> None:
+def test_easy_starts_every_job_when_the_plain_implementation_does(jobs: list[Job], pool: int) -> None:
     on_cpus = [(gap, run, spare, cpus, 0, 0, user) for gap, run, spare, cpus, _, _, user in jobs]
     load = load_of(on_cpus)
     results = simulate(load, even_cluster(1, cpus=pool), Policy(start="easy"))
@@ -131,7 +131,7 @@ def test_easy_starts_every_job_when_the_plain_one_does(jobs: list[Job], pool: in
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @given(jobs=jobs_strategy, nodes=nodes_strategy)
 @settings(deadline=None, max_examples=60)
-def test_a_promise_that_is_kept_is_as_one_worked_out_anew(
+def test_a_promise_that_is_kept_equals_one_worked_out_anew(
     guess: type[ByLimit] | type[LastTwo], placement: str, jobs: list[Job], nodes: list[Node]
 ) -> None:
     policy = Policy(start="easy", guess=guess, placement=PLACEMENTS[placement])
@@ -144,13 +144,15 @@ def test_a_promise_that_is_kept_is_as_one_worked_out_anew(
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @given(jobs=jobs_strategy, nodes=nodes_strategy)
 @settings(deadline=None)
-def test_what_fits_is_what_can_be_placed(placement: str, jobs: list[Job], nodes: list[Node]) -> None:
+def test_a_job_fits_exactly_where_it_can_be_placed(
+    placement: str, jobs: list[Job], nodes: list[Node]
+) -> None:
     room, asked = Room.of(cluster_of(nodes).capacity), load_of(jobs).asked
     each = [PLACEMENTS[placement].place(room, amounts_of(row)) is not None for row in asked]
     assert PLACEMENTS[placement].fits(room, asked.T).tolist() == each
 
 
-def test_easy_agrees_with_the_plain_one_on_a_long_load() -> None:
+def test_easy_agrees_with_the_plain_implementation_on_a_long_load() -> None:
     draw = random.Random(7)
     jobs: list[Job] = [
         (
@@ -180,13 +182,13 @@ def test_easy_agrees_with_the_plain_one_on_a_long_load() -> None:
 @pytest.mark.parametrize("start", ["easy", "conservative"])
 @given(jobs=jobs_strategy)
 @settings(deadline=None, max_examples=50)
-def test_nothing_delays_the_first_one_that_waits(start: str, jobs: list[Job]) -> None:
-    """Limits are exact here, so that what was promised to the first job when it became the first is when it starts."""
+def test_nothing_delays_the_first_waiting_job(start: str, jobs: list[Job]) -> None:
+    """Limits are exact here, so the first waiting job starts when it was promised to as it became the first."""
     exact = [(gap, run, 0, cpus, 0, 0, user) for gap, run, _, cpus, _, _, user in jobs]
     load = load_of(exact)
     results = simulate(load, even_cluster(1, cpus=9), Policy(start=start))
     for job in range(len(load)):
-        # Had nothing that came later been there at all, it would have started no earlier once it was first.
+        # Without any job that came later, it would not have started earlier once it was the first.
         before = [other for other in range(job) if results.start_s[other] > load.submit_s[job]]
         if before:
             continue
@@ -218,7 +220,7 @@ def test_backfill_uses_a_gap_that_strict_leaves() -> None:
 
 
 def test_conservative_keeps_the_second_reservation_that_easy_breaks() -> None:
-    """The last job takes what the first one that waits leaves for good, and the second one that waits needs it."""
+    """The last job takes for good what the first waiting job leaves, and the second waiting job needs it."""
     load = workload(
         [0, 0, 1, 2, 3],
         [10, 20, 10, 10, 100],
@@ -245,7 +247,7 @@ def test_a_user_with_little_goes_before_one_with_much() -> None:
     assert fifo.start_s.tolist() == [0, 0, 5, 5, 10]
 
 
-def test_short_memory_fails_and_comes_back_with_what_was_asked() -> None:
+def test_a_job_short_of_memory_fails_and_comes_back_with_its_request() -> None:
     halved = Always((1000, 50, 0))
     load = workload([0], [10], [[1000, 100, 0]], used=[[1000, 60, 0]])
     results = simulate(load, even_cluster(1, mem_mib=100), hooks=Hooks(sizing=halved))
@@ -254,7 +256,7 @@ def test_short_memory_fails_and_comes_back_with_what_was_asked() -> None:
     assert (results.first_start_s[0], results.start_s[0], results.end_s[0]) == (0, 5, 15)
 
 
-def test_what_asks_too_little_by_itself_fails_for_good() -> None:
+def test_a_job_whose_own_request_is_too_small_fails_for_good() -> None:
     load = workload([0], [10], [[1000, 50, 0]], used=[[1000, 60, 0]])
     results = simulate(load, even_cluster(1))
     assert results.outcome.tolist() == [Outcome.FAILED]
@@ -275,7 +277,7 @@ def test_limits_end_jobs_and_speeds_shorten_them() -> None:
     assert results.outcome.tolist() == [Outcome.TIMEOUT, Outcome.COMPLETED]
 
 
-def test_fewer_cores_than_are_busy_make_a_job_longer() -> None:
+def test_a_job_takes_longer_with_fewer_cores_than_are_busy() -> None:
     load = workload([0], [10], [[4000, 0, 1000]], used=[[2000, 0, 500]])
     run_time = slowed_by_cpus(load)
     assert run_time(0, (2000, 0, 500)) == 10
@@ -283,8 +285,8 @@ def test_fewer_cores_than_are_busy_make_a_job_longer() -> None:
     assert run_time(0, (1000, 0, 125)) == 40
 
 
-def test_with_all_that_was_asked_it_is_as_long_whatever_was_busy() -> None:
-    """Hyperthreads, or a process that the limit does not hold: more was seen busy than was asked for."""
+def test_with_its_whole_request_a_job_takes_as_long_whatever_was_busy() -> None:
+    """Hyperthreads, or a process that the limit does not contain: more was busy than was requested."""
     load = workload([0], [10], [[2000, 0, 500]], used=[[2100, 0, 750]], limit_s=[10])
     run_time = slowed_by_cpus(load)
     assert run_time(0, (2000, 0, 500)) == 10
@@ -293,8 +295,8 @@ def test_with_all_that_was_asked_it_is_as_long_whatever_was_busy() -> None:
     assert results.outcome.tolist() == [Outcome.COMPLETED]
 
 
-def test_easy_plus_plus_corrects_what_is_outrun() -> None:
-    """Two short runs teach 1 s; the third runs 100 s, and the job behind it is promised later and later, never lost."""
+def test_easy_plus_plus_corrects_an_estimate_that_is_outrun() -> None:
+    """Two short runs teach 1 s; the third takes 100 s. The job behind it is promised later and later, but not lost."""
     load = workload(
         [0, 2, 4, 5, 6],
         [1, 1, 100, 10, 50],
@@ -330,7 +332,7 @@ def test_figures_of_a_load_that_is_cut_off() -> None:
     assert found.mean_wait_s == pytest.approx(5)
 
 
-def test_poisson_arrivals_are_of_their_rate_and_seed() -> None:
+def test_poisson_arrivals_follow_their_rate_and_seed() -> None:
     one, other = (poisson_arrivals(70, 1000, numpy.random.default_rng(3)) for _ in range(2))
     assert (one == other).all()
     assert len(one) == pytest.approx(70_000, rel=0.02)
@@ -351,8 +353,8 @@ def test_bad_loads_are_refused_with_a_reason() -> None:
 
 
 @needs_traces("queue/philly_first_half.csv.gz")
-def test_easy_agrees_with_the_plain_one_on_a_public_trace() -> None:
-    """Philly's arrivals, run times and GPUs on one pool; limits are made up: the trace has none."""
+def test_easy_agrees_with_the_plain_implementation_on_a_public_trace() -> None:
+    """Arrivals, run times and GPUs of Philly on one pool; limits are made up, because the trace has none."""
     table = pandas.read_csv(TRACES / "queue" / "philly_first_half.csv.gz", nrows=3000)
     table["at"] = pandas.to_datetime(table["timestamp"]).astype("datetime64[s]").astype("int64")
     table = table[(table["num_gpus"] > 0) & (table["duration"] >= 1)].sort_values("at", kind="stable")

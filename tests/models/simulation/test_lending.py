@@ -1,4 +1,4 @@
-"""Nodes that owners take back, devices on which kinds run at speeds of their own, and the round by deadlines."""
+"""Nodes that owners take back, devices on which kinds of job run at their own speeds, and the round by deadlines."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ H = HOUR_S
 OWNED = Node(cpus=4, mem_mib=64, owner=((2.0, 3.0), (8.0, 9.0)))
 
 
-def test_what_runs_is_interrupted_and_begins_again_when_the_owner_has_gone() -> None:
+def test_a_run_is_interrupted_by_the_owner_and_starts_again_when_the_owner_has_gone() -> None:
     load = workload([0], [4 * H], [[4000, 0, 0]], limit_s=[9 * H])
     results = simulate(load, cluster_of([OWNED]))
     assert [(run.start_s / H, run.end_s / H) for run in results.runs] == [(0, 2), (3, 7)]
     assert (results.first_start_s[0], results.start_s[0] / H, results.end_s[0] / H) == (0, 3, 7)
     assert results.interruptions.tolist() == [1]
-    # Six of seven hours were nobody's, and all of them are used.
+    # For six of seven hours the owner was away, and all of them are used.
     assert figures(results).lent_used == pytest.approx(6 / 6)
 
 
@@ -41,15 +41,15 @@ def test_whole_checkpoints_are_kept(checkpoint_s: float, end_h: float) -> None:
     assert results.end_s[0] / H == pytest.approx(end_h)
 
 
-def test_what_ends_as_the_owner_comes_has_ended() -> None:
+def test_a_run_that_ends_as_the_owner_comes_has_ended() -> None:
     load = workload([0, 0], [2 * H, 1 * H], [[4000, 0, 0]] * 2)
     results = simulate(load, cluster_of([OWNED]))
     assert (results.end_s / H).tolist() == [2, 4]
     assert not results.interruptions.any()
 
 
-def test_when_an_interrupted_run_would_have_outrun_what_was_expected_is_no_more() -> None:
-    """The first is expected to end at 3.5 h, not later, so that the last, who would end just after, may not pass."""
+def test_an_interrupted_run_leaves_no_moment_at_which_it_would_outrun_its_estimate() -> None:
+    """The first job is expected to end at 3.5 h and no later; the last would end just after it, so it may not pass."""
     load = workload([0, 2.5 * H, 2.5 * H], [2.2 * H, H, H + 30], [[3000, 0, 0], [4000, 0, 0], [1000, 0, 0]])
     cluster = cluster_of([Node(cpus=4, mem_mib=64, owner=((1.0, 1.5),))])
     hooks = Hooks(expected_s=numpy.array([2 * H, H, H + 30]))
@@ -58,7 +58,7 @@ def test_when_an_interrupted_run_would_have_outrun_what_was_expected_is_no_more(
     assert results.start_s[2] > 2.5 * H
 
 
-def test_an_owner_who_is_there_at_first_leaves_and_one_who_never_leaves_keeps_it() -> None:
+def test_an_owner_present_at_first_leaves_and_one_who_never_leaves_keeps_the_node() -> None:
     load = workload([0], [1 * H], [[4000, 0, 0]])
     node = Node(cpus=4, mem_mib=64, owner=((-1.0, 1.0), (2.0, math.inf)))
     assert simulate(load, cluster_of([node])).end_s[0] == 2 * H
@@ -66,11 +66,11 @@ def test_an_owner_who_is_there_at_first_leaves_and_one_who_never_leaves_keeps_it
     assert later.outcome.tolist() == [Outcome.WAITING]
 
 
-def test_the_past_tells_of_habits_and_what_is_to_come_does_not() -> None:
+def test_the_past_shows_habits_and_the_future_does_not() -> None:
     past: tuple[Hours, ...] = ((-50, -40), (-30, -20), (-10, -2))
     seen = {0: tuple((from_h * H, to_h * H) for from_h, to_h in past)}
     knows = Lending(seen)
-    # Spells of ten hours each; this one is two hours old.
+    # Spells of ten hours each; the current one is two hours old.
     assert knows.left_s(0, 0.0, 0.4) == 8 * H
     for end_h in (1.0, 30.0):
         future = Lending({0: (*seen[0], (end_h * H, (end_h + 1) * H))})
@@ -79,19 +79,21 @@ def test_the_past_tells_of_habits_and_what_is_to_come_does_not() -> None:
     assert future.left_s(0, 30 * H, 0.4) == 0
 
 
-def test_hours_without_owners() -> None:
+def test_hours_without_owners_are_added_up() -> None:
     assert idle_s([(-5, 2), (4, 6), (9, 20)], 0, 10) == 10 - 2 - 2 - 1
 
 
 @pytest.mark.parametrize(
     ("owner", "down"), [(((3.0, 2.0),), ()), (((2.0, 5.0), (4.0, 6.0)), ()), (((1.0, 2.0),), ((3.0, 4.0),))]
 )
-def test_an_owner_s_times_come_one_after_the_other(owner: tuple[Hours, ...], down: tuple[Hours, ...]) -> None:
+def test_an_owners_times_must_come_one_after_the_other(
+    owner: tuple[Hours, ...], down: tuple[Hours, ...]
+) -> None:
     with pytest.raises(ModelError, match="owner"):
         Node(cpus=1, mem_mib=1, owner=owner, down=down)
 
 
-def test_a_reservation_is_of_no_node_that_an_owner_may_take() -> None:
+def test_a_node_that_an_owner_may_take_cannot_be_reserved() -> None:
     with pytest.raises(ModelError, match="its owner may take"):
         cluster_of([OWNED], [Reservation(from_h=1, to_h=2, nodes=(0,))])
 
@@ -119,7 +121,7 @@ def test_the_round_chooses_the_device_by_the_deadline() -> None:
     assert figures(edf).met_deadlines < 3
 
 
-def test_who_would_run_until_his_limit_on_a_slow_device_is_not_sent_there() -> None:
+def test_a_job_that_would_reach_its_limit_on_a_slow_device_is_not_sent_there() -> None:
     load = workload([0, 0], [100] * 2, [[4000, 0, 0]] * 2, deadline_s=[110, 1000], limit_s=[150] * 2)
     nodes = [Node(cpus=4, mem_mib=1, device=device) for device in ("v100", "k80")]
     hooks = Hooks(profiles=({"v100": 1.0, "k80": 0.2},), expected_s=load.run_s)
@@ -144,7 +146,7 @@ owned_nodes = st.lists(
 
 
 @given(jobs_strategy, owned_nodes, st.sampled_from(sorted(POLICIES)), st.sampled_from([math.inf, H]))
-def test_owners_have_their_nodes_to_themselves_and_all_runs_in_the_end(
+def test_owners_have_their_nodes_to_themselves_and_all_jobs_run_in_the_end(
     jobs: list[Job], nodes: list[Node], name: str, checkpoint_s: float
 ) -> None:
     load, cluster = load_of(jobs, H), cluster_of(nodes)
@@ -164,8 +166,10 @@ def test_owners_have_their_nodes_to_themselves_and_all_runs_in_the_end(
     st.lists(st.tuples(st.integers(0, 6), st.integers(1, 9), st.integers(0, 30)), min_size=1, max_size=25),
     st.integers(1, 3),
 )
-def test_where_edf_is_always_in_time_so_is_it(jobs: list[tuple[int, int, int]], nodes: int) -> None:
-    """One kind of device, each job a node: it plans what EDF does."""
+def test_where_edf_is_always_in_time_the_round_by_deadlines_is_too(
+    jobs: list[tuple[int, int, int]], nodes: int
+) -> None:
+    """With one kind of device and whole nodes for each job, the round plans what EDF does."""
     gaps, runs, spare = (numpy.array(column, dtype=float) for column in zip(*jobs, strict=True))
     submit_s = numpy.cumsum(gaps)
     load = workload(

@@ -1,4 +1,4 @@
-"""The made-up load of the paper's experiments is as published where it says so, and what is measured on it adds up."""
+"""The made-up load of the paper's experiments has the published properties, and what is measured on it adds up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.simulation_load import even_cluster, made_up_load
 from bench.simulation_rate import digest
 from models.simulation.engine import Policy, simulate
 
-# Forty users are drawn, each at a level of his own, and amounts are rounded up.
+# Forty users are drawn, each with a level of their own, and amounts are rounded up.
 NEAR = 0.2
 
 
@@ -36,7 +36,7 @@ def test_the_cluster_is_the_published_one() -> None:
     assert mem_mib * 1024**2 == pytest.approx(2e12, rel=0.001)
 
 
-def test_our_own_predictor_learns_and_deploys_more_than_as_asked_most_where_jobs_may_be_slowed() -> None:
+def test_our_predictor_deploys_more_than_the_requests_and_most_where_jobs_may_be_slowed() -> None:
     past = Past({habits: earlier_jobs(habits) for habits in HABITS[:1]}, {})
     ways: tuple[Way, ...] = ("as asked", "rightsizer", "rightsizer, slower")
     asked, ours, slower = (once(Case(load=70, way=way, premise="work stays"), past, seed=0) for way in ways)
@@ -44,7 +44,7 @@ def test_our_own_predictor_learns_and_deploys_more_than_as_asked_most_where_jobs
     assert slower.deployed > ours.deployed > asked.deployed
     assert slower.completion > ours.completion > asked.completion
     assert ours.stretch < 1.02
-    # CPUs are whole: most get more than the bound would let them.
+    # CPUs are whole: most jobs get more than the bound would allow.
     assert ours.stretch < slower.stretch < 1 + BORNE_SLOWDOWN[ways[-1]]
     assert max(ours.failures, slower.failures) < 0.02
 

@@ -19,7 +19,7 @@ SINCE, UNTIL = T0, T0 + DAY_S
 
 
 def job(number: int = 1, submit_s: int = T0, wait_s: int = 10, **changes: Any) -> Attempt:
-    """Eight CPUs and 8000 MiB for 100 s, of which 0.9 cores and 200 MiB are used."""
+    """A job with 8 CPUs and 8000 MiB for 100 s, of which 0.9 cores and 200 MiB are used."""
     return attempt(job_id=number, submit_s=submit_s, start_s=submit_s + wait_s, **changes)
 
 
@@ -31,7 +31,7 @@ def past(*attempts: Attempt) -> Past:
     return past_of(attempts, SINCE, UNTIL)
 
 
-def test_a_measured_job_asks_uses_and_runs_as_it_did() -> None:
+def test_a_measured_job_requests_uses_and_runs_as_it_did() -> None:
     found = past(job(submit_s=T0 + 60, elapsed_s=100, limit_s=3600))
     jobs = found.jobs
     assert (jobs.submit_s.tolist(), jobs.run_s.tolist(), jobs.limit_s.tolist()) == ([60], [100], [3600])
@@ -53,7 +53,7 @@ def test_a_measured_job_asks_uses_and_runs_as_it_did() -> None:
     ],
     ids=["no cores", "no memory", "too short", "a lower bound"],
 )
-def test_what_is_not_measured_counts_as_used_and_stays(
+def test_what_was_not_measured_counts_as_used_and_stays(
     changes: dict[str, Any], row: int, reason: str
 ) -> None:
     found = past(with_use(job(), **changes))
@@ -62,7 +62,7 @@ def test_what_is_not_measured_counts_as_used_and_stays(
     assert found.kept == {reason: 1}
 
 
-def test_gpus_that_nobody_metered_stay() -> None:
+def test_gpus_without_a_meter_stay() -> None:
     metered, not_metered = job(1, req_gpus=4, alloc_gpus=4, gpus=1), job(2, req_gpus=4, alloc_gpus=4)
     found = past(metered, not_metered)
     assert found.jobs.used[:, 2].tolist() == [1000, 4000]
@@ -70,7 +70,7 @@ def test_gpus_that_nobody_metered_stay() -> None:
     assert found.kept == {"GPU use was not measured": 1}
 
 
-def test_what_was_killed_for_memory_needs_all_that_it_asked_for_and_may_be_cut() -> None:
+def test_a_job_killed_for_memory_needs_its_whole_request_and_may_be_cut() -> None:
     killed = with_use(job(), outcome="out_of_memory", memory_quality="censored", peak_mem_mib=7000.0)
     found = past(killed)
     assert found.jobs.used[0, 1] == 8000
@@ -78,12 +78,12 @@ def test_what_was_killed_for_memory_needs_all_that_it_asked_for_and_may_be_cut()
     assert found.kept == {}
 
 
-def test_a_figure_above_the_request_is_no_more_than_the_request() -> None:
+def test_a_figure_above_the_request_counts_as_the_request() -> None:
     found = past(job(mem_mib=9000.0, cores=12.0))
     assert found.jobs.used.tolist() == [[8000, 8000, 0]]
 
 
-def test_whole_nodes_stay_and_a_core_of_two_threads_keeps_its_cpus_alone() -> None:
+def test_whole_nodes_stay_and_a_core_of_two_threads_keeps_only_its_cpus() -> None:
     whole, thread = job(1, req_cpus=8, alloc_cpus=64), job(2, req_cpus=7, alloc_cpus=8)
     found = past(whole, thread)
     assert found.jobs.asked[:, 0].tolist() == [64_000, 8000]
@@ -91,7 +91,7 @@ def test_whole_nodes_stay_and_a_core_of_two_threads_keeps_its_cpus_alone() -> No
     assert found.kept == {rules.WHOLE_NODES: 1}
 
 
-def test_what_the_service_had_cut_asks_for_what_its_user_did() -> None:
+def test_a_job_that_the_service_had_cut_asks_for_what_its_user_requested() -> None:
     cut = msgspec.structs.replace(job(alloc_cpus=2, alloc_mem_mib=512), asked_cpus=8, asked_mem_mib=8000)
     found = past(cut)
     assert found.jobs.asked.tolist() == [[8000, 8000, 0]]
@@ -104,7 +104,7 @@ def test_jobs_that_are_left_alone_stay_with_the_reason() -> None:
     assert found.kept == {"no batch": 1}
 
 
-def test_what_never_started_and_what_had_not_ended_is_left_out_and_counted() -> None:
+def test_jobs_that_never_started_or_had_not_ended_are_left_out_and_counted() -> None:
     never = msgspec.structs.replace(
         job(2), row=msgspec.structs.replace(job(2).row, start_s=0, alloc_cpus=None, alloc_mem_mib=None)
     )
@@ -117,16 +117,16 @@ def test_what_never_started_and_what_had_not_ended_is_left_out_and_counted() -> 
     assert found.left_out == {rules.NEVER_STARTED: 1, rules.NOT_ENDED: 1, rules.NOTHING_HELD: 1}
 
 
-def test_tasks_of_an_array_are_jobs_and_an_attempt_waits_for_the_one_before() -> None:
+def test_array_tasks_are_jobs_and_an_attempt_waits_for_the_one_before() -> None:
     array = [job(10 + task, display_id=f"10_{task}") for task in range(3)]
-    # An attempt after a requeue keeps its submit time in some records.
+    # In some records, an attempt after a requeue keeps its submit time.
     again = [job(5, wait_s=10, elapsed_s=100), job(5, wait_s=500, elapsed_s=100)]
     found = past(*array, *again)
     assert found.jobs.submit_s.tolist() == [0, 0, 0, 0, 110]
     assert found.start_s.tolist() == [10, 10, 10, 10, 500]
 
 
-def test_the_window_begins_with_what_still_waits_and_runs() -> None:
+def test_the_window_begins_with_the_jobs_that_wait_and_run_then() -> None:
     over = job(1, submit_s=T0 - 5000, wait_s=0, elapsed_s=1000)
     running = job(2, submit_s=T0 - 400, wait_s=100, elapsed_s=1000, limit_s=1200)
     longer = job(3, submit_s=T0 - 300, wait_s=0, elapsed_s=1000, limit_s=None)
@@ -134,7 +134,7 @@ def test_the_window_begins_with_what_still_waits_and_runs() -> None:
     inside, after = job(5, submit_s=T0), job(6, submit_s=UNTIL)
     found = past(over, running, waiting, longer, inside, after)
     assert [case.past.job_id for case in found.before] == [1]
-    # What ran comes first, in the order of its starts.
+    # Running jobs come first, in the order of their starts.
     assert [case.past.job_id for case in found.cases] == [2, 3, 4, 5]
     assert found.counted.tolist() == [False, False, False, True]
     assert found.jobs.submit_s.tolist() == [0, 0, 0, 0]
@@ -158,16 +158,16 @@ def test_each_attempt_is_taken_as_it_comes() -> None:
         return ""
 
     past_of(attempts(), SINCE, UNTIL, left_alone)
-    # That a second is over is known by the next one.
+    # Only the next attempt shows that a second is over.
     assert taken == [(1, 2), (2, 3), (3, 4), (4, 4)]
 
 
-def test_what_outran_its_limit_may_do_so_again() -> None:
+def test_a_job_that_outran_its_limit_may_do_so_again() -> None:
     found = past(with_use(job(elapsed_s=130, limit_s=60), outcome="timeout"))
     assert (found.jobs.run_s[0], found.jobs.limit_s[0]) == (130, 130)
 
 
-def test_the_busiest_task_speaks_for_all() -> None:
+def test_the_busiest_task_counts_for_all() -> None:
     one = msgspec.structs.replace(with_use(job(), cores=3.0, cores_per_task=1.5), num_tasks=4)
     found = past(one)
     assert found.jobs.used[0, 0] == 3000

@@ -1,4 +1,4 @@
-"""Jobs that are alike and start together go where each would by itself, one after the other."""
+"""Equal jobs that start together go where each would go by itself, one after the other."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from models.simulation.state import State
 
 nodes = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8), st.integers(0, 2)), min_size=1, max_size=5)
 demands = st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 1))
-# What each job needs, on how many nodes, and how many come that are alike.
+# What each job needs, on how many nodes, and how many equal jobs come.
 kinds = st.lists(st.tuples(demands, st.sampled_from([1, 1, 1, 2]), st.integers(1, 6)), min_size=1, max_size=6)
 
 
 @given(nodes, kinds, st.sampled_from(sorted(PLACEMENTS)))
-def test_alike_jobs_go_where_each_would(
+def test_equal_jobs_go_where_each_would_go_by_itself(
     capacity: list[Amounts], waiting: list[tuple[Amounts, int, int]], name: str
 ) -> None:
     placement = PLACEMENTS[name]

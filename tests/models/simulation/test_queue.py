@@ -1,4 +1,4 @@
-"""The queue's columns against a plain list: what is added stands by its key, what is taken out is gone."""
+"""The queue's columns, compared with a plain list: added jobs stand by their keys, removed ones are gone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from models.scheduling.ordering import Waiting
 from models.simulation.queue import NUMBER, Queue
 
-# Keys to add jobs with, and how many that are alike; or the shares of the queue at which jobs are taken out.
+# Jobs to add: a key and the number of equal jobs; or the shares of the queue at which jobs are removed.
 Added = tuple[int, int]
 steps = st.one_of(
     st.tuples(st.integers(-3, 3), st.sampled_from([1, 1, 2, 5, 300])),
@@ -30,7 +30,7 @@ def waiting(number: int) -> Waiting:
 
 
 @given(st.lists(steps, max_size=30))
-def test_it_is_a_list_in_the_order_of_keys(done: list[Added | list[float]]) -> None:
+def test_the_queue_is_a_list_in_the_order_of_keys(done: list[Added | list[float]]) -> None:
     queue, plain, came = Queue(), list[tuple[int, int, int]](), 0
     for step in done:
         if isinstance(step, list):

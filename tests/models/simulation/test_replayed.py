@@ -33,7 +33,7 @@ HOUR_S = 3600
 
 
 def stream(jobs: int, every_s: int = 60, **changes: Any) -> list[Attempt]:
-    """A job a minute that runs for ten and waited none."""
+    """A job every minute that runs for ten minutes and did not wait."""
     return [
         attempt(
             job_id=number + 1,
@@ -61,7 +61,7 @@ def learned(found: Past, config: Config | None = None) -> LearnedSizing:
 
 
 def both(found: Past, cluster: Cluster) -> tuple[Comparison, Comparison]:
-    """As asked, and with the service."""
+    """The comparison as requested, and the one with the service."""
     ways = AsAsked(found.jobs), learned(found)
     first, second = (compare(found, replay(found, cluster, POLICIES["easy"], way), SITE) for way in ways)
     return first, second
@@ -83,7 +83,7 @@ def test_over_asking_jobs_wait_less_with_the_service() -> None:
     assert served.memory_failures == asked.memory_failures == 0
 
 
-def test_jobs_that_use_what_they_ask_for_are_as_before() -> None:
+def test_jobs_that_use_what_they_request_are_as_before() -> None:
     found = past(stream(100, mem_mib=8000.0, cores=8.0))
     asked, served = both(found, nodes((16, 16_000, 0)))
     assert asked == served
@@ -101,7 +101,7 @@ def test_jobs_of_unknown_use_are_as_before() -> None:
         for one in stream(100)
     ]
     found = past([*stream(50), *(msgspec.structs.replace(one, row=shifted(one)) for one in unknown)])
-    # What is known of the others is no ground to promise anything for these.
+    # What is known of the other jobs is no reason to promise anything for these.
     sized = replay(found, nodes((16, 16_000, 0)), POLICIES["easy"], learned(found))
     assert (sized.granted[found.keeps[:, 0]] == found.jobs.asked[found.keeps[:, 0]]).all()
     assert (sized.granted[~found.keeps[:, 0]] < found.jobs.asked[~found.keeps[:, 0]]).any()
@@ -114,7 +114,7 @@ def shifted(one: Attempt) -> Any:
     )
 
 
-def test_a_job_that_suddenly_needs_more_dies_comes_back_and_is_counted() -> None:
+def test_a_job_that_suddenly_needs_more_dies_is_requeued_and_is_counted() -> None:
     calm, rare = stream(60), stream(61, mem_mib=6000.0)[-1:]
     found = past([*calm, *rare])
     asked, served = both(found, nodes((64, 64_000, 0)))
@@ -124,11 +124,11 @@ def test_a_job_that_suddenly_needs_more_dies_comes_back_and_is_counted() -> None
     assert served.completed == 61
     results = replay(found, nodes((64, 64_000, 0)), POLICIES["easy"], learned(found))
     assert results.granted[-1].tolist() == found.jobs.asked[-1].tolist()
-    # Half of its run was in vain.
+    # Half of its run was lost.
     assert results.end_s[-1] - results.jobs.submit_s[-1] == pytest.approx(900)
 
 
-def test_what_was_killed_as_asked_is_killed_again_and_was_not_by_a_cut() -> None:
+def test_a_job_killed_with_its_whole_request_is_killed_again_and_not_by_a_cut() -> None:
     first, *rest = stream(5)
     killed = msgspec.structs.replace(
         first, use=msgspec.structs.replace(first.use, outcome="out_of_memory", memory_quality="censored")
@@ -140,8 +140,8 @@ def test_what_was_killed_as_asked_is_killed_again_and_was_not_by_a_cut() -> None
         assert row.lost_core_h == pytest.approx(8 * 600 / HOUR_S)
 
 
-def test_fewer_cores_than_its_tasks_keep_busy_make_a_job_longer() -> None:
-    """Many jobs keep a core busy; then one of that family keeps eight."""
+def test_a_job_takes_longer_with_fewer_cores_than_its_tasks_keep_busy() -> None:
+    """Many jobs keep one core busy; then one job of that family keeps eight busy."""
     found = past([*stream(60), *stream(61, cores=8.0)[-1:]])
     results = replay(found, nodes((800, 800_000, 0)), POLICIES["easy"], learned(found))
     cpus = results.granted[-1, 0] / MILLI
@@ -159,14 +159,14 @@ def test_gpus_that_stay_idle_are_not_granted_again() -> None:
     assert row.allocated[2] < compare(found, recorded(found, nodes((800, 800_000, 400))), SITE).allocated[2]
 
 
-def test_what_had_ended_before_the_window_teaches() -> None:
+def test_jobs_that_ended_before_the_window_are_learned_from() -> None:
     attempts = stream(60)
     late = past(attempts, since_s=T0 + 59 * 60)
     assert len(late.before) == 50
     results = replay(late, nodes((64, 64_000, 0)), POLICIES["easy"], learned(late))
     cpu_milli, mem_mib, _ = results.granted[late.counted][0].tolist()
     assert (cpu_milli, 200 <= mem_mib < 300) == (1000, True)
-    # Those that still ran were there as they had been submitted.
+    # Jobs that still ran then are replayed as they were submitted.
     assert results.granted[~late.counted].tolist() == [[8000, 8000, 0]] * 9
     alone = past(attempts[-1:], since_s=T0 + 59 * 60)
     assert learned(alone).grant(0, 0.0) == (8000, 8000, 0)
@@ -192,7 +192,7 @@ def test_what_is_learned_is_what_would_have_been_measured() -> None:
     assert (whole.mem_mib, whole.cores_per_task, whole.complete) == (ran.mem_mib, ran.cores_per_task, True)
 
 
-def test_following_knows_what_sizing_online_would() -> None:
+def test_following_knows_what_sizing_online_would_know() -> None:
     jobs = [
         OnlineJob(
             job_id=str(number),
@@ -208,11 +208,11 @@ def test_following_knows_what_sizing_online_would() -> None:
     follow(jobs, learner, T0 + 700.0)
     evidence = learner._history.evidence(jobs[0].request, 1)
     assert evidence is not None
-    # Those that came at 0 and at 60 s have ended at 600 and 660 s.
+    # The jobs that came at 0 and at 60 s ended at 600 and 660 s.
     assert len(evidence.jobs) == 2
 
 
-def test_rules_that_observe_leave_their_jobs_alone() -> None:
+def test_jobs_under_rules_that_observe_are_left_alone() -> None:
     from slurm_plugin.config.settings import Rule
 
     found = past(stream(60))
@@ -224,7 +224,7 @@ def test_rules_that_observe_leave_their_jobs_alone() -> None:
     assert (results.granted < found.jobs.asked).any()
 
 
-def test_figures_of_one_recorded_job_by_hand() -> None:
+def test_figures_of_one_recorded_job_are_those_worked_out_by_hand() -> None:
     one = attempt(submit_s=T0, start_s=T0 + 600, elapsed_s=1800, mem_mib=4000.0, cores=2.0)
     found = past([one], window_s=HOUR_S)
     cluster = nodes((16, 16_000, 0))
@@ -261,7 +261,7 @@ def test_only_the_window_counts_for_shares_and_only_its_jobs_for_the_rest() -> N
     found = past([before, long], window_s=HOUR_S)
     row = compare(found, recorded(found, nodes((16, 16_000, 0))), SITE)
     assert row.jobs == 1
-    # Eight of sixteen CPUs: for a quarter of the hour and for its second half.
+    # Eight of sixteen CPUs: for a quarter of the hour, and for its second half.
     assert row.allocated[0] == pytest.approx(0.5 * 0.75)
     assert (row.completed, row.completed_in_window) == (1, 0)
     assert row.mean_wait_s == 1800
@@ -275,8 +275,8 @@ def test_recorded_moments_add_up_to_nothing_at_the_end() -> None:
     assert min(moment.waiting for moment in moments) >= 0
 
 
-def test_a_calm_past_is_told_as_it_was() -> None:
-    """Where nobody had to wait the simulation is what was recorded, to the second."""
+def test_a_calm_past_is_replayed_as_it_was() -> None:
+    """Where no job had to wait, the simulation is what was recorded, to the second."""
     found = past(stream(50, every_s=300))
     cluster = nodes((64, 64_000, 0))
     told = replay(found, cluster, POLICIES["easy"], AsAsked(found.jobs))
@@ -299,7 +299,7 @@ def test_a_calm_past_is_told_as_it_was() -> None:
     ],
     ids=["CPUs", "memory", "GPUs", "together", "several nodes"],
 )
-def test_what_does_not_fit_is_said_and_can_be_left_out(changes: dict[str, Any], said: str) -> None:
+def test_jobs_that_do_not_fit_are_reported_and_can_be_left_out(changes: dict[str, Any], said: str) -> None:
     found = past([attempt(job_id=1, **changes), attempt(job_id=2)])
     cluster = nodes((16, 8000, 0), (8, 16_000, 0))
     cannot = unfit(found, cluster)
@@ -311,7 +311,7 @@ def test_what_does_not_fit_is_said_and_can_be_left_out(changes: dict[str, Any], 
     assert not unfit(left, cluster).any()
 
 
-def test_only_what_no_node_holds_is_spread() -> None:
+def test_only_jobs_that_no_node_holds_are_spread() -> None:
     wide = attempt(job_id=1, nodes=2, req_cpus=24, alloc_cpus=24)
     cluster = nodes((16, 16_000, 0), (16, 16_000, 0))
     found = past([wide, attempt(job_id=2)])
@@ -320,7 +320,7 @@ def test_only_what_no_node_holds_is_spread() -> None:
     assert parts is not None
     assert len(parts) == 2
     room.take(((0, (10_000, 0, 0)), (1, (10_000, 0, 0))))
-    # Six are free on each: eight on one node wait for one.
+    # Six CPUs are free on each node: a job of eight on one node waits for one node to have them.
     assert place(room, (8000, 0, 0)) is None
     assert placement_of(past([attempt()]), cluster).spans is False
 
@@ -333,7 +333,7 @@ def test_two_replays_are_the_same_to_the_bit() -> None:
     assert once.runs == again.runs
 
 
-def test_progress_is_told_and_nothing_else_changes() -> None:
+def test_progress_is_reported_and_nothing_else_changes() -> None:
     found = past(stream(4))
     heard: list[float] = []
     cluster = nodes((16, 16_000, 0))

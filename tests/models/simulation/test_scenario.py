@@ -1,4 +1,4 @@
-"""Scenario files, traces, and what a shrunk request becomes in the paper's way to size."""
+"""Scenario files, traces, and how the paper's way to size shrinks a request."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_heap_is_drawn_from_the_seed(tmp_path: Path) -> None:
     assert one != third
 
 
-def test_a_seed_says_all_of_a_load(tmp_path: Path) -> None:
+def test_a_seed_determines_a_load(tmp_path: Path) -> None:
     scenario = read_scenario(scenario_file(tmp_path))
     one, other, third = (load_of(scenario, tmp_path, seed)[0] for seed in (1, 1, 2))
     assert (one.run_s == other.run_s).all()
@@ -149,12 +149,14 @@ def test_a_typo_is_named(tmp_path: Path, old: str, new: str, reason: str) -> Non
         ("weight = 0.5", "users = 1000000000000", "users"),
     ],
 )
-def test_a_number_that_is_none_is_refused_in_words(tmp_path: Path, old: str, new: str, reason: str) -> None:
+def test_an_impossible_number_is_refused_with_its_place(
+    tmp_path: Path, old: str, new: str, reason: str
+) -> None:
     with pytest.raises((ConfigError, ModelError), match=reason):
         load_of(read_scenario(scenario_file(tmp_path, SCENARIO.replace(old, new))), tmp_path, 3)
 
 
-def test_a_policy_that_there_is_not_is_named(tmp_path: Path) -> None:
+def test_an_unknown_policy_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no policy fif; choose one of fifo"):
         policies(["fif"])
     with pytest.raises(ConfigError, match="no placement"):
@@ -181,8 +183,8 @@ def test_a_trace_of_either_format_is_the_same_load(tmp_path: Path) -> None:
     assert one.jobs.asked.tolist() == [[1000, 2, 0], [2000, 4, 0]]
 
 
-def test_what_was_used_was_asked_for_where_the_request_is_not_known(tmp_path: Path) -> None:
-    """Who asked for no memory at all would be killed for each MiB that he used."""
+def test_where_a_request_is_unknown_the_use_counts_as_requested(tmp_path: Path) -> None:
+    """A job without a memory request would otherwise be killed for each MiB that it used."""
     file = tmp_path / "jobs.csv"
     file.write_text("submit_s,run_s,cpus,mem_mib,used_mem_mib,used_gpus\n0,9,2,,500,1\n1,9,2,800,500,\n")
     jobs = read_trace(file).jobs
@@ -192,7 +194,7 @@ def test_what_was_used_was_asked_for_where_the_request_is_not_known(tmp_path: Pa
     assert simulate(jobs, cluster_).outcome.tolist() == [Outcome.COMPLETED] * 2
 
 
-def test_a_limit_that_is_none_leaves_out_no_job_that_ran(tmp_path: Path) -> None:
+def test_an_invalid_limit_leaves_out_no_job_that_ran(tmp_path: Path) -> None:
     file = tmp_path / "jobs.csv"
     file.write_text("submit_s,run_s,cpus,limit_s\n0,5,1,-1\n1,5,1,0\n2,5,1,\n3,5,1,9\n")
     found = read_trace(file)
@@ -213,7 +215,7 @@ def test_a_file_that_is_no_trace_says_so(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("row", ["1,2,1e30,5", "1,2,1,-5", "1,2,9e15,5", "1,2,1,1e18"])
-def test_an_amount_that_none_can_be_is_named_by_its_job(tmp_path: Path, row: str) -> None:
+def test_an_impossible_amount_is_reported_with_its_job(tmp_path: Path, row: str) -> None:
     file = tmp_path / "jobs.csv"
     file.write_text(f"submit_s,run_s,cpus,mem_mib\n9,2,1,1\n1,0,1,1\n{row}\n")
     with pytest.raises(ModelError, match=r"cannot read .*: its job 3 asks for, or used"):
@@ -221,7 +223,7 @@ def test_an_amount_that_none_can_be_is_named_by_its_job(tmp_path: Path, row: str
 
 
 def test_algorithm_1_scales_what_run_time_does_not_depend_on() -> None:
-    """Run time is by GPU share here: it stays; cores and memory are halved, or kept above what was ever used."""
+    """Run time depends on the GPU share, which stays; cores and memory are halved, or kept above what was ever used."""
 
     def predict(rows: Floats) -> Floats:
         return 1000 / rows[:, 1]
@@ -293,7 +295,9 @@ def test_kinds_have_speeds_on_devices_and_deadlines_by_the_fastest(tmp_path: Pat
         ("[load]", "[load]\ncheckpoint_s = 5", "checkpoint_s"),
     ],
 )
-def test_what_no_device_can_mean_is_refused_in_words(tmp_path: Path, old: str, new: str, reason: str) -> None:
+def test_impossible_devices_are_refused_with_the_reason(
+    tmp_path: Path, old: str, new: str, reason: str
+) -> None:
     def refused() -> None:
         scenario = read_scenario(scenario_file(tmp_path, DEVICES.replace(old, new)))
         profiles_of(scenario)

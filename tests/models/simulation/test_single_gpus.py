@@ -1,4 +1,4 @@
-"""Simulations in which it matters on which of a node's GPUs a share is."""
+"""Simulations in which it matters on which of a node's GPUs a share is placed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_all_jobs_end_and_no_gpu_is_taken_twice(tmp_path: Path, policy: str, pla
             assert in_use[2, node] == in_use[PLAIN:, node].sum()
 
 
-def test_shares_that_fit_a_node_s_gpus_together_wait_where_no_single_one_has_as_much() -> None:
+def test_shares_that_fit_only_on_several_gpus_together_wait() -> None:
     jobs = workload(
         [0.0, 1.0, 2.0],
         [100.0] * 3,
@@ -111,7 +111,7 @@ def test_shares_that_fit_a_node_s_gpus_together_wait_where_no_single_one_has_as_
     assert waits == {"whole": 2.0, "best-fit": 100.0, "fgd": 100.0}
 
 
-def test_what_was_free_as_a_job_started_is_what_its_place_was_chosen_from(tmp_path: Path) -> None:
+def test_the_room_free_when_a_job_started_is_the_one_its_place_was_chosen_from(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     plain = SCENARIO.format(placement="fgd").replace("down = [[1, 1.5]]\n", "")
     file.write_text(plain[: plain.index("[[reservations]]")] + plain[plain.index("[load]") :])

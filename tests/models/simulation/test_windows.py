@@ -1,4 +1,4 @@
-"""Nodes that are down or reserved for a time: nothing runs into that, and all runs in the end."""
+"""Nodes that are down or reserved for a time: nothing runs into such a window, and all jobs run in the end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ USERS = {str(user): frozenset([user]) for user in range(4)}
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    """A cluster whose nodes are down, reserved, or reserved in part, one after the other."""
+    """A cluster whose nodes are down, reserved, or reserved in part, one window after the other."""
     nodes, reservations = [], []
     for number, node in enumerate(draw(nodes_strategy)):
         moments = sorted(draw(st.sets(st.integers(0, 30), max_size=5)))
@@ -68,7 +68,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 def assert_windows_are_kept(results: Results, cluster: Cluster) -> None:
-    """Check users, and that what could last until its limit was not started where a window would have begun by then."""
+    """Check users, and that no run that could last until its limit was started so that it would reach a window."""
     load = results.jobs
     for run in results.runs:
         latest_s = run.start_s + load.limit_s[run.number]
@@ -84,7 +84,7 @@ def assert_windows_are_kept(results: Results, cluster: Cluster) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=60, deadline=None)
 @given(jobs=jobs_strategy, cluster=clusters())
-def test_nothing_overlaps_a_window_it_may_not_and_all_that_fits_runs(
+def test_nothing_overlaps_a_window_that_it_may_not_use_and_all_that_fits_runs(
     name: str, jobs: list[Job], cluster: Cluster
 ) -> None:
     load = load_of(jobs, HOUR_S)
@@ -100,7 +100,7 @@ def test_nothing_overlaps_a_window_it_may_not_and_all_that_fits_runs(
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @given(jobs=jobs_strategy, cluster=clusters())
 @example(
-    # The second is promised shares of 12 MiB on both nodes, beside which the third takes all that is left.
+    # The second job is promised shares of 12 MiB on both nodes; besides these the third takes all that is left.
     jobs=[
         (0, 7, 0, 1, 4, 0, 0),
         (0, 1, 0, 2, 12, 0, 0),
@@ -111,7 +111,7 @@ def test_nothing_overlaps_a_window_it_may_not_and_all_that_fits_runs(
     cluster=cluster_of([Node(cpus=3, mem_mib=9), Node(cpus=4, mem_mib=5)]),
 )
 @settings(deadline=None, max_examples=60)
-def test_nobody_starts_later_than_easy_ever_promised(
+def test_no_job_starts_later_than_easy_ever_promised(
     start: str, placement: str, jobs: list[Job], cluster: Cluster
 ) -> None:
     latest_s: dict[int, float] = {}
@@ -132,13 +132,13 @@ def test_nobody_starts_later_than_easy_ever_promised(
 @settings(max_examples=15, deadline=None)
 @given(jobs=jobs_strategy, nodes=nodes_strategy)
 def test_windows_after_everything_change_nothing(name: str, jobs: list[Job], nodes: list[Node]) -> None:
-    """Though every job is looked at by way of windows."""
+    """That holds although every job takes the code path for windows."""
     load = load_of(jobs, HOUR_S)
     plain, late = cluster_of(nodes), cluster_of(nodes, [Reservation(from_h=9e5, to_h=1e6, nodes=(0,))])
     assert simulate(load, late, POLICIES[name]).runs == simulate(load, plain, POLICIES[name]).runs
 
 
-def test_a_job_waits_for_the_end_of_a_window_that_its_limit_reaches_and_a_short_one_passes() -> None:
+def test_a_job_whose_limit_reaches_a_window_waits_for_its_end_and_a_short_one_passes() -> None:
     load = workload(
         numpy.array([0, 1, 2]) * HOUR_S,
         numpy.array([5, 5, 3]) * HOUR_S,
@@ -160,7 +160,7 @@ def test_a_job_waits_for_the_end_of_a_window_that_its_limit_reaches_and_a_short_
 
 
 def test_a_reservation_is_for_its_users_while_it_holds() -> None:
-    """User 1 has half of the node from 2 to 6 h. His second job would outlast that, and waits."""
+    """User 1 has half of the node from 2 to 6 h; this user's second job would outlast that, and waits."""
     load = workload(
         numpy.array([2, 2, 3, 3]) * HOUR_S,
         numpy.array([3, 3, 3, 4]) * HOUR_S,
@@ -178,7 +178,7 @@ def test_a_reservation_is_for_its_users_while_it_holds() -> None:
 def starts_h(
     policy: Policy, submit_h: list[int], run_h: list[int], limit_h: list[int], cpus: list[int]
 ) -> list[float]:
-    """Start jobs of one user on a node of 4 CPUs of which 2 are reserved from 10 to 12 h."""
+    """Return the starts of jobs of one user on a node of 4 CPUs, of which 2 are reserved from 10 to 12 h."""
     cluster = cluster_of([Node(cpus=4, mem_mib=1)], [Reservation(from_h=10, to_h=12, nodes=(0,), cpus=2)])
     load = workload(
         numpy.array(submit_h) * HOUR_S,
@@ -190,22 +190,22 @@ def starts_h(
 
 
 @pytest.mark.parametrize("start", ROUNDS)
-def test_two_that_reach_a_window_count_together(start: str) -> None:
+def test_two_jobs_that_reach_a_window_count_together(start: str) -> None:
     assert starts_h(Policy(start=start), [0, 0], [5, 5], [12, 12], [2, 2]) == [0, 5]
 
 
-def test_easy_promises_a_place_that_a_window_leaves_and_keeps_it() -> None:
+def test_easy_promises_a_place_that_a_window_leaves_and_keeps_the_promise() -> None:
     assert starts_h(Policy(start="easy"), [0, 1, 2], [4, 20, 30], [4, 20, 30], [2, 4, 2]) == [0, 12, 32]
-    # The first that waits runs on while the window begins: what is beside it then is what counts.
+    # The first waiting job still runs when the window begins: what counts is the room that is left then.
     assert starts_h(Policy(start="easy"), [0, 1, 2], [4, 20, 30], [4, 20, 30], [3, 2, 1]) == [0, 4, 12]
 
 
-def test_a_plan_by_guesses_keeps_to_limits_where_windows_are_ahead() -> None:
+def test_a_plan_by_guessed_run_times_keeps_to_limits_where_windows_are_ahead() -> None:
     policy = Policy(start="conservative", guess=LastTwo)
     assert starts_h(policy, [0, 1, 3, 3], [1, 1, 1, 1], [1, 1, 9, 9], [4, 4, 2, 2]) == [0, 1, 3, 4]
 
 
-def test_what_is_no_window_is_refused_with_a_reason() -> None:
+def test_an_impossible_window_is_refused_with_a_reason() -> None:
     node = Node(cpus=4, mem_mib=1)
     with pytest.raises(ModelError, match="from 3 to 2 h is not a valid time"):
         Node(cpus=4, mem_mib=1, down=((3, 2),))
