@@ -1,4 +1,4 @@
-"""What chance gives, against drawing it."""
+"""What chance gives, compared with drawing it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from models.chance import as_far, at_least, at_least_above
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_as_far_is_what_drawing_every_sign_gives(seed: int) -> None:
+def test_the_share_as_far_off_is_that_of_drawing_every_sign(seed: int) -> None:
     differences = numpy.random.default_rng(seed).normal(0.4, 1, 14)
     sums = numpy.array(list(itertools.product((-1, 1), repeat=14))) @ differences
     share = (abs(sums) >= abs(differences.sum()) * (1 - 1e-12)).mean()
     assert as_far(differences.tolist()) == pytest.approx(share, abs=0.04)
 
 
-def test_nothing_and_what_cancels_out_is_chance_and_what_is_all_alike_is_not() -> None:
+def test_no_difference_and_differences_that_cancel_are_chance_and_equal_ones_are_not() -> None:
     assert [as_far([]), as_far([0.0] * 5), as_far([1.0, -1.0] * 6)] == [1, 1, 1]
     assert as_far([3.0] * 30) < 1e-6
 
 
 @pytest.mark.parametrize(("before", "jobs", "beyond", "exceeded"), [(199, 150, 2, 7), (499, 800, 5, 20)])
-def test_what_chance_gives_is_what_drawing_offsets_and_jobs_gives(
+def test_what_chance_exceeds_is_what_drawing_offsets_and_jobs_gives(
     before: int, jobs: int, beyond: int, exceeded: int
 ) -> None:
     draw = numpy.random.default_rng(6)
@@ -37,7 +37,7 @@ def test_what_chance_gives_is_what_drawing_offsets_and_jobs_gives(
 
 
 @given(st.integers(0, 60), st.integers(1, 400))
-def test_an_offset_of_many_jobs_leaves_the_binomial_chance(exceeded: int, jobs: int) -> None:
+def test_an_offset_from_many_jobs_leaves_only_the_binomial_chance(exceeded: int, jobs: int) -> None:
     exceeded = min(exceeded, jobs)
     assert at_least_above(exceeded, jobs, 0.02, 1e7) == pytest.approx(
         at_least(exceeded, jobs, 0.02), abs=1e-3

@@ -1,4 +1,4 @@
-"""The test that may be looked at after every job: fair odds, no verdict without others, quick where all fail."""
+"""The test whose evidence may be looked at after every job: fair odds, no verdict without others, quick if all fail."""
 
 import itertools
 import math
@@ -41,7 +41,7 @@ def run(
 
 
 def mean_growth(grown: tuple[Wealth, Wealth], share: float, side: str) -> list[float]:
-    """By what each bet grows on average, where `share` fails: on a failure, and on a success."""
+    """How much each bet grows on average where `share` of jobs fail, given its growth on a failure and a success."""
     on_failure, on_success = (
         [math.exp(log) for bets in getattr(wealth, side) for log in bets] for wealth in grown
     )
@@ -49,7 +49,7 @@ def mean_growth(grown: tuple[Wealth, Wealth], share: float, side: str) -> list[f
 
 
 @given(st.floats(0, 1))
-def test_no_bet_grows_on_average_where_what_it_bets_against_holds(share: float) -> None:
+def test_no_bet_grows_on_average_where_what_it_bets_against_is_true(share: float) -> None:
     for one in COMPARED:
         ranges, (low, high) = (one,), one
         bets = run(ranges, [1.0]), run(ranges, [0.0])
@@ -63,7 +63,7 @@ def test_no_bet_grows_on_average_where_what_it_bets_against_holds(share: float) 
 
 
 @given(st.lists(st.floats(0, 1), max_size=200))
-def test_without_others_nothing_is_ever_concluded(outcomes: list[float]) -> None:
+def test_without_other_jobs_nothing_is_ever_concluded(outcomes: list[float]) -> None:
     assert evidence_log(run(COMPARED, outcomes)) <= 1e-9
 
 
@@ -72,13 +72,13 @@ def test_against_the_bound_alone_a_few_failures_in_a_row_are_enough() -> None:
     assert evidence_log(run(ALONE, [1.0] * 3)) >= ENOUGH_LOG
 
 
-def test_what_was_good_for_long_hides_nothing() -> None:
+def test_a_long_good_past_hides_nothing() -> None:
     good = run(ALONE, [0.0] * 10_000)
     assert evidence_log(run(ALONE, [1.0] * 4, start=good)) >= ENOUGH_LOG
 
 
 @pytest.mark.parametrize("anyhow", [0.02, 0.3])
-def test_who_fails_as_often_as_the_others_is_not_stopped(anyhow: float) -> None:
+def test_jobs_that_fail_as_often_as_the_others_are_not_stopped(anyhow: float) -> None:
     for number in range(10):
         draw = random.Random(number)
         wealth = run(COMPARED, [], [float(draw.random() < anyhow) for _ in range(50)])
@@ -87,7 +87,7 @@ def test_who_fails_as_often_as_the_others_is_not_stopped(anyhow: float) -> None:
             assert evidence_log(wealth) < ENOUGH_LOG
 
 
-def test_beginning_anew_keeps_what_is_known_of_the_others() -> None:
+def test_starting_again_keeps_what_is_known_of_the_others() -> None:
     known = run(COMPARED, [1.0] * 20, [0.0] * 50)
     assert evidence_log(known) > ENOUGH_LOG
     again = anew(known)
@@ -96,7 +96,7 @@ def test_beginning_anew_keeps_what_is_known_of_the_others() -> None:
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.lists(st.booleans(), max_size=60), st.data())
-def test_a_failure_more_is_never_less_evidence(
+def test_one_failure_more_is_never_less_evidence(
     outcomes: list[bool], others: list[bool], data: st.DataObject
 ) -> None:
     place = data.draw(st.integers(0, len(outcomes) - 1))
@@ -116,7 +116,7 @@ def by_party(others: dict[str, list[float]]) -> list[tuple[int, float]]:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), SHARES), max_size=100), PARTIES)
-def test_what_is_left_is_never_more_than_what_there_is_without_any_two(
+def test_the_remaining_evidence_is_never_more_than_that_without_any_two_parties(
     outcomes: list[tuple[str, float]], others: dict[str, list[float]]
 ) -> None:
     for ranges in (ALONE, COMPARED):
@@ -136,7 +136,7 @@ def test_what_is_left_is_never_more_than_what_there_is_without_any_two(
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), SHARES), max_size=100), st.lists(st.booleans()))
-def test_where_nobody_is_left_out_it_is_the_wealth(
+def test_where_no_party_is_left_out_the_remaining_evidence_is_the_wealth(
     outcomes: list[tuple[str, float]], others: list[bool]
 ) -> None:
     left = without_most(outcomes, [(len(others), float(sum(others)))], COMPARED, BOUND, 0)

@@ -1,4 +1,4 @@
-"""Trees fitted on Dask workers: as good as those fitted here, by the same weights and bounds; or a clear error."""
+"""Trees fitted on Dask workers: as good as those fitted locally, by the same weights and bounds; or a clear error."""
 
 import logging
 import os
@@ -31,7 +31,7 @@ JOBS, FRESH = 4000, 20_000
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    """Two workers, each a process of its own."""
+    """Two workers, each in a process of its own."""
     with (
         LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
@@ -42,7 +42,7 @@ def client() -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
-def test_as_good_as_the_local_engine(client: Client, cut_off: bool) -> None:
+def test_trees_from_workers_are_as_good_as_those_of_the_local_engine(client: Client, cut_off: bool) -> None:
     matrix, _ = drawn(JOBS, 1, cut_off=cut_off)
     fresh, need = drawn(FRESH, 2, cut_off=False)
     weights = np.random.default_rng(3).random(JOBS)
@@ -67,19 +67,19 @@ def test_weights_reach_the_workers(client: Client) -> None:
     assert float(np.median(predict(even, matrix.inputs))) > 4.0
 
 
-def test_the_same_again(client: Client) -> None:
+def test_the_same_rows_give_the_same_trees_again(client: Client) -> None:
     matrix, _ = drawn(JOBS, 8, cut_off=False)
     first, second = (dask_fit(client)(matrix, np.ones(JOBS)) for _ in range(2))
     assert first.save_raw("ubj") == second.save_raw("ubj")
 
 
-def test_few_rows_are_not_spread(client: Client) -> None:
+def test_few_rows_are_not_spread_over_workers(client: Client) -> None:
     matrix, _ = drawn(900, 9, cut_off=False)
     here, there = fit_quantile(matrix, np.ones(900)), dask_fit(client)(matrix, np.ones(900))
     np.testing.assert_allclose(predict(there, matrix.inputs), predict(here, matrix.inputs), atol=1e-6)
 
 
-def test_all_else_of_training_is_shared(client: Client) -> None:
+def test_everything_else_of_training_is_shared_with_the_local_engine(client: Client) -> None:
     columns = columns_of_attempts(past(240))
     here, there = train_columns(columns, 50), train_columns(columns, 50, dask_fit(client))
     assert there.seen == here.seen
@@ -90,7 +90,7 @@ def test_all_else_of_training_is_shared(client: Client) -> None:
         assert fitted.known.calibrated_on == here.fitted[dimension].known.calibrated_on
 
 
-def test_labels_change_where_the_local_engine_changes_them() -> None:
+def test_labels_change_after_the_same_rounds_as_in_the_local_engine() -> None:
     assert list(stretches(bounded=False)) == [(0, ROUNDS)]
     bounded = list(stretches(bounded=True))
     assert [until for _, until in bounded] == [*RAISED_AFTER, ROUNDS]
@@ -98,7 +98,7 @@ def test_labels_change_where_the_local_engine_changes_them() -> None:
 
 
 @pytest.mark.parametrize("after_s", [0.0, 1.0], ids=["as rows are sent", "as trees grow"])
-def test_a_lost_worker_is_an_error_and_nobody_waits_for_it(after_s: float) -> None:
+def test_a_lost_worker_is_an_error_and_is_not_waited_for(after_s: float) -> None:
     matrix, _ = drawn(JOBS, 10, cut_off=True)
     with (
         LocalCluster(
@@ -115,7 +115,7 @@ def test_a_lost_worker_is_an_error_and_nobody_waits_for_it(after_s: float) -> No
         killed.join()
 
 
-def test_no_worker_is_an_error() -> None:
+def test_no_worker_at_all_is_an_error() -> None:
     with (
         LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", processes=False) as cluster,
         Client(cluster) as client,

@@ -1,4 +1,4 @@
-"""Training rows in columns are those of the replay, job by job; so is the history that they leave."""
+"""Training rows computed in columns are those of the replay, job by job; so is the history that they leave."""
 
 import math
 from typing import Any
@@ -27,7 +27,7 @@ Told = dict[Learned, list[tuple[str, int]]]
 
 
 def replayed(attempts: list[Attempt], recent_jobs: int) -> tuple[History, dict[Learned, Matrix | None], Told]:
-    """What training rows are, said job by job, and whose and from when each is."""
+    """The history, training rows, and users and submit times of the rows, computed job by job."""
     history = History(recent_jobs)
     rows: dict[Learned, list[Row]] = {dimension: [] for dimension in LEARNED}
     told: Told = {dimension: [] for dimension in LEARNED}
@@ -133,12 +133,12 @@ def any_attempt(draw: st.DrawFn) -> Attempt:
 @settings(max_examples=400, deadline=None)
 @given(st.lists(any_attempt(), min_size=1, max_size=40), st.sampled_from([1, 2, 3, 50]))
 @example([attempt()], 50)
-def test_rows_and_history_are_those_of_the_replay(attempts: list[Attempt], recent_jobs: int) -> None:
+def test_rows_and_history_equal_those_of_the_replay(attempts: list[Attempt], recent_jobs: int) -> None:
     assert_same(attempts, recent_jobs)
 
 
 def long_past(jobs: int, seed: int) -> list[Attempt]:
-    """One busy family with streaks and ties, beside others."""
+    """One busy family with streaks and ties, and others."""
     draw = np.random.default_rng(seed)
     made = attempt()
     attempts = []
@@ -166,7 +166,7 @@ def long_past(jobs: int, seed: int) -> list[Attempt]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_full_windows_and_settled_families(seed: int) -> None:
+def test_full_windows_and_settled_families_equal_those_of_the_replay(seed: int) -> None:
     found = assert_same(long_past(400, seed), 50)
     for dimension in ("memory", "wall"):
         matrix = found[dimension]
@@ -175,7 +175,7 @@ def test_full_windows_and_settled_families(seed: int) -> None:
         assert matrix.inputs[:, 0].max() > 40
 
 
-def test_full_windows_of_jobs_of_which_few_have_a_known_input() -> None:
+def test_full_windows_with_few_known_inputs_equal_those_of_the_replay() -> None:
     draw = np.random.default_rng(5)
     sizes_mib = [None, None, None, None, 1.0, 3.0, 20.0]
     attempts = [
@@ -185,7 +185,9 @@ def test_full_windows_of_jobs_of_which_few_have_a_known_input() -> None:
     assert_same(attempts, 20)
 
 
-def test_windows_are_the_same_whatever_the_size_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_do_not_depend_on_how_many_submissions_are_taken_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     attempts = long_past(300, 9)
     whole = build_matrices(columns_of_attempts(attempts), 20)
     assert len(attempts) < SUBMISSIONS_A_PART
@@ -194,7 +196,7 @@ def test_windows_are_the_same_whatever_the_size_of_a_part(monkeypatch: pytest.Mo
         np.testing.assert_array_equal(matrix.inputs, whole[dimension].inputs)
 
 
-def test_a_bound_is_what_was_shown_and_a_value_what_was_needed() -> None:
+def test_a_bound_is_what_was_seen_and_a_value_what_was_needed() -> None:
     first = attempt(job_id=1, mem_mib=100.0)
     killed = attempt(job_id=2, mem_mib=200.0, submit_s=T0 + 500, start_s=T0 + 510, state="OUT_OF_MEMORY")
     matrix = build_matrices(columns_of_attempts([first, killed]), 50)["memory"]

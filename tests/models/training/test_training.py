@@ -35,7 +35,7 @@ EXCESS = st.lists(st.tuples(st.integers(-50, 50), st.booleans()), max_size=300)
 
 
 @given(EXCESS)
-def test_offsets_cover_all_but_the_share_of_jobs(excess: list[tuple[int, bool]]) -> None:
+def test_offsets_cover_all_jobs_but_the_given_share(excess: list[tuple[int, bool]]) -> None:
     values = np.array([value for value, _ in excess], np.float64)
     bounded = np.array([bound for _, bound in excess], np.bool_)
     found = offsets_of(values, bounded)
@@ -48,14 +48,14 @@ def test_offsets_cover_all_but_the_share_of_jobs(excess: list[tuple[int, bool]])
 
 
 def suffices(offset: float, values: Any, bounded: Any, failures: float) -> bool:
-    """The same said of one offset: the next job fails with at most this probability."""
+    """Whether the next job fails with at most this probability: the same condition for a single offset."""
     failed = int(np.sum(bounded & (values >= offset)))
     jobs = int(np.sum(~bounded)) + failed
-    # The job whose excess the offset is has just enough; the next one may lie on either side of it.
+    # The job whose excess is the offset has just enough; the next job may lie on either side of it.
     return int(np.sum(~bounded & (values > offset))) + failed + 1 <= failures * (jobs + 1)
 
 
-def test_a_bound_above_counts_as_a_failure_and_one_below_says_nothing() -> None:
+def test_a_bound_above_an_offset_counts_as_a_failure_and_one_below_says_nothing() -> None:
     values = np.arange(200, dtype=np.float64)
     none = offsets_of(values, np.zeros(200, np.bool_))
     low = offsets_of(np.append(values, [-1.0] * 50), np.append(np.zeros(200), np.ones(50)).astype(np.bool_))
@@ -67,12 +67,12 @@ def test_a_bound_above_counts_as_a_failure_and_one_below_says_nothing() -> None:
         (0.02, 196.0),
         (0.05, 190.0),
     ]
-    # One job that no offset covers is one in two hundred by itself: of half a per cent nothing is known any more.
+    # A job that no offset covers is by itself one in two hundred, so nothing is known of half a per cent any more.
     assert [(one.failures, one.log_growth) for one in high] == [(0.01, 199.0), (0.02, 197.0), (0.05, 191.0)]
 
 
 def noisy(jobs: int, limit: float, seed: int) -> tuple[Matrix, Any]:
-    """Jobs whose growth is drawn from one distribution, cut off at a limit; and what they needed."""
+    """Jobs whose growth is drawn from one distribution and cut off at a limit; and what they really needed."""
     draw = np.random.default_rng(seed)
     need = draw.normal(0, 0.3, jobs)
     inputs = draw.random((jobs, len(FEATURES))).astype(np.float32)
@@ -80,7 +80,7 @@ def noisy(jobs: int, limit: float, seed: int) -> tuple[Matrix, Any]:
     return Matrix(inputs, np.minimum(need, limit), np.ones(jobs, np.bool_), bounded), need
 
 
-def test_the_trees_come_to_the_quantile() -> None:
+def test_the_trees_converge_to_the_quantile() -> None:
     draw = np.random.default_rng(4)
     inputs = draw.random((5_000, len(FEATURES))).astype(np.float32)
     need = 2 * inputs[:, 0] + draw.normal(0, 0.3, 5_000)
@@ -92,7 +92,7 @@ def test_the_trees_come_to_the_quantile() -> None:
 
 
 @pytest.mark.parametrize(("rows", "trees"), [(0, 16), (20_000, 16), (80_000, 4), (320_001, 1), (10**7, 1)])
-def test_the_fewer_the_rows_the_more_trees_make_a_round(rows: int, trees: int) -> None:
+def test_a_round_has_more_trees_the_fewer_rows_there_are(rows: int, trees: int) -> None:
     assert trees_for(rows) == trees
 
 
@@ -104,12 +104,12 @@ def test_bounds_are_learned_as_bounds() -> None:
         return float(np.mean(need <= predict(fit_quantile(part), matrix.inputs)))
 
     left_out, as_bounds = covered(matrix.part(~matrix.bounded)), covered(matrix)
-    # All that were cut off lie at one limit: whether the trees end at it or a hair above is chance.
+    # All jobs that were cut off lie at one limit: whether the trees end at it or slightly above is chance.
     assert left_out + 0.01 < covered(values) <= as_bounds + 0.001
     assert as_bounds == pytest.approx(QUANTILE, abs=0.05)
 
 
-def test_one_limit_that_cuts_many_off_hides_no_difference() -> None:
+def test_a_limit_that_cuts_many_jobs_off_hides_no_differences() -> None:
     draw = np.random.default_rng(8)
     inputs = draw.random((2_000, len(FEATURES))).astype(np.float32)
     need, limit = 2 * inputs[:, 0] + draw.normal(0, 0.1, 2_000), 1.7
@@ -126,7 +126,7 @@ def test_without_bounds_nothing_is_raised() -> None:
     np.testing.assert_array_equal(raised(matrix, np.full(500, 9.0, np.float32)), matrix.targets)
 
 
-def test_a_raised_bound_is_never_below_what_was_shown() -> None:
+def test_a_raised_bound_is_never_below_what_was_seen() -> None:
     matrix, _ = noisy(500, 0.1, 7)
     expected = np.linspace(-1, 1, 500).astype(np.float32)
     targets = raised(matrix, expected)
@@ -136,12 +136,12 @@ def test_a_raised_bound_is_never_below_what_was_shown() -> None:
 
 
 def short(mem_mib: float) -> Attempt:
-    """A job that ended before its memory was looked at twice."""
+    """A job that ended before its memory had been sampled twice."""
     made = attempt(mem_mib=mem_mib)
     return msgspec.structs.replace(made, use=msgspec.structs.replace(made.use, memory_quality="short"))
 
 
-def test_memory_seen_too_early_may_raise_but_is_no_evidence() -> None:
+def test_memory_sampled_too_early_may_raise_but_is_no_evidence() -> None:
     seen, low, high = past_job(attempt(mem_mib=100.0)), past_job(short(50.0)), past_job(short(300.0))
     alone = past_use([high], "memory")
     assert alone is not None
@@ -154,7 +154,7 @@ def test_memory_seen_too_early_may_raise_but_is_no_evidence() -> None:
     assert habit_of([seen, high]).memory == habit_of([seen]).memory
 
 
-def test_a_job_that_was_killed_teaches_a_bound() -> None:
+def test_a_killed_job_teaches_a_bound() -> None:
     killed = past_job(attempt(mem_mib=100.0, state="OUT_OF_MEMORY"))
     need = need_of(killed, "memory")
     assert need is not None
@@ -168,10 +168,10 @@ def test_a_job_that_was_killed_teaches_a_bound() -> None:
     assert use.needed == (killed.mem_mib * KILLED_BUMP,)  # type: ignore[operator]
 
 
-def test_columns_of_the_store_are_those_of_its_attempts(
+def test_columns_from_the_store_equal_those_of_its_attempts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They come in the order of their submission, whenever they were stored, and however many at a time are read."""
+    """They come in the order of submission, in whatever order they were stored and however many are read at a time."""
     monkeypatch.setattr(records, "read_batches", partial(read_batches, rows=7))
     attempts = past(30)
     engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
@@ -196,8 +196,8 @@ def test_an_empty_store_has_no_columns(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_rows_of_some_users_need_nobody_elses_jobs() -> None:
-    """So they can be built user by user, wherever that is (docs/decisions/0026)."""
+def test_rows_of_some_users_do_not_need_other_users_jobs() -> None:
+    """So rows can be built user by user, on any host (docs/decisions/0026)."""
     attempts = [
         attempt(
             job_id=number + 1,

@@ -1,4 +1,4 @@
-"""No user makes the growth models theirs, and nobody else's jobs are in anybody's history."""
+"""No user dominates the growth models, and no other user's jobs enter a family's history."""
 
 import random
 from collections import Counter
@@ -35,7 +35,7 @@ def test_no_user_weighs_more_than_the_bound(numbers: list[int]) -> None:
 
 
 @given(st.lists(st.integers(1, 1000), min_size=200, max_size=300))
-def test_with_many_users_nobody_weighs_more_than_one_per_cent(counts: list[int]) -> None:
+def test_with_many_users_none_weighs_more_than_one_per_cent(counts: list[int]) -> None:
     most = heaviest(sorted(counts, reverse=True))
     assert most <= MOST_USER_SHARE * sum(min(count, most) for count in counts) * (1 + 1e-9)
 
@@ -46,7 +46,7 @@ def test_equal_users_weigh_the_same() -> None:
     assert row_weights(numpy.zeros(0, numpy.int64)).tolist() == []
 
 
-def test_who_is_unlike_all_others_is_apart() -> None:
+def test_a_user_unlike_all_others_is_set_apart() -> None:
     odd = 50
     users = numpy.append(numpy.arange(2000) % odd, [odd] * 200)
     growth = numpy.random.default_rng(3).normal(0, 0.1, len(users))
@@ -61,7 +61,7 @@ def test_who_is_unlike_all_others_is_apart() -> None:
     assert users_apart(users[:0], growth[:0], MIN_ROWS) == frozenset()
 
 
-def test_a_matrix_without_users_keeps_the_rows_of_all_others() -> None:
+def test_a_matrix_without_some_users_keeps_the_rows_of_all_others() -> None:
     attempts = honest_jobs()[: 3 * USERS]
     matrix = build_matrices(columns_of_attempts(attempts), 50)["memory"]
     assert {matrix.names[user] for user in matrix.users} == {one.row.user for one in attempts}
@@ -75,7 +75,7 @@ def test_a_matrix_without_users_keeps_the_rows_of_all_others() -> None:
 
 
 @given(st.lists(st.floats(-3, 3), max_size=300), st.floats(0.01, 1))
-def test_the_same_weight_for_all_calibrates_as_none_does(excess: list[float], weight: float) -> None:
+def test_equal_weights_calibrate_as_no_weights_do(excess: list[float], weight: float) -> None:
     values, no_bounds = numpy.array(excess, float), numpy.zeros(len(excess), numpy.bool_)
     found = offsets_of(values, no_bounds)
     assert offsets_of(values, no_bounds, numpy.full(len(excess), weight)) == found
@@ -87,7 +87,7 @@ def test_the_same_weight_for_all_calibrates_as_none_does(excess: list[float], we
 @given(
     st.lists(st.tuples(st.integers(-9, 9), st.booleans(), st.sampled_from([0.25, 0.5, 1.0])), max_size=300)
 )
-def test_weighted_offsets_and_bounds_are_those_of_their_definition(
+def test_weighted_offsets_and_bounds_follow_their_definition(
     rows: list[tuple[int, bool, float]],
 ) -> None:
     values, bounded, weights = (numpy.array([row[part] for row in rows], float) for part in range(3))
@@ -110,7 +110,7 @@ NEAR = ("stays just inside", "falls")
 
 
 def honest_jobs() -> list[Attempt]:
-    """Sixty users, one job a minute in turn, each around a need of their own."""
+    """Jobs of sixty users in turn, one a minute, each around a need of the user's own."""
     draw = random.Random(3)
     return [
         one_job(
@@ -124,7 +124,7 @@ def honest_jobs() -> list[Attempt]:
 
 
 def hostile_jobs(kind: str, honest: int) -> list[Attempt]:
-    """A tenth of all jobs, of one user: a need that jumps, creeps up, is nothing beside what it was, or less odd."""
+    """A tenth of all jobs, from one user: a need that jumps, creeps up, shrinks to almost nothing, or is less odd."""
     draw, count = random.Random(4), honest // 9
     jobs = []
     for number in range(count):
@@ -141,7 +141,7 @@ def hostile_jobs(kind: str, honest: int) -> list[Attempt]:
             mem_mib = 100 * 1.15 ** (turn % 30)
         else:
             mem_mib = 6000.0 if turn % 25 == 0 else 100.0
-        # Who stays inside of what is far from all others must begin new families all the time to surprise.
+        # To surprise without being set apart from all others, a user has to begin new families all the time.
         name = f"m{number % 4}-{number // 24}" if kind in NEAR else f"m{number % 4}"
         jobs.append(one_job(900_000 + number, "mallory", 60 * honest * number // count, mem_mib, name))
     return jobs
@@ -173,7 +173,7 @@ def predicted(attempts: list[Attempt], asked_by: list[Attempt]) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["jumps", "shrinks", "creeps", "blends in", *NEAR])
-def test_a_hostile_user_moves_nobody_elses_prediction_by_more_than_a_twentieth(kind: str) -> None:
+def test_a_hostile_user_moves_no_other_users_prediction_by_more_than_a_twentieth(kind: str) -> None:
     honest = honest_jobs()
     everyone = honest[-USERS:]
     alone = predicted(honest, everyone)
@@ -184,7 +184,7 @@ def test_a_hostile_user_moves_nobody_elses_prediction_by_more_than_a_twentieth(k
 
 
 @given(st.lists(st.tuples(st.sampled_from(["alice", "bob"]), st.floats(10, 5000)), min_size=1, max_size=20))
-def test_nobody_elses_jobs_enter_a_familys_history(jobs: list[tuple[str, float]]) -> None:
+def test_no_other_users_jobs_enter_a_familys_history(jobs: list[tuple[str, float]]) -> None:
     history = History(50)
     for number, (user, mem_mib) in enumerate(jobs):
         one = one_job(number, user, 60 * number, mem_mib, "same")

@@ -11,10 +11,10 @@ import msgspec
 
 from models.versions.artefact import MANIFEST, Manifest, sealed
 
-# By name; None: the file is gone.
+# Files by name; None: the file is missing.
 Files = Mapping[str, bytes | None]
 Whole = Mapping[str, bytes]
-# What stands in place of a value of a manifest: of another type, out of range, or as large as can be.
+# Replacements for a value of a manifest: of another type, out of range, or as large as can be.
 VALUES: tuple[object, ...] = (
     0,
     -1,
@@ -35,7 +35,7 @@ VALUES: tuple[object, ...] = (
 
 
 def flipped(ours: Whole, _other: Whole, draw: random.Random) -> Files:
-    """Flip one bit to eight of a file."""
+    """Flip one to eight bits of a file."""
     name = draw.choice([name for name in ours if ours[name]])
     content = bytearray(ours[name])
     for _ in range(draw.choice((1, 1, 1, 2, 8))):
@@ -44,7 +44,7 @@ def flipped(ours: Whole, _other: Whole, draw: random.Random) -> Files:
 
 
 def cut(ours: Whole, _other: Whole, draw: random.Random) -> Files:
-    """Cut a file off, or its beginning, or a piece within it."""
+    """Cut a file off, or remove its beginning or a piece within it."""
     name = draw.choice([*ours])
     content = ours[name]
     begin = draw.randrange(len(content) + 1)
@@ -52,7 +52,7 @@ def cut(ours: Whole, _other: Whole, draw: random.Random) -> Files:
 
 
 def grown(ours: Whole, _other: Whole, draw: random.Random) -> Files:
-    """Put something into a file, or behind it."""
+    """Insert bytes into a file, or append them."""
     name = draw.choice([*ours])
     content = ours[name]
     begin = draw.choice((len(content), draw.randrange(len(content) + 1)))
@@ -65,13 +65,13 @@ def gone(ours: Whole, _other: Whole, draw: random.Random) -> Files:
 
 
 def another_models(ours: Whole, other: Whole, draw: random.Random) -> Files:
-    """Take one file, or some, from another model."""
+    """Take one or several files from another model."""
     names = [name for name in ours if ours[name] != other.get(name)]
     return {name: other.get(name) for name in draw.sample(names, draw.choice((1, 1, 2, len(names))))}
 
 
 def swapped(ours: Whole, _other: Whole, draw: random.Random) -> Files:
-    """Let two files change places."""
+    """Swap two files."""
     one, two = draw.sample([*ours], 2)
     return {one: ours[two], two: ours[one]}
 
@@ -98,19 +98,19 @@ def _change(document: dict[str, Any], draw: random.Random) -> None:
 
 
 def respaced(ours: Whole, _other: Whole, draw: random.Random) -> Files:
-    """Write the manifest with other white space: it says the same."""
+    """Write the manifest with other white space, and the same content."""
     return {MANIFEST: msgspec.json.format(ours[MANIFEST], indent=draw.choice((-1, 0, 2, 7)))}
 
 
 def refitted(ours: Whole, other: Whole, draw: random.Random) -> Files:
-    """Change a file of figures, and the manifest with it, so that all digests and the seal hold."""
+    """Change a file of figures, and the manifest with it, so that all digests and the seal match."""
     figures = {name: content for name, content in ours.items() if name.endswith(".json") and name != MANIFEST}
     changed = draw.choice((flipped, cut, grown, swapped, figure_changed))(figures, other, draw)
     return {**changed, **fitting(ours, changed)}
 
 
 def figure_changed(ours: Whole, _other: Whole, draw: random.Random) -> Files:
-    """Put another number in place of one of a file."""
+    """Replace a digit in a file with another number."""
     name = draw.choice([*ours])
     numbers = [place for place, byte in enumerate(ours[name]) if 48 <= byte <= 57]
     if not numbers:
@@ -121,7 +121,7 @@ def figure_changed(ours: Whole, _other: Whole, draw: random.Random) -> Files:
 
 
 def refitted_manifest(ours: Whole, _other: Whole, draw: random.Random) -> Files:
-    """Change a value of the manifest so that it is still one, and seal it anew."""
+    """Change a value of the manifest so that it stays a valid manifest, and seal it again."""
     document: dict[str, Any] = msgspec.json.decode(ours[MANIFEST])
     _change(document, draw)
     try:
@@ -132,7 +132,7 @@ def refitted_manifest(ours: Whole, _other: Whole, draw: random.Random) -> Files:
 
 
 def fitting(ours: Whole, changed: Files) -> Files:
-    """Return the manifest that fits changed files."""
+    """Return the manifest that matches changed files."""
     manifest = msgspec.json.decode(ours[MANIFEST], type=Manifest)
     digests = {
         **manifest.digests,
@@ -142,7 +142,7 @@ def fitting(ours: Whole, changed: Files) -> Files:
 
 
 Maker = Callable[[Whole, Whole, random.Random], Files]
-# What damage and mistakes make, of which no manifest knows …
+# What damage and mistakes make, which no manifest matches …
 DAMAGE: tuple[Maker, ...] = (
     flipped,
     flipped,
@@ -154,5 +154,5 @@ DAMAGE: tuple[Maker, ...] = (
     swapped,
     other_manifest,
 )
-# … and what was made to look whole: only the log of promotions knows better.
+# … and what was made to look whole: only the log of promotions tells it apart.
 MADE_TO_FIT: tuple[Maker, ...] = (respaced, refitted, refitted, refitted_manifest)

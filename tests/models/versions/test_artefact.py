@@ -1,4 +1,4 @@
-"""Training, the artefact it leaves, and the registry that holds it: what is damaged is never served."""
+"""Training, the artefact it leaves, and the registry that holds it: a damaged model is never served."""
 
 import hashlib
 import math
@@ -43,35 +43,35 @@ SETTINGS = ChainSettings()
 
 @pytest.fixture
 def folder(trained_model: TrainedModel, tmp_path: Path) -> Path:
-    """A copy of the trained model, to be damaged."""
+    """A copy of the trained model, for the test to damage."""
     return Path(shutil.copytree(trained_model.folder, tmp_path / "copy"))
 
 
-def test_what_serves_models_tells_nobody_and_leaves_nothing_in_a_home(tmp_path: Path) -> None:
+def test_serving_a_model_sends_nothing_and_leaves_nothing_in_a_home(tmp_path: Path) -> None:
     """ONNX Runtime would keep a database of events there, to be sent."""
     code = "import models.versions.artefact, onnxruntime; onnxruntime.get_available_providers()"
     environment = os.environ | {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
-    environment.pop("ORT_DISABLE_TELEMETRY", None)  # that of this process, which has imported models too
+    environment.pop("ORT_DISABLE_TELEMETRY", None)  # set in this process, which has imported models too
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, cwd=Path(__file__).parents[3])
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_every_dimension_learned_from_the_past(trained_model: TrainedModel) -> None:
+def test_every_dimension_is_learned_from_the_past(trained_model: TrainedModel) -> None:
     assert set(trained_model.trained.fitted) == set(LEARNED)
     manifest = read_manifest(trained_model.folder)
     assert (manifest.attempts, manifest.features, manifest.gpu_sources) == (90, FEATURES, ("nvml",))
-    # Each of the three families has no past at its first job; the last fifth of the others calibrates.
+    # Each of the three families has no past at its first job; the last fifth of the others is used for calibration.
     assert {trained_on.rows for trained_on in manifest.growth.values()} == {70}
 
 
 def estimates(predictor: Predictor, past: Attempt) -> tuple[Estimate | None, ...]:
-    """Everything a predictor says of the request of a past attempt."""
+    """All estimates of a predictor for the request of a past attempt."""
     request = request_of(past)
     prediction = predictor.predict(request)
     return prediction.memory, prediction.cores, prediction.gpus, predictor.wall_time(request)
 
 
-def test_what_is_served_predicts_as_what_was_trained(trained_model: TrainedModel) -> None:
+def test_the_served_model_predicts_like_the_trained_one(trained_model: TrainedModel) -> None:
     trained = trained_model.trained
     ours = Predictor("trained", trained.history, trained.growth(SETTINGS.most_failures), SETTINGS)
     served = load_predictor(trained_model.folder, SETTINGS)
@@ -83,7 +83,7 @@ def test_what_is_served_predicts_as_what_was_trained(trained_model: TrainedModel
             assert (right.likely, right.jobs) == (left.likely, left.jobs)
 
 
-def test_onnx_and_xgboost_agree_on_unknown_features_too(trained_model: TrainedModel) -> None:
+def test_onnx_and_xgboost_agree_also_on_unknown_features(trained_model: TrainedModel) -> None:
     for dimension, growth in trained_model.trained.growth(0.01).items():
         served = onnx_growth(trained_model.folder, dimension)
         for row in trained_model.trained.matrices[dimension].inputs[::7]:
@@ -98,7 +98,7 @@ def onnx_growth(folder: Path, dimension: str) -> OnnxGrowth:
 
 
 @pytest.mark.parametrize("dimension", LEARNED)
-def test_what_is_remembered_is_what_the_trees_say(trained_model: TrainedModel, dimension: str) -> None:
+def test_cached_answers_are_those_of_the_trees(trained_model: TrainedModel, dimension: str) -> None:
     splits = training.splits_of(trained_model.trained.fitted[dimension].booster)  # type: ignore[index]
     served, asked = onnx_growth(trained_model.folder, dimension), random.Random(7)
     [*rows] = trained_model.trained.matrices[dimension].inputs  # type: ignore[index]
@@ -106,7 +106,7 @@ def test_what_is_remembered_is_what_the_trees_say(trained_model: TrainedModel, d
     for _ in range(2000):
         row = list(asked.choice(rows))
         for number, places in enumerate(splits):
-            # On a split, just beside it, and where nothing is known.
+            # On a split, right next to it, and where nothing is known.
             near = [math.nan, *row[number : number + 1]]
             for at in places:
                 near += [at, math.nextafter(at, math.inf), at * (1 + 1e-6), at * (1 - 1e-6)]
@@ -126,7 +126,7 @@ def seal_with(folder: Path, name: str, content: bytes) -> None:
 @pytest.mark.parametrize(
     "splits", [[], [[]] * (len(FEATURES) - 1), [[2.0, 1.0], *[[]] * (len(FEATURES) - 1)]]
 )
-def test_splits_that_are_none_are_refused(splits: list[list[float]], folder: Path) -> None:
+def test_invalid_splits_are_refused(splits: list[list[float]], folder: Path) -> None:
     content = msgspec.json.encode(splits)
     seal_with(folder, "memory.splits.json", content)
     with pytest.raises(ModelError, match="rightsizer train"):
@@ -145,7 +145,7 @@ def files_of_the_artefact() -> list[str]:
     return ["manifest.json", "history.json", "golden.json", *names]
 
 
-def test_the_artefact_is_these_files(trained_model: TrainedModel) -> None:
+def test_the_artefact_consists_of_these_files(trained_model: TrainedModel) -> None:
     assert sorted(file.name for file in trained_model.folder.iterdir()) == sorted(files_of_the_artefact())
 
 
@@ -169,7 +169,7 @@ def test_damage_of_any_file_is_found(name: str, folder: Path) -> None:
     "change",
     [{"format": 1}, {"features": ("other",)}, {"growth": {}}, {"digests": {}}],
 )
-def test_a_manifest_of_another_version_or_of_missing_parts_is_refused(
+def test_a_manifest_of_another_version_or_with_missing_parts_is_refused(
     change: dict[str, object], folder: Path
 ) -> None:
     changed = sealed(msgspec.structs.replace(read_manifest(folder), **change))
@@ -178,7 +178,7 @@ def test_a_manifest_of_another_version_or_of_missing_parts_is_refused(
         load_predictor(folder, SETTINGS)
 
 
-def test_a_version_is_held_to_the_manifest_that_it_was_promoted_with_last(
+def test_a_version_is_held_to_the_manifest_of_its_last_promotion(
     tmp_path: Path, trained_model: TrainedModel
 ) -> None:
     version, other = (training.save(trained_model.trained, tmp_path, at_s) for at_s in (0, 86400))
@@ -194,20 +194,20 @@ def test_a_version_is_held_to_the_manifest_that_it_was_promoted_with_last(
 
 
 def test_a_manifest_of_another_format_is_not_called_damaged(folder: Path) -> None:
-    """That of format 2 had a growth model without `calibrated_on`."""
+    """A manifest of format 2 had a growth model without `calibrated_on`."""
     (folder / MANIFEST).write_bytes(b'{"format": 2, "growth": {"memory": {"rows": 9}}}')
     with pytest.raises(ModelError, match="was made by another version"):
         load_predictor(folder, SETTINGS)
 
 
-def test_a_model_that_answers_otherwise_than_in_training_is_refused(folder: Path) -> None:
+def test_a_model_that_answers_differently_than_in_training_is_refused(folder: Path) -> None:
     swapped = (folder / "cores.onnx").read_bytes()
     seal_with(folder, "memory.onnx", swapped)
     with pytest.raises(ModelError, match="self-test"):
         load_predictor(folder, SETTINGS)
 
 
-def test_a_file_that_onnx_runtime_refuses_is_one_line(folder: Path) -> None:
+def test_a_file_that_onnx_runtime_refuses_is_an_error_of_one_line(folder: Path) -> None:
     seal_with(folder, "memory.onnx", b"not a model")
     with pytest.raises(ModelError, match="ONNX Runtime rejects"):
         load_predictor(folder, SETTINGS)
@@ -223,7 +223,7 @@ def test_few_jobs_are_served_by_history_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("attempts", [[], [attempt(start_s=0, elapsed_s=0, state="CANCELLED")]])
-def test_nothing_usable_is_nothing_to_learn_from(attempts: list[object]) -> None:
+def test_a_past_without_usable_jobs_is_nothing_to_learn_from(attempts: list[object]) -> None:
     with pytest.raises(ModelError, match="ingest more accounting"):
         training.train(attempts, RECENT_JOBS)  # type: ignore[arg-type]
 
@@ -234,7 +234,7 @@ def make_versions(directory: Path, *versions: str) -> None:
             (folder / MANIFEST).write_text("{}")
 
 
-def test_versions_are_promoted(tmp_path: Path) -> None:
+def test_promoting_a_version_makes_it_current(tmp_path: Path) -> None:
     make_versions(tmp_path, "v1", "v2", "v3")
     assert (registry.versions(tmp_path), registry.current_version(tmp_path)) == (["v1", "v2", "v3"], None)
     registry.promote(tmp_path, "v3")
@@ -281,7 +281,7 @@ def test_the_draft_of_a_killed_training_is_no_version(tmp_path: Path) -> None:
     assert registry.earlier(tmp_path) == registry.Earlier((), ())
 
 
-def test_a_version_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+def test_an_existing_version_is_not_overwritten(tmp_path: Path) -> None:
     make_versions(tmp_path, "v1")
     (tmp_path / "v1" / "mark").touch()
     with pytest.raises(ModelError, match="cannot write models"):
@@ -290,7 +290,7 @@ def test_a_version_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["v1"]
 
 
-def test_a_registry_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+def test_a_registry_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ModelError, match=r"models\.directory"):
         make_versions(tmp_path / "file" / "models", "v1")
@@ -315,7 +315,7 @@ FAMILIES = st.lists(
 
 @pytest.mark.parametrize("indent", [1, -1])
 @given(families=FAMILIES)
-def test_a_history_read_family_by_family_is_the_history(
+def test_a_history_read_family_by_family_equals_the_whole_history(
     indent: int, families: list[tuple[tuple[str, ...], int]]
 ) -> None:
     plain = past_job(attempt())
@@ -328,7 +328,7 @@ def test_a_history_read_family_by_family_is_the_history(
     assert (held, tuple(read)) == (whole.held, whole.families)
 
 
-def test_a_family_that_was_stored_without_jobs_beside_its_own_has_none() -> None:
+def test_a_family_stored_without_jobs_remembered_beside_its_own_has_none() -> None:
     family, jobs, beside = ("user+name", "ann", "fit"), (past_job(attempt()),), (past_job(attempt(job_id=7)),)
     stored = msgspec.json.encode(StoredFamily(family, jobs, beside))
     before = msgspec.json.encode(msgspec.json.decode(stored)[:2])
@@ -343,7 +343,7 @@ def test_a_history_that_ends_too_early_is_damaged(trained_model: TrainedModel) -
         list(families)
 
 
-def test_a_family_that_an_older_release_named_is_found_by_today_s_name(folder: Path) -> None:
+def test_a_family_named_by_an_older_release_is_found_by_todays_name(folder: Path) -> None:
     content = (folder / HISTORY).read_bytes()
     assert content.count(b'"fit"') == 2
     seal_with(folder, HISTORY, content.replace(b'"fit"', b'"nf-fit_(s#)"'))
@@ -351,7 +351,7 @@ def test_a_family_that_an_older_release_named_is_found_by_today_s_name(folder: P
     assert found.memory is not None
 
 
-def test_a_history_is_forgotten_piece_by_piece(trained_model: TrainedModel) -> None:
+def test_a_history_is_discarded_piece_by_piece(trained_model: TrainedModel) -> None:
     predictor = load_predictor(trained_model.folder, SETTINGS)
     families = read_manifest(trained_model.folder).families
     assert families > 2

@@ -1,4 +1,4 @@
-"""Jobs that join a history after its training, and the files that they come by."""
+"""Jobs that join a history after its training, and the files through which they come."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def predictor() -> Predictor:
     st.lists(st.integers(0, 12).flatmap(lambda n: st.just((n // 3, n))), max_size=40),
     st.integers(1, 6),
 )
-def test_jobs_count_once_in_the_order_of_their_ends_however_they_come(
+def test_jobs_count_once_in_the_order_of_their_ends_however_they_arrive(
     ends: list[tuple[int, int]], recent_jobs: int
 ) -> None:
     history = History(recent_jobs)
@@ -63,19 +63,19 @@ def test_jobs_count_once_in_the_order_of_their_ends_however_they_come(
 
 
 @given(st.integers(0, 30), st.integers(0, 30))
-def test_a_history_that_jobs_join_is_that_of_a_later_training(trained: int, again: int) -> None:
+def test_a_history_that_jobs_join_equals_that_of_a_later_training(trained: int, again: int) -> None:
     attempts = past(30)
     whole, part = History(7), History(7)
     list(replay(attempts, whole))
     by_end = sorted(attempts, key=lambda one: one.row.end_s)
     list(replay(by_end[:trained], part))
-    # What the training saw comes too, and some of it twice.
+    # Jobs that the training saw come too, some of them twice.
     for one in [*by_end[max(0, trained - 5) :], *by_end[again:]]:
         part.join(request_of(one), past_job(one))
     assert families(part) == families(whole)
 
 
-def test_a_run_that_ended_in_the_second_in_which_the_one_before_it_did_counts_too() -> None:
+def test_a_run_that_ends_in_the_same_second_as_the_run_before_it_counts_too() -> None:
     history = History(5)
     first = job(7, end_s=T0, wall_s=3, complete=False)
     again = msgspec.structs.replace(first, wall_s=0, complete=True)
@@ -85,7 +85,7 @@ def test_a_run_that_ended_in_the_second_in_which_the_one_before_it_did_counts_to
 
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(1, 3)), max_size=40), st.integers(1, 6))
-def test_what_is_told_last_of_a_run_counts_wherever_it_is_remembered(
+def test_the_last_record_of_a_run_counts_wherever_the_run_is_remembered(
     told: list[tuple[int, int]], recent_jobs: int
 ) -> None:
     corrected, last = History(recent_jobs), History(recent_jobs)
@@ -103,7 +103,7 @@ def test_what_is_told_last_of_a_run_counts_wherever_it_is_remembered(
         assert corrected.beside(family) == last.beside(family)
 
 
-def test_more_that_is_known_of_a_run_changes_what_its_families_tell_and_the_same_again_does_not() -> None:
+def test_a_correction_of_a_run_changes_what_its_families_show_and_a_repetition_does_not() -> None:
     history = History(5)
     assert history.join(KNOWN, job(), corrects=True), "it had not been told of"
     assert history.evidence(KNOWN, 1) is not None
@@ -118,7 +118,7 @@ def test_more_that_is_known_of_a_run_changes_what_its_families_tell_and_the_same
     assert history.evidence(KNOWN, 1) is found
 
 
-def test_what_joins_one_family_leaves_what_was_found_for_others() -> None:
+def test_a_job_that_joins_one_family_leaves_the_evidence_of_others() -> None:
     history, other = History(5), request(job_name="other")
     for asked in (KNOWN, other):
         history.add(asked, job())
@@ -134,7 +134,7 @@ def test_what_joins_one_family_leaves_what_was_found_for_others() -> None:
     assert history.evidence(KNOWN, 1) is after
 
 
-def test_ten_times_too_many_names_cost_no_more_and_drive_out_their_own_user_s_alone(
+def test_ten_times_too_many_names_cost_no_more_and_displace_only_their_own_users(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("models.past.history.MOST_FAMILIES", 50)
@@ -157,7 +157,7 @@ def test_ten_times_too_many_names_cost_no_more_and_drive_out_their_own_user_s_al
     assert families(history) == {}
 
 
-def test_what_joins_anew_after_it_was_forgotten_is_never_taken_for_what_was_known(
+def test_a_family_that_joins_again_after_it_was_forgotten_is_never_taken_for_the_old_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("models.past.history.MOST_FAMILIES", 1)
@@ -177,12 +177,12 @@ def test_of_loaded_families_those_whose_last_job_ended_last_are_kept(monkeypatch
     history.load(("user+name", "ann", "empty"), [])
     history.keep_recent()
     assert {family[2] for family in families(history)} == {"daily", "twice"}
-    # And the next one drives out who comes last of these.
+    # The next one displaces the one whose last job ended first.
     history.join(request(user="ann", job_name="new"), job(3, end_s=T0 + 100))
     assert {family[2] for family in families(history) if family[0] == "user+name"} == {"daily", "new"}
 
 
-def test_families_that_are_one_now_keep_the_last_jobs_of_all() -> None:
+def test_families_that_have_become_one_keep_the_last_jobs_of_all() -> None:
     history, family = History(3), ("user+name", "ann", "nf-bwa")
     history.load(family, [job(1, end_s=T0 + 1), job(4, end_s=T0 + 4)])
     history.load(family, [job(2, end_s=T0 + 2), job(3, end_s=T0 + 3)])
@@ -197,7 +197,7 @@ def test_a_habit_follows_the_jobs_that_join() -> None:
     assert history.user_habit(KNOWN).memory < before.memory
 
 
-def test_a_line_is_the_job_again_and_nothing_else_is() -> None:
+def test_a_line_is_decoded_to_the_job_and_nothing_else_is_decoded() -> None:
     one = finished(attempt(job_id=7), NOW_S)
     assert one is not None
     assert one.job.job_id == 7
@@ -220,15 +220,15 @@ def test_a_line_is_the_job_again_and_nothing_else_is() -> None:
         {"cores_per_task": -1.0},
     ],
 )
-def test_a_line_of_amounts_that_cannot_be_is_passed_over(impossible: dict[str, Any]) -> None:
-    """No prediction can be made of them: with no tasks, each one of that user's raised an error."""
+def test_a_line_with_impossible_amounts_is_skipped(impossible: dict[str, Any]) -> None:
+    """No prediction can be made from them: with no tasks, each prediction for that user raised an error."""
     one = finished(attempt(job_id=7), NOW_S)
     assert one is not None
     damaged = msgspec.structs.replace(one, job=msgspec.structs.replace(one.job, **impossible))
     assert decode_finished(json.dumps(msgspec.to_builtins(damaged)).encode()) is None
 
 
-def test_what_is_appended_is_read_once(tmp_path: Path) -> None:
+def test_appended_lines_are_read_once(tmp_path: Path) -> None:
     reader = FeedReader(tmp_path)
     assert reader.read_on().jobs == []
     append_jobs(tmp_path, [line(1), line(2)], NOW_S)
@@ -253,7 +253,7 @@ def test_a_long_feed_is_read_in_parts(tmp_path: Path) -> None:
     assert [one for part in parts for one in part] == lines
 
 
-def test_damage_is_passed_over_and_a_half_line_waits(tmp_path: Path) -> None:
+def test_damage_is_skipped_and_half_a_line_waits(tmp_path: Path) -> None:
     append_jobs(tmp_path, [line(1)], NOW_S)
     [file] = (tmp_path / FOLDER).iterdir()
     whole = encode_finished(line(3))
@@ -286,13 +286,13 @@ def test_a_file_that_cannot_be_read_delays_no_other(tmp_path: Path) -> None:
     assert join_feed(predictor(), tmp_path).keys() == {"jobs-20200101.jsonl"}
 
 
-def test_a_feed_that_is_no_folder_says_so(tmp_path: Path) -> None:
+def test_a_feed_that_is_not_a_folder_says_so(tmp_path: Path) -> None:
     (tmp_path / FOLDER).touch()
     [part] = read_parts(FeedReader(tmp_path))
     assert "cannot be read" in part.problems[FOLDER]
 
 
-def test_a_file_that_became_shorter_is_read_anew(tmp_path: Path) -> None:
+def test_a_file_that_became_shorter_is_read_again_from_the_start(tmp_path: Path) -> None:
     append_jobs(tmp_path, [line(1), line(2)], NOW_S)
     reader = FeedReader(tmp_path)
     reader.read_on()
@@ -301,7 +301,7 @@ def test_a_file_that_became_shorter_is_read_anew(tmp_path: Path) -> None:
     assert reader.read_on().jobs == [line(3)]
 
 
-def test_a_feed_as_it_was_at_a_moment(tmp_path: Path) -> None:
+def test_a_feed_can_be_read_as_it_was_at_a_moment(tmp_path: Path) -> None:
     later = msgspec.structs.replace(line(2), told_s=NOW_S + 10)
     append_jobs(tmp_path, [line(1), later], NOW_S)
     then, now = predictor(), predictor()
@@ -323,7 +323,9 @@ def test_a_feed_as_it_was_at_a_moment(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_days_that_a_model_was_trained_on_go(version: str | None, gone: list[str], tmp_path: Path) -> None:
+def test_days_that_a_model_was_trained_on_are_removed(
+    version: str | None, gone: list[str], tmp_path: Path
+) -> None:
     days = ("20251001", "20261117", "20261118", "20261120", "20261121")
     names = [*(f"jobs-{day}.jsonl" for day in days), "notes.txt"]
     now_s = 1_795_262_400.0  # 2026-11-21 12:00

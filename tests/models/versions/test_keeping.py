@@ -1,4 +1,4 @@
-"""Which versions of a registry stay, and that only those that do not are ever removed, wherever that is cut off."""
+"""Which versions of a registry stay, and that only the others are ever removed, wherever the removal is interrupted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def name(number: int) -> str:
 
 
 def known(count: int, **changes: object) -> Known:
-    """So many versions, all of them made a year ago."""
+    """`count` versions, all of them made a year ago."""
     bare = Known(
         made_s={name(number): NOW_S - 365 * DAY_S for number in range(count)},
         current=name(count - 1),
@@ -54,7 +54,7 @@ def reasons(of: Known) -> list[str]:
     return list(why_kept(of, KEEP, NOW_S).values())
 
 
-def test_the_current_one_and_the_newest_others_stay() -> None:
+def test_the_current_version_and_the_newest_others_stay() -> None:
     assert reasons(known(5)) == ["", "", "among the newest others", "among the newest others", "current"]
     assert reasons(known(2)) == ["among the newest others", "current"]
 
@@ -70,13 +70,13 @@ def test_the_current_one_and_the_newest_others_stay() -> None:
     ],
     ids=str,
 )
-def test_what_is_needed_stays_beside_the_newest(change: dict[str, object], why: str) -> None:
+def test_versions_that_are_needed_stay_in_addition_to_the_newest(change: dict[str, object], why: str) -> None:
     found = reasons(known(6, **change))
     assert found[0] == why
     assert found.count("among the newest others") == 2
 
 
-def test_what_is_young_or_not_ours_stays() -> None:
+def test_versions_that_are_young_or_not_from_a_training_stay() -> None:
     made_s = {name(0): NOW_S - 3600, "before-the-upgrade": 0.0, name(1): 0.0, name(2): 0.0, name(3): 0.0}
     found = why_kept(known(1, made_s=made_s, current=None), KEEP, NOW_S)
     assert found[name(0)] == "made within a day"
@@ -94,7 +94,7 @@ def test_a_version_was_current_until_the_next_one_took_over() -> None:
 
 
 @given(count=st.integers(1, 12), newest=st.integers(1, 12), current=st.integers(0, 11))
-def test_as_many_stay_as_are_said_and_nothing_newer_goes_than_stays(
+def test_as_many_versions_stay_as_configured_and_they_are_the_newest(
     count: int, newest: int, current: int
 ) -> None:
     found = why_kept(known(count, current=name(current % count)), Keep(1, newest), NOW_S)
@@ -106,7 +106,7 @@ def test_as_many_stay_as_are_said_and_nothing_newer_goes_than_stays(
 
 @pytest.fixture
 def models(tmp_path: Path, trained_model: TrainedModel) -> Path:
-    """A registry of six old versions, each of which was promoted long ago after the one before."""
+    """A registry of six old versions, each promoted long ago, one after the other."""
     directory = tmp_path / "models"
     for number in range(6):
         version = training.save(trained_model.trained, directory, 1_700_000_000 + number * DAY_S)
@@ -116,7 +116,7 @@ def models(tmp_path: Path, trained_model: TrainedModel) -> Path:
 
 
 def age(directory: Path) -> None:
-    """Let everything in a registry be a year old."""
+    """Make everything in a registry a year old."""
     then_s = time.time() - 365 * DAY_S
     log = [msgspec.structs.replace(one, time_s=then_s) for one in read_promotions(directory)]
     (directory / LOG).write_bytes(b"".join(map(encode_promotion, log)))
@@ -139,7 +139,7 @@ def test_old_versions_go_and_a_rollback_still_has_where_to_go(models: Path) -> N
         registry.promote(models, there[0])
 
 
-def test_where_the_nearest_is_damaged_the_next_one_stays_for_a_rollback(models: Path) -> None:
+def test_where_the_nearest_version_is_damaged_the_next_one_stays_for_a_rollback(models: Path) -> None:
     there = registry.versions(models)
     (models / there[-2] / HISTORY).write_text("damaged")
     (models / there[-3] / HISTORY).unlink()
@@ -152,7 +152,7 @@ def test_where_the_nearest_is_damaged_the_next_one_stays_for_a_rollback(models: 
 
 
 @pytest.mark.parametrize("card", [b"[]", b'{"verdict":{"passed":"by hand"}}', DEEP])
-def test_a_card_that_this_version_cannot_read_is_told_and_keeps_nobody_from_going_back(
+def test_a_card_that_this_release_cannot_read_is_reported_and_prevents_no_rollback(
     models: Path, card: bytes
 ) -> None:
     folder = models / registry.versions(models)[-2]
@@ -176,7 +176,7 @@ def run_python(code: str, *arguments: str) -> subprocess.Popen[str]:
 
 @contextlib.contextmanager
 def killed_in_the_end(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Wait until a process says a line; in the end it is killed, and has gone."""
+    """Wait until a process prints a line; at the end, kill it and wait until it has gone."""
     try:
         assert process.stdout is not None
         assert process.stdout.readline()
@@ -196,7 +196,7 @@ time.sleep(600)
 """
 
 
-def test_what_another_process_uses_stays_as_long_as_it_lives(models: Path) -> None:
+def test_a_version_used_by_another_process_stays_as_long_as_that_lives(models: Path) -> None:
     oldest = registry.versions(models)[0]
     with killed_in_the_end(run_python(HOLDS, str(models / oldest))):
         assert stays(models, Keep(30, 1), SETTINGS, time.time())[oldest] == "in use by a running process"
@@ -204,7 +204,7 @@ def test_what_another_process_uses_stays_as_long_as_it_lives(models: Path) -> No
     assert prune(models, Keep(30, 1), SETTINGS).versions == [oldest]
 
 
-def test_what_is_being_removed_cannot_be_held(tmp_path: Path) -> None:
+def test_a_version_that_is_being_removed_cannot_be_held(tmp_path: Path) -> None:
     with nobody_holds(tmp_path) as free:
         assert free
         with pytest.raises(BlockingIOError):
@@ -230,7 +230,7 @@ pruning.prune(Path(sys.argv[1]), Keep(30, 1), ChainSettings())
 """
 
 
-def test_killed_amid_a_removal_it_leaves_whole_versions_and_what_goes_the_next_time(models: Path) -> None:
+def test_a_removal_that_is_killed_leaves_whole_versions_and_leftovers_that_go_next_time(models: Path) -> None:
     there = registry.versions(models)
     process = run_python(KILLED_AMID, str(models))
     process.communicate()
@@ -258,7 +258,7 @@ def drafts(models: Path) -> Sequence[Path]:
     return list(models.glob(f"{registry.DRAFT}*"))
 
 
-def test_a_draft_stays_while_its_maker_lives_and_goes_once_it_was_killed(models: Path) -> None:
+def test_a_draft_stays_while_its_maker_lives_and_goes_once_that_was_killed(models: Path) -> None:
     with killed_in_the_end(run_python(TRAINS, str(models))):
         age(models)
         prune(models, Keep(30, 9), SETTINGS)
@@ -283,7 +283,7 @@ def test_a_link_that_was_never_swapped_in_goes(models: Path) -> None:
     assert registry.current_version(models) == registry.versions(models)[-1]
 
 
-def test_a_version_that_goes_while_somebody_waits_to_promote_it_is_not_promoted(
+def test_a_version_removed_while_its_promotion_waits_is_not_promoted(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     oldest, newest = registry.versions(models)[0], registry.versions(models)[-1]
@@ -301,6 +301,6 @@ def test_a_version_that_goes_while_somebody_waits_to_promote_it_is_not_promoted(
     assert read_promotions(models)[-1].version == newest
 
 
-def test_a_registry_that_is_not_there_has_nothing_to_remove(tmp_path: Path) -> None:
+def test_a_registry_that_does_not_exist_has_nothing_to_remove(tmp_path: Path) -> None:
     assert prune(tmp_path / "none", KEEP, SETTINGS).versions == []
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Mutants of a promoted model: none is loaded, none ends the service, and the last good one goes on answering.
+"""Mutants of a promoted model: none is loaded, none ends the service, and the last good model goes on answering.
 
 RIGHTSIZER_MUTANTS=10000 python -m pytest -s tests/models/versions/test_mutants.py
 """
@@ -39,7 +39,7 @@ from tests.slurm_plugin.service.asking import KNOWN, line_of
 
 MUTANTS = int(os.environ.get("RIGHTSIZER_MUTANTS", "200"))
 SETTINGS = ChainSettings()
-# Far more than any takes, on the busiest machine.
+# Far more than any load takes, on the busiest machine.
 MOST_S = 20.0
 MOST_GROWTH_MIB = 500
 
@@ -73,7 +73,7 @@ class Served:
         self.put({name: self.ours[name] for name in files})
 
     def refresh(self) -> bool:
-        """Let the service look at the current version as if it was new; whether that is used now."""
+        """Let the service look at the current version as if it were new; return whether that version is used now."""
         self.model._seen, self.model._refusal = self.good, None
         begin_s = time.monotonic()
         self.model.refresh()
@@ -82,7 +82,7 @@ class Served:
         return self.model.predictor.model != self.good
 
     def answer(self) -> str:
-        """Return the model that the service answers by."""
+        """Return the name of the model with which the service answers."""
         sent: list[bytes] = []
         assert self.answers.handle(line_of(KNOWN), sent.append)
         token = find_token(decode_reply(sent[0]).token)
@@ -94,7 +94,7 @@ class Served:
 def registry_of_two(
     trained_model: TrainedModel, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, str]:
-    """A registry with the good model, which is current, and another."""
+    """A registry with the good model, which is current, and another one."""
     directory = tmp_path_factory.mktemp("two") / "models"
     shutil.copytree(trained_model.directory, directory, symlinks=True)
     attempts = past(80, seed=2)
@@ -130,7 +130,7 @@ def peak_mib() -> float:
 
 
 def says_the_same(served: Served) -> bool:
-    """Whether the victim's files are what was promoted, but for white space in its manifest."""
+    """Whether the victim's files are what was promoted, except for white space in its manifest."""
     try:
         same_manifest = read_manifest(served.folder) == msgspec.json.decode(
             served.ours[MANIFEST], type=type(read_manifest(served.folder))
@@ -145,7 +145,7 @@ def says_the_same(served: Served) -> bool:
 
 
 def load_alone(served: Served) -> bool:
-    """Whether the victim loads where no log tells of it; nothing but a ModelError comes out of it."""
+    """Whether the victim loads where no log mentions it; a ModelError is the only exception it may raise."""
     log = served.directory / LOG
     logged = log.read_bytes()
     log.unlink()
@@ -182,7 +182,7 @@ def test_no_mutant_of_a_promoted_model_is_served(served: Served) -> None:
         damaged = number % 4 != 0
         make = draw.choice(DAMAGE if damaged else MADE_TO_FIT)
         try_one(served, make, draw, damaged=damaged)
-        if served.model.predictor is not good:  # an unchanged one was loaded
+        if served.model.predictor is not good:  # a mutant equal to the original was loaded
             served.model.predictor = good
     print(
         f"\n{MUTANTS} mutants, the slowest {served.slowest_s * 1000:.0f} ms, {peak_mib() - before_mib:.0f} MiB"
@@ -198,7 +198,7 @@ def test_no_mutant_of_a_promoted_model_is_served(served: Served) -> None:
 @pytest.mark.parametrize(
     "name", ["/dev/zero", "../../../../../../dev/zero", "a\x00b", "x/../memory.onnx", ""]
 )
-def test_a_manifest_names_only_files_of_its_own(served: Served, name: str) -> None:
+def test_a_manifest_may_name_only_files_in_its_own_folder(served: Served, name: str) -> None:
     manifest = read_manifest(served.folder)
     digests = {**manifest.digests, name: "0" * 64}
     changed = sealed(msgspec.structs.replace(manifest, digests=digests))
@@ -207,7 +207,7 @@ def test_a_manifest_names_only_files_of_its_own(served: Served, name: str) -> No
         load_predictor(served.folder, SETTINGS)
 
 
-def test_what_never_ends_is_not_read(served: Served) -> None:
+def test_a_file_that_never_ends_is_not_read(served: Served) -> None:
     file = served.folder / "history.json"
     for what in ("device", "pipe", "holes"):
         file.unlink()
@@ -228,7 +228,7 @@ def test_a_whole_model_under_the_name_of_another_is_refused(served: Served) -> N
     assert not load_alone(served)
 
 
-def test_a_promoted_model_that_was_made_to_fit_is_refused_by_the_log(served: Served) -> None:
+def test_a_promoted_model_changed_consistently_is_refused_by_the_log(served: Served) -> None:
     manifest = read_manifest(served.folder)
     changed = sealed(msgspec.structs.replace(manifest, attempts=manifest.attempts + 1))
     served.put({MANIFEST: msgspec.json.encode(changed)})

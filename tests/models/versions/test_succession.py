@@ -1,4 +1,4 @@
-"""Promotions in a log: what a rollback goes back to, whatever crashed or was swapped by hand."""
+"""Promotions in a log: where a rollback leads, whatever crashed or was swapped by hand."""
 
 import tempfile
 from pathlib import Path
@@ -29,7 +29,7 @@ def swap_by_hand(directory: Path, version: str) -> None:
 
 
 def log_and_crash(directory: Path, version: str) -> None:
-    """What a process leaves that dies between the log and the link."""
+    """Leave what a process leaves that dies between the log and the link."""
     with locked_log(directory) as log:
         before = registry.current_version(directory)
         promotion = Promotion(time_s=1.0, who="ann", version=version, why="gate", before=before)
@@ -37,7 +37,7 @@ def log_and_crash(directory: Path, version: str) -> None:
 
 
 def tear(directory: Path, version: str) -> None:
-    """What a process leaves that dies in the middle of a line."""
+    """Leave what a process leaves that dies in the middle of a line."""
     line = encode_promotion(Promotion(time_s=1.0, who="ann", version=version, why="gate", before=None))
     with (directory / LOG).open("ab") as log:
         log.write(line[: len(line) // 2])
@@ -68,7 +68,7 @@ STEPS = st.lists(
 def test_a_rollback_undoes_the_last_promotion_whatever_crashed_meanwhile(
     steps: list[tuple[str, str]],
 ) -> None:
-    """The model: a stack, on which promotions are put and from which rollbacks take; a crash changes nothing."""
+    """The model is a stack: promotions push, rollbacks pop, and a crash changes nothing."""
     with tempfile.TemporaryDirectory() as name:
         directory, stack = Path(name), list[str]()
         make_versions(directory)
@@ -115,14 +115,14 @@ def test_links_swapped_by_hand_are_part_of_what_was_current(
         assert all(version in VERSIONS for version in was.logged)
 
 
-def test_rolling_back_after_promoting_out_of_order(models: Path) -> None:
+def test_rollbacks_after_promotions_out_of_order_follow_the_promotions(models: Path) -> None:
     for version in ("v1", "v3", "v1", "v4"):
         registry.promote(models, version)
     assert [back(models), back(models), back(models), back(models)] == ["v1", "v3", "v1", None]
     assert registry.current_version(models) == "v1"
 
 
-def test_a_promotion_after_rollbacks_begins_from_there(models: Path) -> None:
+def test_a_promotion_after_rollbacks_starts_from_there(models: Path) -> None:
     for version in ("v1", "v2", "v3"):
         registry.promote(models, version)
     back(models)
@@ -137,19 +137,19 @@ def test_a_registry_of_an_earlier_release_goes_back_by_name_where_nothing_was_lo
     assert [back(models), back(models), back(models), back(models)] == ["v3", "v2", "v1", None]
 
 
-def test_what_was_gone_back_from_is_not_come_to_by_its_name(models: Path) -> None:
+def test_a_version_that_was_rolled_back_is_not_reached_by_its_name(models: Path) -> None:
     swap_by_hand(models, "v3")
     registry.promote(models, "v1")
     assert [back(models), back(models), back(models)] == ["v3", "v2", None]
 
 
-def test_a_rollback_never_leads_to_what_is_current_already(models: Path) -> None:
+def test_a_rollback_never_leads_to_the_current_version(models: Path) -> None:
     for version in ("v1", "v2", "v1"):
         registry.promote(models, version)
     assert registry.earlier(models).logged == ("v2",)
 
 
-def test_what_was_removed_meanwhile_is_not_gone_back_to(models: Path) -> None:
+def test_a_version_removed_meanwhile_is_not_gone_back_to(models: Path) -> None:
     for version in ("v1", "v2", "v3"):
         registry.promote(models, version)
     (models / "v2" / MANIFEST).unlink()
@@ -158,7 +158,7 @@ def test_what_was_removed_meanwhile_is_not_gone_back_to(models: Path) -> None:
     assert back(models) is None
 
 
-def test_a_promotion_of_what_is_current_says_who_answers_for_it_once(models: Path) -> None:
+def test_promoting_the_current_version_records_once_who_answers_for_it(models: Path) -> None:
     swap_by_hand(models, "v2")
     for _ in range(3):
         registry.promote(models, "v2", "gate")
@@ -181,20 +181,20 @@ def test_a_swap_by_hand_is_undone_like_a_promotion(models: Path) -> None:
     swap_by_hand(models, "v4")
     known = registry.known_succession(models)
     assert (known.held[-1].by, registry.current_since_s(models) is not None) == (None, True)
-    # Also where it is promoted afterwards: from then on it is known by whom.
+    # Also where the version is promoted afterwards: from then on it is known by whom.
     registry.promote(models, "v4")
     assert registry.known_succession(models).held[-1].by is not None
     assert back(models) == "v1"
 
 
-def test_a_swap_by_hand_does_not_make_a_log_reach_back_to_the_first(models: Path) -> None:
+def test_after_a_swap_by_hand_a_log_does_not_reach_back_to_the_first_version(models: Path) -> None:
     swap_by_hand(models, "v2")
     registry.promote(models, "v3")
     swap_by_hand(models, "v4")
     assert [back(models), back(models), back(models), back(models)] == ["v3", "v2", "v1", None]
 
 
-def test_who_removes_the_link_begins_anew(models: Path) -> None:
+def test_removing_the_link_starts_the_succession_again(models: Path) -> None:
     registry.promote(models, "v1")
     registry.promote(models, "v2")
     (models / "current").unlink()
@@ -203,7 +203,7 @@ def test_who_removes_the_link_begins_anew(models: Path) -> None:
     assert back(models) is None
 
 
-def test_a_log_that_is_not_read_is_said(models: Path) -> None:
+def test_a_log_that_cannot_be_read_is_an_error(models: Path) -> None:
     (models / LOG).mkdir()
     with pytest.raises(ModelError, match=r"cannot read .*promotions\.jsonl"):
         registry.known_succession(models)
@@ -213,7 +213,7 @@ def test_a_log_that_is_not_read_is_said(models: Path) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_damage_loses_its_own_lines_alone(rubbish: bytes) -> None:
+def test_damage_in_a_log_loses_only_the_damaged_lines(rubbish: bytes) -> None:
     promotion = Promotion(time_s=2.0, who="ann", version="v1", why="gate", before=None)
     line = encode_promotion(promotion)
     lines = (line + rubbish.replace(b"\n", b"") + b"x\n" + line).splitlines()
