@@ -22,7 +22,7 @@ FLAT = CarbonIntensity((400.0,))
 
 
 def site(**changes: Any) -> EnergySite:
-    """Ten watts a busy core, a tenth of it idle, one watt a GiB, 300 watts a GPU."""
+    """10 W per busy core, a tenth of that per idle core, 1 W per GiB, 300 W per GPU."""
     plain = EnergySite(
         carbon=FLAT,
         pue=1.5,
@@ -43,7 +43,7 @@ def measured(energy_j: float, **changes: Any) -> Attempt:
     return used(attempt(**changes), energy_j=energy_j, energy_quality="exact")
 
 
-def test_a_kilowatt_for_an_hour_is_a_kilowatt_hour_is_3600_kilojoules() -> None:
+def test_one_kilowatt_for_an_hour_is_3600_kilojoules() -> None:
     metered = [gpu_use(power_mean_w=1000.0, first_s=T0 + 10, last_s=T0 + 3610)]
     one = attempt(elapsed_s=3600, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
     found = energy_of(one, metered, site())
@@ -61,8 +61,8 @@ def test_carbon_is_energy_times_pue_times_grams(seconds: int, watts: float, pue:
     assert (found.source, found.quality) == ("slurm", "measured")
 
 
-def test_an_estimate_is_the_sites_table_and_says_so() -> None:
-    # 8 cores, 2 busy; 8000 MiB, 2000 used; one of two GPUs at 50 % for all the time, without a power meter
+def test_an_estimate_follows_the_sites_table_and_says_so() -> None:
+    # 8 cores, 2 busy; 8000 MiB, 2000 used; one of two GPUs at 50 % all the time, without a power meter.
     one = attempt(elapsed_s=100, cores=2.0, mem_mib=2000.0, alloc_gpus=2)
     half = [gpu_use(first_s=T0 + 10, last_s=T0 + 110, util_mean_pct=50.0)]
     found = energy_of(one, half, site())
@@ -72,19 +72,19 @@ def test_an_estimate_is_the_sites_table_and_says_so() -> None:
     assert (found.estimated_j, found.quality, found.source) == (found.energy_j, "estimated", "site")
 
 
-def test_of_what_slurm_measured_as_large_a_share_is_unused_as_of_the_estimate() -> None:
+def test_the_unused_share_of_slurms_figure_is_that_of_the_estimate() -> None:
     estimated = energy_of(attempt(cores=2.0, mem_mib=2000.0), [], site())
     found = energy_of(measured(3 * estimated.energy_j, cores=2.0, mem_mib=2000.0), [], site())
     assert found.unused_j == pytest.approx(3 * estimated.unused_j) != 0
     several = measured(3 * MOST_NODE_W * 100, elapsed_s=100, nodes=4)
     assert energy_of(several, [], site()).source == "slurm"
-    # Of what it held nothing is known.
+    # Nothing is known of what it held.
     assert energy_of(measured(500.0, alloc_cpus=None, alloc_mem_mib=None), [], site()).unused_j == 0
 
 
-def test_what_the_meter_saw_counts_and_the_rest_of_the_time_is_idle() -> None:
+def test_metered_time_counts_and_the_rest_of_the_time_is_idle() -> None:
     one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
-    # Its meter's window began with another job of that number.
+    # The meter's window began with another job of that number.
     seen = [gpu_use(first_s=T0 - 40, last_s=T0 + 60, power_mean_w=250.0, util_mean_pct=100.0)]
     found = energy_of(one, seen, site())
     assert found.energy_j == pytest.approx(250 * 50 + 60 * 50)
@@ -92,7 +92,7 @@ def test_what_the_meter_saw_counts_and_the_rest_of_the_time_is_idle() -> None:
     assert (found.unused_j, found.quality, found.source) == (found.estimated_j, "partly", "nvml+site")
 
 
-def test_two_meters_on_one_gpu_count_once_and_what_lies_outside_not_at_all() -> None:
+def test_two_meters_on_one_gpu_count_once_and_time_outside_the_attempt_not_at_all() -> None:
     one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
     seen = [
         gpu_use(first_s=T0 + 10, last_s=T0 + 110, source="simulated"),
@@ -102,8 +102,8 @@ def test_two_meters_on_one_gpu_count_once_and_what_lies_outside_not_at_all() -> 
     assert energy_of(one, seen, site()).energy_j == pytest.approx(250 * 100)
 
 
-def test_what_was_ingested_in_pieces_counts_as_what_was_seen_at_once() -> None:
-    """Of a collector that looks once a minute each line is a moment, and none of it is idle in between."""
+def test_samples_ingested_in_pieces_count_like_those_ingested_at_once() -> None:
+    """With a collector that looks once a minute each line is a moment; the time in between is not idle."""
     one = used(attempt(elapsed_s=3600, alloc_gpus=1, end_s=T0 + 3610), wall_s=3600)
     whole = gpu_use(first_s=T0 + 10, last_s=T0 + 3610, power_mean_w=250.0, util_mean_pct=100.0)
     moments = [
@@ -112,12 +112,12 @@ def test_what_was_ingested_in_pieces_counts_as_what_was_seen_at_once() -> None:
     ]
     expected = energy_of(one, [whole], site())
     assert energy_of(one, moments, site()) == expected
-    # Nor does what was read once more count twice.
+    # What is read once more does not count twice either.
     assert energy_of(one, [whole, *moments[30:]], site()) == expected
 
 
-def test_a_gpu_of_another_attempt_of_the_job_is_none_that_idled() -> None:
-    """As `rightsizer explain` hands over what it finds of a job's number: it had been queued again."""
+def test_a_gpu_of_another_attempt_of_the_job_did_not_idle() -> None:
+    """`rightsizer explain` passes all that it finds for a job's number; this job had been requeued."""
     one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
     own = gpu_use(first_s=T0 + 10, last_s=T0 + 110, power_mean_w=250.0, util_mean_pct=100.0)
     earlier = gpu_use(node="n2", gpu=3, first_s=T0 - 900, last_s=T0 - 500, power_mean_w=250.0)
@@ -132,13 +132,13 @@ def test_an_idle_gpu_wastes_all_it_draws_and_a_busy_one_nothing() -> None:
         seen = [gpu_use(first_s=T0 + 10, last_s=T0 + 110, power_mean_w=90.0, util_mean_pct=util_pct)]
         found = energy_of(one, seen, site())
         assert found.unused_j == pytest.approx(share * 90 * 100)
-    # Nothing was drawn, and nothing in vain, by a table in which an idle GPU draws nothing.
+    # With a table in which an idle GPU draws nothing, nothing was drawn and nothing wasted.
     idle = [gpu_use(first_s=T0 + 10, last_s=T0 + 110, util_mean_pct=0.0)]
     found = energy_of(one, idle, site(gpu_idle_share=0.0))
     assert (found.energy_j, found.unused_j) == (0.0, 0.0)
 
 
-def test_a_mig_instance_is_taken_as_the_smallest() -> None:
+def test_a_mig_instance_counts_as_the_smallest() -> None:
     one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=1)
     seen = [
         gpu_use(
@@ -151,13 +151,13 @@ def test_a_mig_instance_is_taken_as_the_smallest() -> None:
 
 
 def test_more_gpus_than_were_allocated_cost_what_they_drew() -> None:
-    """As where several instances of one GPU are metered, or Slurm does not say how many there were."""
+    """As where several instances of one GPU are metered, or where Slurm does not say how many GPUs there were."""
     one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=None)
     seen = [gpu_use(gpu=gpu, first_s=T0 + 10, last_s=T0 + 110, power_mean_w=250.0) for gpu in range(3)]
     assert energy_of(one, seen, site()).energy_j == pytest.approx(3 * 250 * 100)
 
 
-def test_without_a_meter_gpus_are_taken_as_slurm_saw_them_else_as_busy() -> None:
+def test_gpus_without_a_meter_count_as_slurm_saw_them_and_otherwise_as_busy() -> None:
     one = attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=4)
     assert energy_of(one, [], site()).energy_j == pytest.approx(4 * 300 * 100)
     assert energy_of(one, [], site()).unused_j == 0.0
@@ -166,7 +166,7 @@ def test_without_a_meter_gpus_are_taken_as_slurm_saw_them_else_as_busy() -> None
     assert found.unused_j == pytest.approx(3 * 60 * 100)
 
 
-def test_gpus_of_nodes_that_nobody_watched_are_not_called_idle() -> None:
+def test_gpus_of_nodes_without_a_meter_are_not_called_idle() -> None:
     one = used(attempt(elapsed_s=100, alloc_cpus=None, alloc_mem_mib=None, alloc_gpus=4, nodes=2), gpus=1)
     seen = [gpu_use(first_s=T0 + 10, last_s=T0 + 110, power_mean_w=250.0, util_mean_pct=100.0)]
     found = energy_of(one, seen, site())
@@ -176,31 +176,31 @@ def test_gpus_of_nodes_that_nobody_watched_are_not_called_idle() -> None:
     assert energy_of(one, [*seen, elsewhere], site()).unused_j == pytest.approx(2 * 6_000)
 
 
-def test_slurms_figure_holds_the_gpus_only_where_its_plugin_counts_them() -> None:
+def test_slurms_figure_includes_gpus_only_where_its_plugin_counts_them() -> None:
     one = measured(50_000.0, elapsed_s=100, alloc_gpus=1)
     seen = [gpu_use(first_s=T0 + 10, last_s=T0 + 110, power_mean_w=300.0, util_mean_pct=100.0)]
     assert energy_of(one, seen, site()).energy_j == pytest.approx(50_000)
     assert energy_of(one, seen, site(slurm_counts_gpus=False)).energy_j == pytest.approx(80_000)
-    # Less than the GPUs alone were seen to draw: it cannot hold them, whatever the site says.
+    # Less than the GPUs alone were seen to draw: the figure cannot include them, whatever the site says.
     small = measured(20_000.0, elapsed_s=100, alloc_gpus=1)
     assert energy_of(small, seen, site()).energy_j == pytest.approx(50_000)
     assert energy_of(small, seen, site()).source == "nvml+slurm"
-    # What nobody saw them draw speaks against no figure.
+    # Draw that no meter saw contradicts no figure.
     assert energy_of(small, [], site()).energy_j == pytest.approx(20_000)
 
 
 @pytest.mark.parametrize("energy_j", [0.0, -5.0, float("nan"), float("inf"), 1.8e19])
-def test_a_figure_that_cannot_be_is_estimated_instead(energy_j: float) -> None:
+def test_an_impossible_figure_is_replaced_by_an_estimate(energy_j: float) -> None:
     assert energy_of(measured(energy_j), [], site()) == energy_of(attempt(), [], site())
 
 
 @pytest.mark.parametrize("state", ["FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED by 0", "NODE_FAIL"])
-def test_an_attempt_that_was_not_completed_is_lost_whole(state: str) -> None:
+def test_an_attempt_that_did_not_complete_is_lost_entirely(state: str) -> None:
     found = energy_of(attempt(state=state), [], site())
     assert (found.lost_j, found.unused_j) == (found.energy_j, 0.0)
 
 
-def test_what_is_not_known_is_not_called_unused() -> None:
+def test_what_is_unknown_is_not_called_unused() -> None:
     one = used(attempt(), cores=None, peak_mem_mib=None)
     assert energy_of(one, [], site()).wasted_j == 0.0
     assert energy_of(attempt(state="RUNNING"), [], site()).lost_j == 0.0
@@ -239,7 +239,7 @@ USES = st.lists(
     st.booleans(),
     st.sampled_from(["COMPLETED", "FAILED", "TIMEOUT"]),
 )
-def test_total_is_useful_and_wasted_whatever_is_known(
+def test_the_total_covers_useful_and_wasted_energy_whatever_is_known(
     uses: list[GpuUse],
     seconds: int,
     energy_j: float | None,
@@ -260,7 +260,7 @@ def test_total_is_useful_and_wasted_whatever_is_known(
         assert found.energy_j == 0.0
 
 
-def test_one_that_never_started_cost_nothing() -> None:
+def test_an_attempt_that_never_started_cost_nothing() -> None:
     never = attempt(elapsed_s=0, start_s=0, state="CANCELLED by 0")
     found = energy_of(never, [], site(carbon=CarbonIntensity(tuple(map(float, range(24))), BERLIN)))
     assert (found.energy_j, found.carbon_kg, found.wasted_j, found.quality) == (0.0, 0.0, 0.0, "measured")
@@ -295,7 +295,7 @@ def test_the_configuration_becomes_a_site(tmp_path: Path) -> None:
         ('carbon_file = "/none.csv"', "cannot read /none.csv"),
     ],
 )
-def test_a_site_that_is_not_there_names_its_key(text: str, said: str) -> None:
+def test_the_error_for_an_invalid_site_names_what_is_wrong(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         energy_site(parse_config(f"[energy]\n{text}").energy)
 

@@ -20,7 +20,7 @@ def test_gpu_use_counts_every_gpu_that_was_ever_busy() -> None:
     assert (label.gpus, label.source) == (2, "nvml+other")
 
 
-def test_what_was_seen_on_some_of_its_nodes_alone_is_a_lower_bound() -> None:
+def test_a_figure_from_only_some_of_the_nodes_is_a_lower_bound() -> None:
     row = job_row(alloc_gpus=8, nodes=2)
     one = [gpu_use(node="n1", gpu=gpu) for gpu in range(4)]
     use = label_attempt(row, [step()], one).use
@@ -37,21 +37,21 @@ def test_what_was_seen_on_some_of_its_nodes_alone_is_a_lower_bound() -> None:
     ("seen", "quality"),
     [
         ([(60, 35_970)], "sampled"),
-        # A meter that came when they had run for hours, or went long before their end, or was away meanwhile.
+        # A meter that started when the job had run for hours, or stopped long before its end, or was away in between.
         ([(35_400, 36_000)], "censored"),
         ([(60, 25_000)], "censored"),
         ([(60, 10_000), (21_000, 36_000)], "censored"),
         ([(60, 10_000), (13_000, 36_000)], "sampled"),
         ([(7_201, 36_000)], "censored"),
         ([(7_200, 36_000)], "sampled"),
-        # A use may begin before the attempt, and end after it: then that is another attempt's.
+        # A use may begin before the attempt and end after it: then it is another attempt's.
         ([(-9_000, 20_000)], "censored"),
         ([(20_000, 90_000)], "censored"),
-        # Looked at once a minute, and ingested line by line.
+        # Sampled once a minute, and ingested line by line.
         ([(at, at) for at in range(30, 36_000, 60)], "sampled"),
     ],
 )
-def test_what_was_seen_for_a_part_of_a_run_alone_is_a_lower_bound(
+def test_a_figure_from_only_a_part_of_a_run_is_a_lower_bound(
     seen: list[tuple[int, int]], quality: str
 ) -> None:
     row = job_row(alloc_gpus=4, start_s=T0, end_s=T0 + 36_000, elapsed_s=36_000, nodes=1)
@@ -80,7 +80,7 @@ def test_an_instance_was_busy_where_its_memory_was_used() -> None:
     assert metered_gpus(uses, 2, T0 + 10, T0 + 110).gpus == 2
 
 
-def test_gpu_memory_is_the_most_of_any_one() -> None:
+def test_gpu_memory_is_the_most_of_any_one_gpu() -> None:
     uses = [
         gpu_use(gpu=0, mem_max_mib=300.0),
         gpu_use(gpu=1, mem_max_mib=900.0),
@@ -117,7 +117,7 @@ def test_gpu_use_of_another_attempt_or_another_clusters_job_does_not_count(other
         (4, 300.0, None, None),
     ],
 )
-def test_slurms_own_figures_tell_of_one_gpu(
+def test_slurms_own_figures_are_enough_for_one_gpu(
     given: int, util_pct: float, gpus: int | None, gpu_mem_mib: float | None
 ) -> None:
     use = use_of(step(gpu_util_pct=util_pct, gpu_mem_mib=50.0), alloc_gpus=given)
@@ -127,8 +127,8 @@ def test_slurms_own_figures_tell_of_one_gpu(
 
 
 @pytest.mark.parametrize("mem_mib", [1540.0, None])
-def test_a_gpu_that_slurm_saw_do_nothing_may_have_been_used_through_mps(mem_mib: float | None) -> None:
-    """Its server is seen to do what its clients do: their own figure is 0 (an H100, 24.11)."""
+def test_a_gpu_that_slurm_saw_idle_may_have_been_used_through_mps(mem_mib: float | None) -> None:
+    """The MPS server is charged with what its clients do: their own figure is 0 (an H100, 24.11)."""
     use = use_of(step(gpu_util_pct=0.0, gpu_mem_mib=mem_mib), alloc_gpus=1)
     assert (use.gpus, use.gpu_mem_mib) == (None, mem_mib)
     assert (use.gpu_source, use.gpu_quality) == (("slurm", "sampled") if mem_mib else ("", "absent"))
@@ -140,6 +140,6 @@ def test_several_gpus_that_hold_nothing_and_do_nothing_are_known_to_be_idle() ->
 
 
 @pytest.mark.parametrize("util_pct", [0.0, 80.0])
-def test_a_figure_of_gpus_that_slurm_did_not_give_tells_nothing(util_pct: float) -> None:
+def test_a_figure_for_gpus_that_slurm_did_not_allocate_tells_nothing(util_pct: float) -> None:
     use = use_of(step(gpu_util_pct=util_pct, gpu_mem_mib=0.0), alloc_gpus=0)
     assert (use.gpus, use.gpu_mem_mib, use.gpu_source) == (None, None, "")

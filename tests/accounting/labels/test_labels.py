@@ -46,21 +46,21 @@ def test_cores_are_cpu_time_over_elapsed_time() -> None:
     )
 
 
-def test_the_busiest_task_of_a_step_sets_the_cores_of_a_task() -> None:
+def test_the_busiest_task_of_a_step_sets_the_cores_per_task() -> None:
     uneven = srun(0, 0, 100, 1, tasks=4, cpu_s=400.0, cpu_max_task_s=370.0)
     use = use_of(step(cpu_s=0.0), uneven, elapsed_s=100)
     assert (use.cores, use.cores_per_task) == (4.0, 3.7)
 
 
-def test_a_batch_script_is_one_task_to_slurm_whatever_was_started_in_it() -> None:
+def test_a_batch_script_is_one_task_to_slurm_whatever_it_started() -> None:
     by_mpi = step(cpu_s=400.0, cpu_max_task_s=400.0)
     asked = format_token(decision(request=request(num_tasks=4)))
     assert label_attempt(job_row(admin_comment=asked), [by_mpi]).use.cores_per_task == 1.0
     assert use_of(step(cpu_s=50.0, cpu_max_task_s=50.0)).cores_per_task == 0.5
 
 
-def test_what_a_job_was_suspended_is_no_part_of_its_steps() -> None:
-    """Slurm's elapsed time of a job leaves it out; between the begin and the end of its steps it lies."""
+def test_the_time_that_a_job_was_suspended_does_not_count_for_its_steps() -> None:
+    """Slurm leaves suspended time out of a job's elapsed time, but it lies between the start and end of its steps."""
     uneven = srun(0, 0, 1000, 1, tasks=4, cpu_s=400.0, cpu_max_task_s=370.0)
     use = use_of(step(cpu_s=0.0), uneven, elapsed_s=100)
     assert (use.cores, use.cores_per_task) == (4.0, 3.7)
@@ -69,18 +69,18 @@ def test_what_a_job_was_suspended_is_no_part_of_its_steps() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 1])
-def test_a_job_of_a_second_says_nothing_about_cores(seconds: int) -> None:
+def test_a_job_of_one_second_says_nothing_about_cores(seconds: int) -> None:
     use = use_of(step(cpu_s=1.0), elapsed_s=seconds)
     assert (use.cores, use.cores_per_task, use.cores_quality) == (None, None, "short")
 
 
-def test_two_seconds_say_how_many_were_busy() -> None:
+def test_two_seconds_say_how_many_cores_were_busy() -> None:
     two = srun(0, 0, 2, 1, tasks=4, cpu_s=4.0, cpu_max_task_s=3.0)
     use = use_of(two, elapsed_s=2)
     assert (use.cores, use.cores_per_task, use.cores_quality) == (2.0, 1.5, "exact")
 
 
-def test_no_cpu_time_is_not_known_where_nothing_was_gathered() -> None:
+def test_cpu_time_of_zero_is_unknown_where_nothing_was_gathered() -> None:
     off = step(cpu_s=0.0, mem_max_task_mib=None, mem_total_mib=None)
     use = use_of(off, srun(0, 0, 90, None, cpu_s=0.0))
     assert (use.cores, use.cores_per_task, use.cores_quality) == (None, None, "absent")
@@ -98,27 +98,27 @@ def test_cpu_time_of_a_lost_node_was_only_sampled() -> None:
     ("state", "quality"),
     [("COMPLETED", "exact"), ("TIMEOUT", "censored"), ("FAILED", "censored"), ("CANCELLED by 7", "censored")],
 )
-def test_the_wall_time_of_what_was_cut_off_is_a_lower_bound(state: str, quality: str) -> None:
+def test_the_wall_time_of_an_attempt_that_was_cut_off_is_a_lower_bound(state: str, quality: str) -> None:
     assert use_of(step(), state=state).wall_quality == quality
 
 
 @pytest.mark.parametrize("start_s", [0, T0], ids=["never", "as_it_was_cancelled"])
-def test_what_never_started_used_nothing_that_is_known(start_s: int) -> None:
+def test_the_use_of_an_attempt_that_never_started_is_unknown(start_s: int) -> None:
     use = use_of(state="CANCELLED by 1000", start_s=start_s, elapsed_s=0)
     assert (use.wall_quality, use.memory_quality, use.cores_quality, use.io_quality) == ("absent",) * 4
 
 
 @pytest.mark.parametrize("state", ["NODE_FAIL", "BOOT_FAIL"])
-def test_what_waited_for_a_node_that_never_came_up_has_not_run(state: str) -> None:
-    """As Slurm tells it (22.05, 24.11): begun when it got its node, ended by ResumeTimeout, and no step."""
+def test_an_attempt_that_waited_for_a_node_that_never_came_up_has_not_run(state: str) -> None:
+    """Slurm (22.05, 24.11) records: started when the job got its node, ended by ResumeTimeout, and no step."""
     use = use_of(state=state, elapsed_s=47)
     assert (use.outcome, use.wall_quality, use.memory_quality) == ("cut_short", "absent", "absent")
-    # Had its node failed while it ran, its steps would be left, without any use.
+    # If the node had failed during the run, steps would be left, without any use.
     lost = use_of(step(mem_max_task_mib=None, mem_total_mib=None, cpu_s=0.0), state=state, elapsed_s=47)
     assert lost.wall_quality == "censored"
 
 
-def test_what_ended_within_its_first_second_has_run_if_it_has_a_step() -> None:
+def test_an_attempt_that_ended_within_its_first_second_has_run_if_it_has_a_step() -> None:
     use = use_of(step(), state="CANCELLED by 1000", elapsed_s=0)
     assert (use.wall_quality, use.memory_quality) == ("censored", "short")
 
@@ -132,15 +132,15 @@ def test_input_output_and_energy_are_those_of_all_steps() -> None:
     assert (use.read_mib, use.written_mib, use.io_quality) == (7.0, 1.0, "sampled")
     assert (use.energy_j, use.energy_quality) == (75.0, "sampled")
     assert (use_of(step(energy_j=0.0)).energy_j, use_of(step()).io_quality) == (None, "absent")
-    # Too short to be sampled twice is no sign that it read nothing.
+    # A step too short to be sampled twice does not show that it read nothing.
     assert use_of(step(), elapsed_s=5).io_quality == "short"
-    # A sacct that does not know what steps wrote still tells what they read.
+    # A sacct that does not know what steps wrote still reports what they read.
     assert use_of(step(read_mib=3.0)).io_quality == "sampled"
 
 
 @pytest.mark.parametrize("of_job_j", [100.0, 0.0, None])
 def test_energy_that_every_step_measured_counts_once(of_job_j: float | None) -> None:
-    """A batch job of one srun: Slurm's figure for the job is that of its extern step, and all three are of one node."""
+    """A batch job with one srun: Slurm's figure for the job is its extern step's; all three steps are on one node."""
     records = records_of(
         [
             (

@@ -30,15 +30,15 @@ def test_steps_in_sequence_do_not_add_up() -> None:
     assert use_of(srun(0, 0, 9, 300), srun(1, 10, 19, 500), srun(2, 20, 29, 400)).peak_mem_mib == 500
 
 
-def test_a_step_that_starts_as_another_ends_follows_it() -> None:
+def test_a_step_that_starts_when_another_ends_follows_it() -> None:
     assert use_of(srun(0, 0, 9, 300), srun(1, 9, 19, 500), srun(2, 19, 19, 400)).peak_mem_mib == 500
 
 
-def test_steps_within_one_second_share_it() -> None:
+def test_steps_within_one_second_overlap() -> None:
     assert use_of(srun(0, 5, 5, 300), srun(1, 5, 5, 500)).peak_mem_mib == 800
 
 
-def test_concurrent_steps_do() -> None:
+def test_concurrent_steps_add_up() -> None:
     assert use_of(srun(0, 0, 30, 300), srun(1, 10, 19, 500), srun(2, 25, 29, 400)).peak_mem_mib == 800
 
 
@@ -47,14 +47,14 @@ def test_the_sum_over_tasks_counts_where_it_is_larger_than_the_largest_task() ->
     assert use_of(step(mem_max_task_mib=100.0, mem_total_mib=None)).peak_mem_mib == 100
 
 
-def test_the_order_in_which_steps_are_told_changes_no_digit() -> None:
+def test_the_order_of_steps_changes_no_digit() -> None:
     steps = [
         srun(number, 0, 9, 300, cpu_s=0.1 * (number + 1), read_mib=0.7 / (number + 1)) for number in range(4)
     ]
     assert len({msgspec.json.encode(use_of(*told)) for told in itertools.permutations(steps)}) == 1
 
 
-def test_a_step_without_an_end_still_counts_itself() -> None:
+def test_a_step_without_an_end_still_counts() -> None:
     assert use_of(srun(0, 0, -T0, 300)).peak_mem_mib == 300
 
 
@@ -66,7 +66,7 @@ def test_memory_that_was_never_sampled_is_not_zero_use(nothing: float | None) ->
 
 
 @pytest.mark.parametrize(("elapsed_s", "expected"), [(30, "short"), (31, "sampled")])
-def test_a_peak_that_was_looked_for_once_at_most_is_a_lower_bound(elapsed_s: int, expected: str) -> None:
+def test_a_peak_that_was_sampled_at_most_once_is_a_lower_bound(elapsed_s: int, expected: str) -> None:
     use = use_of(step(mem_max_task_mib=69.0, mem_total_mib=69.0), elapsed_s=elapsed_s)
     assert (use.peak_mem_mib, use.memory_quality) == (69, expected)
 
@@ -79,18 +79,18 @@ def test_a_peak_that_was_looked_for_once_at_most_is_a_lower_bound(elapsed_s: int
         (0.1, [srun(0, 45, 76, 69, cpu_s=15.0)], "sampled"),
         (0.1, [srun(number, 20 * number, 20 * number + 20, 69, cpu_s=15.0) for number in range(5)], "short"),
         (0.1, [srun(number, number, number, 69, cpu_s=0.4) for number in range(99)], "short"),
-        # What looked who is there before the work began says nothing about the work.
+        # A short step before the work, which only looks around, says nothing about the work.
         (90.0, [srun(0, 0, 1, 69, cpu_s=0.1)], "sampled"),
         (0.1, [srun(0, 0, 1, 9, cpu_s=0.1), srun(1, 1, 95, 69, cpu_s=80.0)], "sampled"),
         (None, [srun(0, 45, 65, 69, cpu_s=None)], "sampled"),
-        # Its node was lost, and with it when it ended.
+        # The step's node was lost, and with it the time at which the step ended.
         (0.1, [srun(0, 45, -T0, 69, cpu_s=15.0)], "sampled"),
     ],
 )
-def test_work_in_steps_that_were_looked_at_once_at_most_shows_a_lower_bound(
+def test_work_in_steps_that_were_sampled_at_most_once_shows_a_lower_bound(
     batch_cpu_s: float | None, works: list[Step], expected: str
 ) -> None:
-    """Each step is sampled by a clock of its own: a job of 100 s whose work took 20 s was seen as that began."""
+    """Each step has its own sampling clock: work of 20 s in a job of 100 s was sampled only as it began."""
     batch = step(mem_max_task_mib=5.0, mem_total_mib=5.0, cpu_s=batch_cpu_s)
     assert use_of(batch, *works).memory_quality == expected
 
@@ -110,7 +110,7 @@ STEPS = st.lists(
 
 
 def peak_by_hand(steps: list[Step]) -> float | None:
-    """The peak, second by second, as one would say it in words."""
+    """The peak computed second by second, by its definition in words."""
     seconds = [
         sum(
             one.mem_total_mib or 0.0
@@ -130,7 +130,7 @@ def test_peaks_are_those_of_every_second(jobs: list[list[Step]]) -> None:
 
 
 @given(st.lists(STEPS, min_size=2, max_size=5))
-def test_attempts_do_not_touch_each_other(jobs: list[list[Step]]) -> None:
+def test_attempts_do_not_affect_each_other(jobs: list[list[Step]]) -> None:
     rows = [(job_row(job_id=number), steps) for number, steps in enumerate(jobs)]
     together = attempts_in(label(records_of(rows)))
     assert together == [label_attempt(row, steps) for row, steps in rows]
@@ -144,16 +144,18 @@ def test_a_job_killed_for_memory_needed_at_least_its_allocation(sampled: float |
 
 
 @pytest.mark.parametrize(("nodes", "node_mib"), [(1, 512), (2, 256)])
-def test_one_of_its_nodes_needed_at_least_its_share_of_that(nodes: int, node_mib: int) -> None:
+def test_one_node_of_a_killed_job_needed_at_least_its_share_of_the_allocation(
+    nodes: int, node_mib: int
+) -> None:
     assert use_of(step(), state="OUT_OF_MEMORY", alloc_mem_mib=512, nodes=nodes).peak_node_mib == node_mib
 
 
-def test_more_than_the_allocation_stands_where_it_was_sampled() -> None:
+def test_a_sampled_peak_above_the_allocation_stands() -> None:
     assert use_of(step(mem_total_mib=600.0), state="OUT_OF_MEMORY", alloc_mem_mib=512).peak_mem_mib == 600
 
 
 @pytest.mark.parametrize("allocated", [None, 0])
-def test_a_kill_with_nothing_known_about_memory_is_no_evidence_of_small_need(allocated: int | None) -> None:
+def test_a_kill_without_known_memory_is_no_evidence_of_small_need(allocated: int | None) -> None:
     unseen = step(mem_max_task_mib=None, mem_total_mib=None)
     use = use_of(unseen, state="OUT_OF_MEMORY", alloc_mem_mib=allocated)
     assert (use.outcome, use.peak_mem_mib, use.memory_quality) == ("out_of_memory", None, "absent")
@@ -207,7 +209,7 @@ def test_a_peak_near_the_limit_may_be_page_cache(
         ("", "jobacct_gather/cgroup cgroup/v1", 2, "1", "sampled"),
     ],
 )
-def test_memory_that_slurm_did_not_count_whole_is_a_lower_bound(
+def test_memory_that_slurm_did_not_count_fully_is_a_lower_bound(
     release: str, gather: str, nodes: int, display_id: str, quality: str
 ) -> None:
     one = records_of([(job_row(display_id=display_id, nodes=nodes), [step(nodes=nodes)])])
@@ -226,10 +228,10 @@ def test_a_job_that_survives_a_step_killed_for_memory_needs_more_than_was_seen()
 @pytest.mark.parametrize(
     ("given_mib", "outcome", "peak_mib"), [(512, "out_of_memory", 512), (8000, "completed", None)]
 )
-def test_whose_script_went_on_after_its_srun_was_killed_was_killed_by_our_cut(
+def test_a_job_whose_script_went_on_after_its_srun_was_killed_was_killed_by_our_cut(
     sampled: float | None, given_mib: int, outcome: str, peak_mib: int | None
 ) -> None:
-    """`srun work; echo done` is COMPLETED to Slurm. Its user may have put all that he asked for back."""
+    """To Slurm, `srun work; echo done` is COMPLETED. The user may have put the whole request back before."""
     asked = request(mem_per_node_mib=8000)
     cut = format_token(decision(request=asked, grant=Grant(mem_per_node_mib=512), applied=True))
     batch = step(mem_max_task_mib=1.0, mem_total_mib=1.0)
@@ -244,13 +246,13 @@ def test_whose_script_went_on_after_its_srun_was_killed_was_killed_by_our_cut(
     [
         (" OverMemoryKill", 600.0, "FAILED", "out_of_memory", "censored"),
         (" overmemorykill,UsePss", 600.0, "REQUEUED", "out_of_memory", "censored"),
-        # Its script went on after the step was killed.
+        # The script went on after the step was killed.
         (" OverMemoryKill", 600.0, "COMPLETED", "completed", "censored"),
         (" OverMemoryKill", 500.0, "FAILED", "cut_short", "sampled"),
         ("", 600.0, "FAILED", "cut_short", "sampled"),
     ],
 )
-def test_who_was_seen_above_his_limit_was_killed_for_it_where_slurmd_does_that(
+def test_a_job_seen_above_its_limit_was_killed_for_it_where_slurmd_does_that(
     params: str, mem_mib: float, state: str, outcome: str, quality: str
 ) -> None:
     one = records_of([(job_row(state=state, alloc_mem_mib=512), [step(mem_total_mib=mem_mib)])])
@@ -265,7 +267,7 @@ def column(table: Any, name: str, value: object) -> tuple[int, str, Any]:
     return number, name, [[value] * len(table)]
 
 
-def test_a_node_of_several_holds_no_more_than_its_largest_tasks() -> None:
+def test_one_node_of_several_holds_no_more_than_its_largest_tasks() -> None:
     packed = srun(0, 0, 50, 0, tasks=8, nodes=2, mem_max_task_mib=100.0, mem_total_mib=800.0)
     uneven = srun(0, 0, 50, 0, tasks=2, nodes=2, mem_max_task_mib=700.0, mem_total_mib=800.0)
     assert (use_of(packed, nodes=2).peak_node_mib, use_of(packed, nodes=2).peak_mem_mib) == (700, 800)

@@ -29,14 +29,14 @@ LINUX, V1, V2 = (
         ("24.11.5", "jobacct_gather/cgroup", False, False, False),
     ],
 )
-def test_what_is_measured_is_told_by_release_and_plugin(
+def test_the_release_and_the_plugin_decide_what_is_measured(
     release: str, gather: str, cache: bool, peak: bool, loses: bool
 ) -> None:
     told = (counts_cache(release, gather), knows_peak(release, gather), loses_tasks(release, gather))
     assert told == (cache, peak, loses)
 
 
-def test_a_job_was_seen_once_where_more_than_half_of_its_work_was() -> None:
+def test_a_job_was_seen_once_where_that_holds_for_more_than_half_of_its_work() -> None:
     elapsed_s = np.array([30, 31, 31, 31, 31])
     share = np.array([np.nan, np.nan, 0.5, 0.51, 0.0])
     assert seen_once(elapsed_s, share, 30).tolist() == [True, False, False, True, False]
@@ -54,7 +54,7 @@ def test_a_peak_from_nine_tenths_of_the_limit_on_may_be_cache() -> None:
     ]  # fmt: skip
 
 
-def test_a_gpu_that_was_busy_did_not_idle_where_its_memory_is_not_known() -> None:
+def test_a_busy_gpu_was_not_idle_even_where_its_memory_is_unknown() -> None:
     recorded = recorded_gpus(np.ones(4), np.array([0.9, 1.0, 90.0, 90.0]), np.array([0.0, 0.0, 0.0, np.nan]))
     assert recorded.gpus.tolist() == [0, 1, 1, 1]
     assert np.isnan(recorded_gpus(np.ones(2), np.array([0.9, 0.9]), np.array([0.1, np.nan])).gpus).all()
@@ -67,7 +67,7 @@ def test_more_than_one_gpu_alone_can_do_is_the_work_of_both() -> None:
 
 
 @pytest.mark.parametrize(("samples", "quality"), [(1, "short"), (2, "sampled")])
-def test_two_looks_at_a_gpu_are_enough(samples: int, quality: str) -> None:
+def test_two_samples_of_a_gpu_are_enough(samples: int, quality: str) -> None:
     assert metered_gpus([gpu_use(samples=samples)], 1, T0 + 10, T0 + 110).quality == quality
 
 

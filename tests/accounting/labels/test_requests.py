@@ -1,4 +1,4 @@
-"""What was first requested for each attempt: by our token, else by Slurm's own record."""
+"""What was first requested for each attempt: by our token, otherwise by Slurm's own record."""
 
 import dataclasses
 
@@ -25,7 +25,7 @@ def test_tokens_restore_the_request_per_node() -> None:
 
 
 @pytest.mark.parametrize(("named", "held", "nodes"), [(None, 3, 3), (2, 2, 2), (None, None, 1), (None, 0, 1)])
-def test_what_is_asked_per_node_is_asked_on_each_that_the_job_held(
+def test_a_request_per_node_counts_on_each_node_that_the_job_held(
     named: int | None, held: int | None, nodes: int
 ) -> None:
     asked = request(num_tasks=32, cpus_per_task=2, mem_per_node_mib=8000, gpus_per_node=4, nodes=named)
@@ -43,14 +43,14 @@ def test_tokens_restore_the_request_per_cpu() -> None:
     assert label_attempt(row, [step()]).asked_mem_mib == 16000
 
 
-def test_without_a_token_the_request_is_slurms_own_and_tasks_those_of_its_steps() -> None:
+def test_without_a_token_the_request_is_slurms_own_and_tasks_are_those_of_the_steps() -> None:
     labelled = label_attempt(job_row(), [step(), srun(0, 0, 5, 1, tasks=3), srun(1, 5, 9, 1, tasks=2)])
     assert asked_by(labelled) == (3, 8, 8000, None)
     assert labelled.decision_id == ""
 
 
 @pytest.mark.parametrize(("told", "tasks"), [(None, 1), (0, 1), (6, 6)])
-def test_of_a_job_without_srun_tasks_are_those_it_asked_for(told: int | None, tasks: int) -> None:
+def test_the_tasks_of_a_job_without_srun_are_those_it_requested(told: int | None, tasks: int) -> None:
     records = records_of([(job_row(), [step()])])
     place = records.jobs.schema.get_field_index("tasks")
     asked = pa.array([told], records.jobs.schema.field(place).type)

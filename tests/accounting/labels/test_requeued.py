@@ -1,4 +1,4 @@
-"""Which requeued attempts had run out of time, by recovery's journal."""
+"""Which requeued attempts had run out of time, according to recovery's journal."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ RECOVERED = Recovered(
 
 
 def flagged(recovered: list[Recovered], **changes: Any) -> bool:
-    """Whether an attempt of ten minutes, its limit, ran out of time, given what was recovered of its job."""
+    """Whether an attempt of ten minutes, its limit, ran out of time, given the recoveries of its job."""
     row = {
         "job_id": 7,
         "state": "REQUEUED",
@@ -40,16 +40,16 @@ def flagged(recovered: list[Recovered], **changes: Any) -> bool:
     [
         ({}, True),
         ({"job_id": 8}, False),
-        # Not of ours, or queued again by us already: this time it was somebody else.
+        # Not cut by us, or requeued by us already: this time it was somebody else.
         ({"admin_comment": ""}, False),
         ({"admin_comment": mark_recovery(TOKEN, "timeout", 0)}, False),
-        # A limit is a whole minute, which EndTime may be within; it may have none.
+        # A limit is a whole minute, in which EndTime may lie anywhere; there may be no limit.
         ({"elapsed_s": 541}, True),
         ({"elapsed_s": 540}, False),
         ({"limit_s": None}, True),
     ],
 )
-def test_an_attempt_of_ours_that_ran_for_its_time_ran_out_of_it(
+def test_an_attempt_we_cut_that_ran_for_its_whole_time_ran_out_of_it(
     changes: dict[str, Any], ran_out: bool
 ) -> None:
     assert flagged([RECOVERED], **changes) is ran_out
@@ -65,12 +65,12 @@ def test_an_attempt_of_ours_that_ran_for_its_time_ran_out_of_it(
         ({"time_s": T0 - 601.0}, False),
     ],
 )
-def test_that_is_said_by_the_recovery_of_this_very_run(changes: dict[str, Any], ran_out: bool) -> None:
+def test_only_the_recovery_of_this_very_run_shows_that(changes: dict[str, Any], ran_out: bool) -> None:
     one = msgspec.structs.replace(RECOVERED, **changes)
     assert flagged([one]) is ran_out
-    # A job may have failed by us more than once.
+    # A job may have failed because of us more than once.
     assert flagged([one, RECOVERED]) is flagged([RECOVERED, one]) is True
 
 
-def test_without_a_word_of_recovery_none_ran_out_of_time() -> None:
+def test_without_a_recovery_no_attempt_ran_out_of_time() -> None:
     assert not flagged([])

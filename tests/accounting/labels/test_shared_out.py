@@ -1,4 +1,4 @@
-"""What steps that asked for a part of their job held at one time, for steps as 22.05 and 26.05 show them."""
+"""What steps that requested a part of their job held at one time, for steps as 22.05 and 26.05 record them."""
 
 from typing import Any
 
@@ -46,11 +46,13 @@ def held(*steps: Step, num_tasks: int = 1, **changes: Any) -> tuple[int | None, 
         "in_no_time",
     ],
 )
-def test_cpus_that_steps_asked_for(steps: list[Step], cpus: int | None) -> None:
+def test_the_cpus_that_steps_requested_are_those_held_at_one_time(
+    steps: list[Step], cpus: int | None
+) -> None:
     assert held(*steps)[0] == cpus
 
 
-def test_a_step_of_as_many_tasks_as_its_job_asked_for_nothing_else() -> None:
+def test_a_step_of_as_many_tasks_as_its_job_requested_nothing_else() -> None:
     assert held(part(0, CPUS, tasks=4), num_tasks=4)[0] is None
     assert held(part(0, CPUS, tasks=4), admin_comment="")[0] is None, "nobody knows what the job asked for"
     assert held(part(0, CPUS, tasks=2, nodes=2), nodes=2)[0] is None, "a task on each node"
@@ -71,10 +73,12 @@ def test_a_step_on_one_of_two_nodes_has_all_that_the_job_has_there() -> None:
     ],
     ids=["at_once", "in_turn", "as_comes_with_their_cpus", "all"],
 )
-def test_memory_that_steps_asked_for(steps: list[Step], mem_mib: int | None) -> None:
+def test_the_memory_that_steps_requested_is_that_held_at_one_time(
+    steps: list[Step], mem_mib: int | None
+) -> None:
     assert held(*steps)[1] == mem_mib
 
 
-def test_of_a_step_whose_part_nobody_told_nothing_is_known() -> None:
+def test_nothing_is_known_of_a_step_whose_part_was_not_recorded() -> None:
     assert held(srun(0, 0, 9, 1)) == (None, None)
     assert held(part(0, 1, 100), alloc_cpus=None, alloc_mem_mib=None) == (None, None)

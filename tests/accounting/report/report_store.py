@@ -25,9 +25,10 @@ RULE = RightSize(
 
 
 def measured(number: int, *, start_s: int = 0, **changes: Any) -> Attempt:
-    """An attempt of an hour that asked for and held 8 CPUs and 8 GiB, and used 2 cores and 1 GiB, all trusted.
+    """An attempt of one hour that requested and held 8 CPUs and 8 GiB, and used 2 cores and 1 GiB, all trusted.
 
-    `changes` are of its use, its row or the attempt itself, by the names of their fields; `start_s=-1` never started.
+    `changes` are to its use, its row or the attempt itself, by the names of their fields; with `start_s=-1` it never
+    started.
     """
     begin_s = T0 + 10_000 * number if start_s == 0 else max(0, start_s)
     row: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What jobs with GPUs were given, with counts, and what jobs with one GPU did with it."""
+"""What jobs with GPUs were allocated, with counts, and what jobs with one GPU did with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.builders import T0, gpu_use
 ON_ONE: dict[str, Any] = {"alloc_cpus": 4, "alloc_mem_mib": 8000, "alloc_gpus": 1, "nodes": 1}
 
 
-def test_alike_ones_are_counted_and_who_had_no_gpu_or_never_ran_is_none(store: Engine) -> None:
+def test_equal_allocations_are_counted_without_those_of_no_gpu_or_that_never_ran(store: Engine) -> None:
     fill(
         store,
         [
@@ -46,7 +46,7 @@ ONE: dict[str, Any] = {
 }
 
 
-def test_what_attempts_did_with_their_one_gpu_is_read_with_how_busy_it_was(store: Engine) -> None:
+def test_attempts_on_one_gpu_are_read_with_how_busy_it_was(store: Engine) -> None:
     first, again = measured(1, **ONE), measured(1, start_s=T0 + 90_000, **ONE)
     others = [
         measured(2, **{**ONE, "alloc_gpus": 2}),

@@ -1,4 +1,4 @@
-"""Sums of many attempts: the same as computed the simple way, however many families there are."""
+"""Sums of many attempts equal those computed the simple way, however many families there are."""
 
 import functools
 import random
@@ -26,7 +26,7 @@ from tests.accounting.report.test_report_use import rows_of
 
 
 def plain_figures(attempts: list[Attempt]) -> dict[str, float]:
-    """The same the plain way, one attempt after another."""
+    """The same figures computed the simple way, one attempt after another."""
     known = [one for one in attempts if one.use.memory_quality in ("exact", "sampled")]
     return {
         "mem_gib_h_asked": sum((one.asked_mem_mib or 0) / 1024 * one.use.wall_s / 3600 for one in attempts),
@@ -37,7 +37,7 @@ def plain_figures(attempts: list[Attempt]) -> dict[str, float]:
     }
 
 
-def test_many_attempts_in_many_batches_come_to_the_same(
+def test_many_attempts_in_many_batches_give_the_same_sums(
     store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grouping, "PENDING_ROWS", 300)
@@ -110,7 +110,7 @@ def test_values_of_a_class_lie_within_two_per_cent(values: list[float]) -> None:
         assert inside.max() <= inside.min() * CLASS_WIDTH * (1 + 1e-9)
 
 
-def test_groups_that_nobody_asked_for_have_no_percentiles(store: Engine) -> None:
+def test_groups_that_were_not_requested_have_no_percentiles(store: Engine) -> None:
     fill(store, [measured(1, user="a"), measured(2, user="b", limit_s=None)])
     one = Spreading(["b"])
     for batch in read_batches(store, usage_query(Selection())):

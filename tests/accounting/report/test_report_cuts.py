@@ -17,11 +17,11 @@ from tests.accounting.report.report_store import fill, measured
 from tests.conftest import Site
 
 ASKED = "asked=tasks:1,cpus:8,mem:8192"
-# Of `measured`: an hour with 8 CPUs and 8 GiB, of which 2 cores and 1 GiB were used.
+# Changes to `measured`: an hour with 8 CPUs and 8 GiB, of which 2 cores and 1 GiB were used.
 WOULD = f"rightsizer/1;id=a;mode=observe;why=resized;{ASKED};would=cpus:3,mem:2048;model=v"
 DONE = f"rightsizer/1;id=a;mode=enforce;why=resized;{ASKED};granted=cpus:3,mem:2048;model=v"
 
-# What Slurm allocates a job of it.
+# What Slurm allocates such a job.
 HAD: dict[str, Any] = {"admin_comment": DONE, "alloc_cpus": 3, "alloc_mem_mib": 2048}
 
 
@@ -34,7 +34,7 @@ def rows_of(site: Site, *attempts: Attempt) -> list[CutRow]:
         engine.dispose()
 
 
-def test_what_would_have_been_saved_and_who_would_have_failed(site: Site) -> None:
+def test_the_report_says_what_cuts_would_have_saved_and_which_jobs_would_have_failed(site: Site) -> None:
     [row] = rows_of(
         site,
         measured(1, admin_comment=WOULD),
@@ -48,19 +48,19 @@ def test_what_would_have_been_saved_and_who_would_have_failed(site: Site) -> Non
         measured(9, admin_comment=WOULD, start_s=-1),
     )
     assert (row.cuts, row.jobs, row.cut) == ("would be", 7, 6)
-    # The fifth's memory is not known, and the seventh fails with all that it asked for.
+    # The fifth job's memory is unknown, and the seventh fails with all that it requested.
     assert (row.judged, row.short, row.short_pct) == (4, 1, 25.0)
     assert row.busy == 1
-    # Five are given 5 CPUs and 6 GiB less, for an hour; the short one's 3 CPUs and 2 GiB are in vain.
+    # Five get 5 CPUs and 6 GiB less, for an hour; the 3 CPUs and 2 GiB of the job that falls short are lost.
     assert (row.saved_core_h, row.saved_gib_h) == (5 * 5 - 3, 5 * 6 - 2)
 
 
-def test_what_was_saved_and_who_failed_by_it(site: Site) -> None:
+def test_the_report_says_what_cuts_saved_and_which_jobs_failed_by_them(site: Site) -> None:
     killed = measured(3, **HAD, outcome="out_of_memory", memory_quality="censored", peak_mem_mib=2048.0)
     [row] = rows_of(
         site,
         measured(1, **HAD),
-        # It came to its end: where memory is not enforced, what it used beyond is no failure.
+        # It ran to its end: where memory is not enforced, its use beyond the limit is no failure.
         measured(2, **HAD, peak_mem_mib=2500.0),
         killed,
         measured(4, admin_comment=f"{DONE};recovery=memory:0"),
@@ -70,7 +70,7 @@ def test_what_was_saved_and_who_failed_by_it(site: Site) -> None:
     assert (row.saved_core_h, row.saved_gib_h) == (2 * 5 - 3, 2 * 6 - 2)
 
 
-def test_a_little_that_was_held_in_vain_is_not_written_as_less_than_none(site: Site) -> None:
+def test_a_small_loss_is_not_written_as_minus_zero(site: Site) -> None:
     killed: dict[str, Any] = {
         "outcome": "out_of_memory",
         "memory_quality": "censored",
@@ -81,7 +81,7 @@ def test_a_little_that_was_held_in_vain_is_not_written_as_less_than_none(site: S
 
 
 @pytest.mark.parametrize("state", ["PREEMPTED", "CANCELLED by 1000", "FAILED"])
-def test_who_was_cut_short_says_nothing_of_whether_it_had_enough(site: Site, state: str) -> None:
+def test_a_job_that_was_cut_short_does_not_show_whether_it_had_enough(site: Site, state: str) -> None:
     ended: dict[str, Any] = {"state": state, "outcome": "cut_short"}
     done, would = rows_of(
         site,
@@ -89,16 +89,16 @@ def test_who_was_cut_short_says_nothing_of_whether_it_had_enough(site: Site, sta
         measured(2, **HAD, **ended),
         measured(3, admin_comment=WOULD),
         measured(4, admin_comment=WOULD, **ended),
-        # But this one had needed more by then.
+        # This one had needed more by then.
         measured(5, admin_comment=WOULD, peak_mem_mib=2049.0, **ended),
     )
     assert (done.cuts, done.jobs, done.cut, done.judged, done.short) == ("done", 2, 2, 1, 0)
-    # What it held while it ran is saved all the same.
+    # What it held less while it ran is saved all the same.
     assert (done.saved_core_h, done.saved_gib_h) == (2 * 5, 2 * 6)
     assert (would.cuts, would.cut, would.judged, would.short) == ("would be", 3, 2, 1)
 
 
-def test_what_its_user_set_back_before_it_started_was_not_cut(site: Site) -> None:
+def test_what_the_user_set_back_before_the_start_was_not_cut(site: Site) -> None:
     killed: dict[str, Any] = {**HAD, "outcome": "out_of_memory", "memory_quality": "censored"}
     [row] = rows_of(
         site,
@@ -111,18 +111,18 @@ def test_what_its_user_set_back_before_it_started_was_not_cut(site: Site) -> Non
 
 
 def test_what_slurm_gave_on_top_was_not_saved(site: Site) -> None:
-    """As with CR_Socket: 3 CPUs granted of 8, and 6 given, with the memory of each."""
+    """As with CR_Socket: of 8 CPUs 3 were granted and 6 given, with the memory of each."""
     [row] = rows_of(site, measured(1, **{**HAD, "alloc_cpus": 6, "alloc_mem_mib": 4096}, cores=3.5))
     assert (row.cut, row.saved_core_h, row.saved_gib_h, row.busy) == (1, 2.0, 4.0, 0)
 
 
-def test_memory_that_was_left_whole_is_no_ones_fault(site: Site) -> None:
+def test_a_kill_with_uncut_memory_is_not_blamed_on_the_cut(site: Site) -> None:
     only_cpus = DONE.replace(",mem:2048", "")
     [row] = rows_of(site, measured(1, admin_comment=only_cpus, alloc_cpus=3, outcome="out_of_memory"))
     assert (row.cut, row.short, row.saved_core_h, row.saved_gib_h) == (1, 0, 5.0, 0.0)
 
 
-def test_what_is_per_node_is_of_each_node_that_it_ran_on(site: Site) -> None:
+def test_a_grant_per_node_counts_for_each_node_that_the_job_ran_on(site: Site) -> None:
     per_node = WOULD.replace("mem:8192", "mem:8192,gpus:4").replace("mem:2048", "mem:2048,gpus:1")
     on_two: dict[str, Any] = {"nodes": 2, "alloc_gpus": 8, "gpus": 2, "gpu_quality": "sampled"}
     [row] = rows_of(site, measured(1, admin_comment=per_node, peak_mem_mib=4000.0, **on_two))
@@ -149,7 +149,7 @@ def test_the_highest_share_is_that_of_clopper_and_pearson(of: int, data: st.Data
     assert highest_share(found, of) == pytest.approx(beta.ppf(0.95, found + 1, of - found), abs=1e-6)
 
 
-def test_where_all_were_short_nothing_is_refuted() -> None:
+def test_where_all_jobs_were_short_nothing_is_refuted() -> None:
     assert highest_share(7, 7) == 1.0
 
 

@@ -21,7 +21,7 @@ from tests.accounting.report.report_store import fill, measured
 from tests.builders import T0, step
 from tests.stores import write_steps
 
-# What is counted is tested on every database; what is concluded from it is the same on all.
+# What is counted is tested on every database; the conclusions are the same on all.
 ON_SQLITE = pytest.mark.parametrize("kind", ["sqlite"])
 
 
@@ -43,7 +43,7 @@ def test_an_empty_store_has_neither_rows_nor_advice(store: Engine) -> None:
     assert advised(store) == []
 
 
-def test_shares_are_of_the_attempts_that_a_dimension_is_about(store: Engine) -> None:
+def test_shares_are_of_the_attempts_that_a_dimension_applies_to(store: Engine) -> None:
     qualities = ["exact", "sampled", "sampled", "short", "censored", "contaminated", "absent", "absent"]
     ran = [good(n, memory_quality=quality) for n, quality in enumerate(qualities, 1)]
     on_gpus = [good(n, alloc_gpus=2, gpus=1, gpu_quality="sampled") for n in (11, 12)]
@@ -71,7 +71,7 @@ def test_shares_are_of_the_attempts_that_a_dimension_is_about(store: Engine) -> 
         assert sum(float(str(row[f"{quality}_pct"])) for quality in QUALITIES) == pytest.approx(100)
 
 
-def test_what_measured_them_is_told_apart_the_latest_first(store: Engine) -> None:
+def test_attempts_are_grouped_by_what_measured_them_the_latest_first(store: Engine) -> None:
     fill(
         store,
         [
@@ -176,7 +176,7 @@ FAULTS: list[tuple[str, dict[str, Any], list[tuple[str, str]]]] = [
 
 @ON_SQLITE
 @pytest.mark.parametrize(("fault", "expected"), [fault[1:] for fault in FAULTS], ids=[f[0] for f in FAULTS])
-def test_each_fault_has_its_lines(
+def test_each_fault_has_its_lines_of_advice(
     store: Engine, fault: dict[str, Any], expected: list[tuple[str, str]]
 ) -> None:
     fill(store, [good(n, **fault) for n in range(1, 121)])
@@ -198,7 +198,7 @@ def test_a_fault_of_very_few_attempts_is_none(store: Engine, fault: dict[str, An
 
 
 @ON_SQLITE
-def test_meters_of_whole_nodes_are_not_for_nodes_that_jobs_share(store: Engine) -> None:
+def test_meters_of_whole_nodes_are_not_advised_for_nodes_that_jobs_share(store: Engine) -> None:
     fill(store, [good(n, energy_quality="absent", energy_j=None) for n in range(1, 121)])
     assert "Set this only if jobs do not share nodes" in advised(store)[0].reason
 
@@ -233,7 +233,7 @@ COMPLETE = ("run", "rightsizer ingest --from-file")
 
 
 def purged_until(last: int) -> list[Attempt]:
-    """400 attempts, of which the first had no step any more, and a few of those were killed for memory."""
+    """400 attempts, the first `last` of which have no steps any more; a few of those were killed for memory."""
     killed = {"peak_mem_mib": 8192.0, "memory_quality": "censored"}
     return [
         *(good(n, **{**BARE, **(killed if n % 50 == 0 else {})}) for n in range(1, last + 1)),
@@ -250,7 +250,7 @@ def test_steps_that_slurm_had_purged_are_no_fault_of_its_configuration(store: En
     first = attempts[240].row.end_s
     day = f"{datetime.fromtimestamp(first).astimezone():%Y-%m-%d}"
     assert one.reason.startswith(f"60 % of the attempts, those that ended before {day}, had lost their steps")
-    # What was measured since is judged by itself.
+    # What has been measured since is judged by itself.
     fill(store, [good(n, **{**NO_MEMORY, "memory_quality": "short"}) for n in range(401, 451)])
     assert lines_of(store) == [COMPLETE, FREQUENCY]
 
@@ -262,7 +262,7 @@ def test_what_was_not_gathered_at_first_is_not_called_purged(store: Engine) -> N
 
 
 @ON_SQLITE
-def test_jobs_that_are_measured_here_and_there_are_not_called_purged(store: Engine) -> None:
+def test_jobs_that_are_only_sometimes_measured_are_not_called_purged(store: Engine) -> None:
     mixed = [one for one in purged_until(0) if one.row.job_id % 2]
     fill(store, mixed)
     fill(store, [good(n, **BARE) for n in range(2, 401, 2)], with_steps=False)
@@ -278,7 +278,7 @@ def test_one_line_is_given_once_with_all_its_reasons(store: Engine) -> None:
     assert "before their io was sampled" in one.reason
 
 
-def test_what_is_recorded_of_several_gpus_together_is_not_asked_for_again(store: Engine) -> None:
+def test_figures_recorded_for_several_gpus_together_are_not_requested_again(store: Engine) -> None:
     several = [good(n, alloc_gpus=4, gpu_quality="absent") for n in range(1, 121)]
     fill(store, several, with_steps=False)
     with store.begin() as connection:
@@ -295,12 +295,12 @@ def test_what_is_recorded_of_several_gpus_together_is_not_asked_for_again(store:
     assert tres.reason.startswith("50 % of the 240 attempts with GPUs have no figure")
 
 
-def test_jobs_that_were_killed_are_no_fault_of_the_site(store: Engine) -> None:
+def test_killed_jobs_are_no_fault_of_the_site(store: Engine) -> None:
     fill(store, [good(n, memory_quality="censored", wall_quality="censored") for n in range(1, 50)])
     assert advised(store) == []
 
 
-def test_attempts_that_never_started_alone_are_not_judged() -> None:
+def test_attempts_that_all_never_started_are_not_judged() -> None:
     assert latest([Segment(cluster="a", release="", gather="", never_started=5, last_s=T0)]) == []
 
 
@@ -308,11 +308,11 @@ def test_attempts_that_never_started_alone_are_not_judged() -> None:
     ("text", "release"),
     [("24.11", (24, 11)), ("25.11.7", (25, 11)), ("slurm 24.11", None), ("", None), ("23.02", (23, 2))],
 )
-def test_releases(text: str, release: tuple[int, int] | None) -> None:
+def test_the_release_is_read_from_slurms_version(text: str, release: tuple[int, int] | None) -> None:
     assert release_of(text) == release
 
 
-def test_the_bound_of_many_is_what_it_says() -> None:
+def test_the_bound_of_many_is_applied_exactly() -> None:
     def segment(short: int) -> Segment:
         counts: Any = {"memory": {"short": short, "sampled": 1000 - short}}
         return Segment(

@@ -15,7 +15,7 @@ from models.past.families import family_name
 from tests.accounting.report.report_store import fill, measured
 from tests.conftest import Site
 
-# Of `measured`, which asks for 8 CPUs and 8 GiB.
+# Changes to `measured`, which requests 8 CPUs and 8 GiB.
 FEWER: dict[str, Any] = {"alloc_cpus": 2}
 LESS: dict[str, Any] = {"alloc_mem_mib": 2048}
 
@@ -36,14 +36,14 @@ def rows_of(site: Site, *attempts: Attempt) -> list[SlowdownRow]:
         engine.dispose()
 
 
-def test_who_runs_longer_with_less_comes_first(site: Site) -> None:
+def test_the_family_that_runs_longer_with_less_comes_first(site: Site) -> None:
     whole, about = [10.0, 11, 12, 13, 14, 15], [11.0, 10, 12, 14, 13, 16]
     first, second = rows_of(
         site,
         *of_family(1, whole),
         *of_family(21, [2 * each for each in about], **FEWER),
         *of_family(41, about, **LESS),
-        # Who failed, or ran in a partition of other machines, tells nothing of it.
+        # A job that failed, or ran in a partition of other machines, says nothing about it.
         *of_family(61, [1.0] * 6, outcome="cut_short"),
         *of_family(81, [1.0] * 6, partition="old"),
     )
@@ -65,7 +65,7 @@ def test_who_runs_longer_with_less_comes_first(site: Site) -> None:
         ({"asked_cpus": None, **LESS}, 5, 0),
     ],
 )
-def test_like_is_compared_with_like_and_a_few_tell_nothing(
+def test_like_is_compared_with_like_and_a_few_jobs_tell_nothing(
     changes: dict[str, Any], cut: int, rows: int, site: Site
 ) -> None:
     found = rows_of(site, *of_family(1, [10.0] * 5), *of_family(21, [20.0] * cut, **changes))
@@ -74,7 +74,7 @@ def test_like_is_compared_with_like_and_a_few_tell_nothing(
 
 
 def test_of_many_families_few_are_slower_by_chance() -> None:
-    """Of 200 reports on eight families that are as fast either way, one in twenty may name any."""
+    """Of 200 reports on eight families that are equally fast with less, one in twenty may name any."""
     draw = random.Random(1)
     named = 0
     for _ in range(200):

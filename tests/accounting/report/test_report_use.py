@@ -49,8 +49,8 @@ def test_an_empty_store_has_no_groups(store: Engine) -> None:
     assert gather(store, Selection(), ("user",), family_name) is None
 
 
-def test_hours_asked_granted_used_and_wasted(store: Engine) -> None:
-    # Four hours: 8 CPUs asked each, 4 granted, 2 used; the right size is 2 x 1.25 = 3 CPUs, 1 GiB x 1.15 = 1184 MiB.
+def test_hours_requested_granted_used_and_wasted_are_those_worked_out_by_hand(store: Engine) -> None:
+    # Four hours: each 8 CPUs requested, 4 granted, 2 used; right is 2 x 1.25 = 3 CPUs and 1 GiB x 1.15 = 1184 MiB.
     fill(store, [measured(n, job_name=f"fit-{n}", asked_cpus=8, alloc_cpus=4) for n in range(1, 5)])
     [row] = families(store).values()
     assert (row["family"], row["jobs"], row["completed"]) == ("fit-#", 4, 4)
@@ -62,8 +62,8 @@ def test_hours_asked_granted_used_and_wasted(store: Engine) -> None:
     assert (row["gpu_h_granted"], row["gpu_h_wasted"]) == (None, None)
 
 
-def test_asking_for_less_saves_no_more_than_was_asked_for(store: Engine) -> None:
-    """Where each core has two threads more is held than anybody asked for."""
+def test_a_smaller_request_saves_no_more_than_was_requested(store: Engine) -> None:
+    """Where each core has two threads, more is held than anybody requested."""
     fill(store, [measured(n, asked_cpus=7, alloc_cpus=8, alloc_mem_mib=81920) for n in range(1, 5)])
     [row] = families(store).values()
     assert (row["core_h_granted"], row["core_h_wasted"]) == (32, 32 - 4 * 2)
@@ -74,8 +74,8 @@ def test_asking_for_less_saves_no_more_than_was_asked_for(store: Engine) -> None
     assert unasked["core_h_saveable"] == 4 * (8 - 3)
 
 
-def test_asking_for_less_saves_nothing_of_whole_nodes_and_sockets(store: Engine) -> None:
-    """Who asked for 8 CPUs and was given all 40 of a node, or 32 of a socket, would have been given them for 2."""
+def test_a_smaller_request_saves_nothing_of_whole_nodes_and_sockets(store: Engine) -> None:
+    """A job that requested 8 CPUs and was given all 40 of a node, or 32 of a socket, would have got them for 2, too."""
     fill(store, [measured(n, alloc_cpus=40) for n in range(1, 3)])
     fill(store, [measured(n, alloc_cpus=32) for n in range(3, 5)])
     fill(store, [measured(n) for n in range(5, 7)])
@@ -85,7 +85,7 @@ def test_asking_for_less_saves_nothing_of_whole_nodes_and_sockets(store: Engine)
     assert row["mem_gib_h_saveable"] == round(6 * (8 - 1184 / 1024), 3)
 
 
-def test_hours_of_which_no_attempt_tells_are_not_shown_as_none(store: Engine) -> None:
+def test_hours_that_no_attempt_reports_are_not_shown_as_zero(store: Engine) -> None:
     fill(store, [measured(1, user="ann", alloc_gpus=None), measured(2, user="bob", alloc_gpus=None)])
     fill(store, [measured(3, user="bob", alloc_gpus=2), measured(4, user="cid", alloc_gpus=0)])
     fill(store, [measured(5, user="dan", alloc_gpus=None, start_s=-1)])
@@ -116,7 +116,7 @@ def test_every_way_to_end_is_counted_once(store: Engine) -> None:
 
 
 @pytest.mark.parametrize("quality", ["short", "censored", "contaminated", "absent"])
-def test_what_cannot_be_trusted_is_left_out_with_its_reason(store: Engine, quality: str) -> None:
+def test_untrusted_figures_are_left_out_with_the_reason(store: Engine, quality: str) -> None:
     good = [measured(n) for n in range(1, 6)]
     bad = [measured(n, memory_quality=quality, peak_mem_mib=7000.0) for n in range(6, 9)]
     fill(store, [*good, *bad])
@@ -128,7 +128,7 @@ def test_what_cannot_be_trusted_is_left_out_with_its_reason(store: Engine, quali
     assert {name: count for name, count in waste.left_out["memory"].left_out.items() if count} == {quality: 3}
     [said] = left_out_in_words(waste.left_out)
     assert said.startswith("memory: 5 attempts measured; left out: 3 ")
-    # The right size holds killed jobs too; upper bounds and what is not known do not raise it.
+    # The right size also covers killed jobs; upper bounds and unknown figures do not raise it.
     expected = math.ceil(7000 * 1.2 * 1.15 / 32) * 32 if quality == "censored" else 1184
     assert row["right_mem_gib"] == round(expected / 1024, 3)
 
@@ -152,7 +152,7 @@ def test_where_nothing_that_was_held_is_known_a_line_says_so(store: Engine) -> N
     assert (len(said), NOTHING_MEASURED in said) == (2, False)
 
 
-def test_what_never_started_wastes_and_lacks_nothing(store: Engine) -> None:
+def test_attempts_that_never_started_waste_and_lack_nothing(store: Engine) -> None:
     fill(
         store,
         [
@@ -187,7 +187,7 @@ def test_too_few_jobs_or_names_that_say_nothing_have_no_right_size(store: Engine
     assert rows["few"]["core_h_wasted"] == 12
 
 
-def test_who_is_slowed_by_less_needs_more_than_he_used(store: Engine) -> None:
+def test_a_family_that_less_slows_needs_more_than_it_used(store: Engine) -> None:
     fill(
         store,
         [measured(n, user=user) for user, n in zip(["ann", "bob", "cid"] * 3, range(1, 10), strict=True)],
@@ -207,7 +207,7 @@ def test_who_is_slowed_by_less_needs_more_than_he_used(store: Engine) -> None:
     assert [row["core_h_saveable"] for row in of_users] == [42]
 
 
-def test_what_steps_shared_out_is_no_waste_of_a_family(store: Engine) -> None:
+def test_requests_of_steps_inside_a_job_are_no_waste_of_its_family(store: Engine) -> None:
     held = {"step_cpus": 6, "step_mem_mib": 3000}
     fill(store, [measured(n, **(held if n == 2 else {})) for n in (1, 2, 3)])
     [row] = waste_of(view_families(grouped(store), RULE), top=9).rows
@@ -215,8 +215,8 @@ def test_what_steps_shared_out_is_no_waste_of_a_family(store: Engine) -> None:
     assert row["core_h_saveable"] == 6
 
 
-def test_waste_comes_in_the_order_of_its_share_of_anything(store: Engine) -> None:
-    # Of 100 held CPU hours b wastes 50; of 10 GPU hours a wastes 9: a's share is the larger.
+def test_waste_comes_in_the_order_of_its_largest_share(store: Engine) -> None:
+    # Of 100 held CPU hours b wastes 50; of 10 GPU hours a wastes 9: a's share is larger.
     fill(
         store,
         [
@@ -232,7 +232,7 @@ def test_waste_comes_in_the_order_of_its_share_of_anything(store: Engine) -> Non
     assert [row["user"] for row in waste_of(view_first(grouped(store), RULE, "user"), top=1).rows] == ["a"]
 
 
-def test_users_and_accounts_are_the_sum_of_their_families(store: Engine) -> None:
+def test_users_and_accounts_are_the_sums_of_their_families(store: Engine) -> None:
     fill(
         store,
         [
@@ -250,7 +250,7 @@ def test_users_and_accounts_are_the_sum_of_their_families(store: Engine) -> None
             assert sum(float(str(row[name])) for row in rows) == pytest.approx(whole, abs=0.01)
 
 
-def test_the_selection_holds(store: Engine) -> None:
+def test_the_selection_is_applied(store: Engine) -> None:
     plain: dict[str, Any] = {"cluster": "alpha", "user": "u1", "account": "a1", "partition": "p1"}
     fill(
         store,
@@ -267,7 +267,7 @@ def test_the_selection_holds(store: Engine) -> None:
     assert gather(store, Selection(until_s=ends), ("user",), family_name) is None
 
 
-def test_a_killed_job_counts_here_as_it_does_in_predictions() -> None:
+def test_killed_jobs_count_here_as_they_do_in_predictions() -> None:
     assert usage.KILLED_BUMP == kills.KILLED_BUMP
 
 
@@ -286,7 +286,7 @@ def test_energy_is_that_of_accounting_energy(store: Engine) -> None:
         for job_id, row in ((4, attempts[3].row), (5, attempts[4].row))
     ]
     uses.append(gpu_use(job_id=4, gpu=1, first_s=T0 - 900, last_s=T0 - 800, power_mean_w=900.0))
-    # What never started costs nothing, nor what a job of this number did in another cluster.
+    # An attempt that never started costs nothing, nor does what a job of this number did in another cluster.
     fill(store, [*attempts, measured(6, start_s=-1)])
     here = attempts[3].row
     elsewhere = gpu_use(
@@ -306,7 +306,7 @@ def test_energy_is_that_of_accounting_energy(store: Engine) -> None:
 
 
 def test_a_gpu_counts_once_however_far_apart_the_attempts_of_its_job_lie(store: Engine) -> None:
-    """A query names some hundred jobs: a job that was queued again is asked for with those of each of its attempts."""
+    """A query names some hundred jobs, so each attempt of a requeued job is asked for in the batch of that attempt."""
     site = EnergySite(carbon=CarbonIntensity((100.0,)))
     on_gpu: dict[str, Any] = {"alloc_gpus": 1, "energy_j": None, "energy_quality": "absent"}
     attempts = [measured(number, **on_gpu) for number in range(1, KEYS_A_QUERY + 50)]
