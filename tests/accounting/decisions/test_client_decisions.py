@@ -29,7 +29,7 @@ MADE = decision(
 
 
 def seen(via: str = ID, **amounts: Any) -> str:
-    """The token of what slurmctld saw: the lowered request, unless changed."""
+    """The token for what slurmctld saw: the lowered request, unless changed."""
     asked = request(**({"cpus_per_task": 2, "mem_per_node_mib": 512} | amounts))
     return format_token(decision(id="d2", via=via, request=asked))
 
@@ -61,11 +61,11 @@ def test_a_job_names_its_clients_decision_in_its_token_or_in_its_comment() -> No
         (MADE, row_of(token="", req_cpus=2, req_mem_mib=512, req_gpus=1)),
     ],
 )
-def test_what_does_not_fit_together_does_not_count(made: Decision, row: JobRow) -> None:
+def test_a_decision_that_does_not_match_its_job_does_not_count(made: Decision, row: JobRow) -> None:
     assert first_request(made, row) is None
 
 
-def test_what_fits_counts() -> None:
+def test_a_decision_that_matches_its_job_counts() -> None:
     assert first_request(MADE, row_of()) == MADE.request
     assert first_request(MADE, row_of(token="", req_cpus=2, req_mem_mib=512)) == MADE.request
     unchanged = msgspec.structs.replace(MADE, applied=False)
@@ -73,7 +73,7 @@ def test_what_fits_counts() -> None:
     assert first_request(unchanged, whole) == MADE.request
 
 
-def test_what_was_filled_in_after_the_client_asked_is_kept() -> None:
+def test_amounts_that_were_filled_in_after_the_client_asked_are_kept() -> None:
     row = row_of(token=seen(gpus_per_node=1, num_tasks=4))
     first = first_request(MADE, row)
     assert first == msgspec.structs.replace(MADE.request, gpus_per_node=1, num_tasks=4)
@@ -81,7 +81,7 @@ def test_what_was_filled_in_after_the_client_asked_is_kept() -> None:
 
 @pytest.mark.parametrize("comes_late", [False, True])
 @pytest.mark.parametrize(("user", "asked"), [("alice", 8), ("mallory", 2)])
-def test_ingest_knows_the_first_request_of_the_same_user_alone(
+def test_ingest_takes_the_first_request_only_from_a_decision_of_the_same_user(
     user: str, asked: int, comes_late: bool, tmp_path: Path
 ) -> None:
     journal = tmp_path / "journal"
@@ -93,7 +93,7 @@ def test_ingest_knows_the_first_request_of_the_same_user_alone(
         sacct=fake.command, overlap_s=60, first_days=1, gpu_spool=tmp_path / "spool", journal=journal
     )
     store = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
-    if comes_late:  # a login node's, from a shared folder or by an ingest of its own
+    if comes_late:  # from a login node, through a shared folder or by an ingest of its own
         ingest(store, settings, T0 + 3600, since_s=T0 - 3600)
         assert read_attempts(store, 1)[0].asked_cpus == 2
     (journal / "decisions-clients-login1-20231114.jsonl").write_bytes(encode_decision(owned))
@@ -107,7 +107,7 @@ def test_ingest_knows_the_first_request_of_the_same_user_alone(
     store.dispose()
 
 
-def test_the_size_of_a_jobs_input_comes_with_its_decision_however_late(tmp_path: Path) -> None:
+def test_the_input_size_of_a_job_comes_with_its_decision_however_late(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     journal.mkdir()
     made = decision(id="d2", time_s=T0 - 1.0, request=request(input_mib=700.0))

@@ -48,7 +48,7 @@ def again(made: Decision, comment: str) -> Decision:
 
 
 @given(DECISIONS)
-def test_the_token_of_a_rebuilt_decision_is_the_token_that_it_came_from(made: Decision) -> None:
+def test_the_token_of_a_rebuilt_decision_is_the_one_it_was_rebuilt_from(made: Decision) -> None:
     text = format_token(made)
     found = again(made, f"JS1:xyz {text} more")
     assert format_token(found) == text
@@ -66,7 +66,7 @@ def test_the_token_of_a_rebuilt_decision_is_the_token_that_it_came_from(made: De
 
 
 @given(DECISIONS.filter(lambda one: one.applied))
-def test_what_the_hook_refused_is_rebuilt_as_the_store_marks_it(made: Decision) -> None:
+def test_a_refused_decision_is_rebuilt_as_the_store_marks_it(made: Decision) -> None:
     made = msgspec.structs.replace(made, reason="resized")
     text = format_token(made).replace(";granted=", ";would=", 1) + ";refused=coupled_field"
     found = again(made, text)
@@ -75,7 +75,7 @@ def test_what_the_hook_refused_is_rebuilt_as_the_store_marks_it(made: Decision) 
     assert token_of(found) == token_of(marked) == find_token(text)
 
 
-def test_a_token_of_no_mode_that_there_is_tells_of_no_decision() -> None:
+def test_a_token_with_an_unknown_mode_gives_no_decision() -> None:
     token = find_token("rightsizer/1;id=x;mode=forced;asked=tasks:1")
     assert token is not None
     assert rebuilt(token, job_row()) is None
@@ -101,7 +101,7 @@ def said(
     return {(one.field, one.state) for one in found}
 
 
-def test_what_agrees_is_not_told() -> None:
+def test_nothing_is_reported_where_all_agree() -> None:
     assert said() == set()
     assert said(job_row(admin_comment="nobody's words"), "") == set()
     assert said(comment=None) == set()
@@ -121,16 +121,16 @@ def test_what_agrees_is_not_told() -> None:
         ("granted=", "would=", "granted"),
     ],
 )
-def test_a_changed_word_of_a_token_is_told_by_its_field(old: str, new: str, field: str) -> None:
+def test_a_changed_word_of_a_token_is_reported_by_its_field(old: str, new: str, field: str) -> None:
     comment = RAN.admin_comment.replace(old, new)
     assert comment != RAN.admin_comment
     row = msgspec.structs.replace(RAN, admin_comment=comment)
-    # Ingested before the change or after it.
+    # The job was ingested before the change, or after it.
     for ingested in (RAN.admin_comment, comment):
         assert (field, "problem") in said(row, ingested)
 
 
-def test_a_token_that_is_gone_or_of_another_job_is_told() -> None:
+def test_a_missing_token_and_one_of_another_job_are_reported() -> None:
     bare = msgspec.structs.replace(RAN, admin_comment="")
     assert said(bare) == {("token", "problem")}
     other = msgspec.structs.replace(CUT, id="d2", request=request(user="bob", mem_per_node_mib=8000))
@@ -140,14 +140,14 @@ def test_a_token_that_is_gone_or_of_another_job_is_told() -> None:
     assert said(comment=None, decisions={}) == set()
 
 
-def test_a_decision_that_no_journal_has_is_told_where_there_is_one() -> None:
+def test_a_decision_that_is_in_no_journal_is_reported_where_there_is_a_journal() -> None:
     forged = {"d1": msgspec.structs.replace(CUT, from_token=True)}
     assert said(decisions=forged) == set()
     assert said(decisions=forged, journalled_from_s=float(T0 + 5)) == set()
     assert said(decisions=forged, journalled_from_s=float(T0 - 5)) == {("decision", "problem")}
 
 
-def test_what_slurm_gave_otherwise_is_a_warning() -> None:
+def test_a_different_allocation_by_slurm_is_a_warning() -> None:
     changed = msgspec.structs.replace(RAN, req_mem_mib=2000, alloc_mem_mib=2000)
     assert said(changed) == {("MiB", "warning")}
     wider = msgspec.structs.replace(RAN, req_cpus=8, alloc_cpus=8)
@@ -165,7 +165,7 @@ RECOVERED = Recovered(
 )
 
 
-def test_a_recovered_run_has_what_was_asked_and_is_journalled() -> None:
+def test_a_recovered_run_has_its_whole_request_and_is_journalled() -> None:
     comment = mark_recovery(RAN.admin_comment, "out_of_memory", 0)
     row = job_row(admin_comment=comment)  # eight CPUs, 8000 MiB
     assert said(row, comment, recoveries=[RECOVERED]) == set()
@@ -176,7 +176,7 @@ def test_a_recovered_run_has_what_was_asked_and_is_journalled() -> None:
 
 
 def test_a_recovered_run_has_fewer_cpus_only_where_its_journal_says_why() -> None:
-    """Slurm 23.11 to 24.11.0 cannot change the CPUs of a job that waits."""
+    """Slurm 23.11 to 24.11.0 cannot change the CPUs of a pending job."""
     comment = mark_recovery(RAN.admin_comment, "out_of_memory", 0)
     row = job_row(admin_comment=comment, req_cpus=2, alloc_cpus=2)
     stays = msgspec.structs.replace(RECOVERED, why="it cannot give its CPUs back")
@@ -184,7 +184,7 @@ def test_a_recovered_run_has_fewer_cpus_only_where_its_journal_says_why() -> Non
     assert said(row, comment, recoveries=[RECOVERED]) == {("CPUs", "warning")}
 
 
-def test_without_the_journal_the_tokens_bring_the_decisions_back(store: Engine, tmp_path: Path) -> None:
+def test_without_the_journal_decisions_are_rebuilt_from_tokens(store: Engine, tmp_path: Path) -> None:
     observed = decision(id="d2", mode="observe", reason="resized", grant=Grant(cpus_per_task=2))
     comments = {1: RAN.admin_comment, 2: format_token(observed), 3: "", 4: RAN.admin_comment}
     lines = [job_line(number, T0 + DAY_S, 50, AdminComment=text) for number, text in comments.items()]
@@ -199,14 +199,14 @@ def test_without_the_journal_the_tokens_bring_the_decisions_back(store: Engine, 
     before = content(store)
     assert ingest(store, settings, NOW_S, since_s=T0).decisions.new == 0
     assert content(store) == before
-    # The journal is found again: what it tells counts, but for what only the token can tell.
+    # The journal is found again: what it says counts, except for what only the token can tell.
     settings.journal.mkdir()
     (settings.journal / "decisions-20260101.jsonl").write_bytes(encode_decision(CUT))
     assert ingest(store, settings, NOW_S).decisions.changed == 1
     assert read_decision(store, "d1") == CUT
 
 
-def test_a_journal_that_comes_late_does_not_undo_what_a_token_told(store: Engine, tmp_path: Path) -> None:
+def test_a_late_journal_does_not_undo_what_a_token_told(store: Engine, tmp_path: Path) -> None:
     text = RAN.admin_comment.replace(";granted=", ";would=") + ";refused=coupled_field"
     fake = FakeSacct(tmp_path / "slurm", [job_line(1, T0 + DAY_S, 50, AdminComment=text)])
     settings = settings_of(fake, tmp_path)
@@ -217,7 +217,7 @@ def test_a_journal_that_comes_late_does_not_undo_what_a_token_told(store: Engine
     assert read_decision(store, "d1") == refused(CUT, "coupled_field")
 
 
-def test_the_journal_alone_gives_the_tokens_back(tmp_path: Path) -> None:
+def test_tokens_can_be_rebuilt_from_the_journal_alone(tmp_path: Path) -> None:
     engine = open_store(f"sqlite:///{tmp_path}/own.db", create=True)
     settings = settings_of(FakeSacct(tmp_path / "slurm", []), tmp_path)
     settings.journal.mkdir()

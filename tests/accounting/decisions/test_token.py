@@ -27,7 +27,7 @@ from accounting.decisions.token import (
 from accounting.request import Grant, JobRequest, granted
 from tests.builders import decision, request
 
-# What Slurm can hold, in the totals too.
+# What Slurm can hold, also in totals.
 CPUS, GPUS = st.none() | st.integers(1, 60_000), st.none() | st.integers(0, 60_000)
 MIB, MIB_PER_CPU = st.none() | st.integers(0, 10**9), st.none() | st.integers(0, 10**4)
 REQUESTS = st.builds(
@@ -57,7 +57,7 @@ FIELDS = {
 
 
 @given(REQUESTS, GRANTS, st.booleans())
-def test_a_token_holds_what_was_asked_and_granted(asked: JobRequest, grant: Grant, applied: bool) -> None:
+def test_a_token_holds_what_was_requested_and_granted(asked: JobRequest, grant: Grant, applied: bool) -> None:
     token = find_token(format_token(decision(request=asked, grant=grant, applied=applied, model="m-1")))
     assert token is not None
     assert (token.decision_id, token.mode, token.reason, token.model) == ("d1", "enforce", "fits", "m-1")
@@ -98,7 +98,7 @@ def test_a_reason_cannot_forge_a_grant() -> None:
 GOLDEN = Path(__file__).resolve().parents[2] / "contract" / "wire_v1.json"
 
 
-def test_what_the_hook_makes_of_a_token_it_refuses_is_read_as_refused() -> None:
+def test_a_token_that_the_hook_marked_as_refused_is_read_as_refused() -> None:
     frames = json.loads(GOLDEN.read_text(encoding="utf-8"))["replies"]
     frame = next(one for one in frames if one["name"] == "a_refused_token_says_what_would_have_been")
     granted_token, refused_token = (
@@ -115,7 +115,7 @@ def test_what_the_hook_makes_of_a_token_it_refuses_is_read_as_refused() -> None:
 @given(REQUESTS, GRANTS)
 def test_any_token_can_be_refused(asked: JobRequest, grant: Grant) -> None:
     text = format_token(decision(request=asked, grant=grant, applied=True))
-    # As lua/rightsizer/plan.lua does it.
+    # lua/rightsizer/plan.lua does it in this way.
     token = find_token(text.replace(";granted=", ";would=", 1) + ";refused=coupled_field")
     whole = find_token(text)
     assert token is not None
@@ -159,7 +159,7 @@ def test_the_last_of_several_tokens_counts() -> None:
         "rightsizer/1;id=x;asked=mem:" + "9" * 5000,
     ],
 )
-def test_a_damaged_token_is_none(comment: str) -> None:
+def test_a_damaged_token_is_read_as_none(comment: str) -> None:
     assert find_token(comment) is None
 
 
@@ -173,7 +173,7 @@ def test_damage_anywhere_in_a_token_is_never_an_error(place: int, letter: str) -
 
 
 @given(REQUESTS, GRANTS, st.booleans(), st.floats(0, 1e10))
-def test_a_journal_line_gives_the_decision_back(
+def test_a_journal_line_is_decoded_to_its_decision(
     asked: JobRequest, grant: Grant, applied: bool, predicted: float
 ) -> None:
     why = DimensionReason(dimension="memory", asked=1.0, predicted=predicted, granted=None, reason="history")
@@ -186,7 +186,7 @@ def test_a_journal_line_gives_the_decision_back(
 
 
 @given(st.binary(max_size=60))
-def test_bytes_that_are_no_decision_are_none(line: bytes) -> None:
+def test_bytes_that_are_no_decision_are_read_as_none(line: bytes) -> None:
     assert decode_decision(line) is None
 
 
@@ -197,7 +197,7 @@ def test_a_torn_line_is_no_decision() -> None:
 
 
 @given(REQUESTS, GRANTS)
-def test_a_grant_changes_just_what_it_names(asked: JobRequest, grant: Grant) -> None:
+def test_a_grant_changes_only_what_it_names(asked: JobRequest, grant: Grant) -> None:
     after = granted(asked, grant)
     for field in FIELDS.values():
         given_amount = getattr(grant, field)
@@ -217,7 +217,7 @@ def test_a_token_is_replaced_in_place_and_other_words_stay(before: str, after: s
     assert (token.decision_id, token.was, granted_by(token)) == ("d2", "d1", Grant(cpus_per_task=2))
 
 
-def test_only_the_last_token_is_replaced_as_only_it_is_read() -> None:
+def test_only_the_last_token_is_replaced_because_only_it_is_read() -> None:
     assert replace_token("rightsizer/1;id=a rightsizer/1;id=b x", "T") == "rightsizer/1;id=a T x"
     with pytest.raises(ValueError, match="without a token"):
         replace_token("nobody's words", "T")
@@ -237,7 +237,7 @@ def test_the_mark_of_a_recovery_changes_nothing_else(
 
 
 @pytest.mark.parametrize("said", ["", "x", "x:", ":1", "x:-1", "x:1:1", "X:1", "x:1.0"])
-def test_what_is_no_mark_of_a_recovery_is_none(said: str) -> None:
+def test_a_malformed_recovery_mark_is_read_as_none(said: str) -> None:
     token = find_token(f"rightsizer/1;id=a;recovery={said}")
     assert token is not None
     assert token.recovered_at is None
@@ -252,7 +252,7 @@ def test_what_a_submission_fixed_comes_back_from_the_journal(
     )
     made = decision(fixed=fixed, replaces="d0")
     assert decode_decision(encode_decision(made)) == made
-    # Where nothing is fixed that is said too: a decision of an earlier release says nothing.
+    # A decision also records that nothing is fixed: one of an earlier release says nothing.
     assert b'"fixed":{}' in encode_decision(decision(fixed=Fixed()))
     assert b"fixed" not in encode_decision(decision())
 
@@ -271,11 +271,11 @@ def test_what_a_submission_fixed_comes_back_from_the_journal(
         "tasks:65536,gpus-per-task:65536",
     ],
 )
-def test_what_slurm_cannot_hold_is_no_token_of_ours(asked: str) -> None:
+def test_a_token_with_amounts_that_slurm_cannot_hold_is_not_ours(asked: str) -> None:
     assert find_token(f"rightsizer/1;id=x;mode=enforce;asked={asked}") is None
 
 
-def test_the_most_that_slurm_holds_is_read() -> None:
+def test_the_largest_amounts_that_slurm_can_hold_are_read() -> None:
     assert (
         find_token(f"rightsizer/1;id=x;asked=tasks:65535,cpus:65535,mem:{2**43 - 1};granted=mem:0")
         is not None

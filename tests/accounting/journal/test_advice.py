@@ -65,7 +65,7 @@ def read_on(store: Engine, folder: Path) -> Run:
     return run
 
 
-def test_cycles_are_read_on_from_where_reading_stopped_and_none_twice(store: Engine, tmp_path: Path) -> None:
+def test_cycles_are_read_from_where_reading_stopped_and_none_twice(store: Engine, tmp_path: Path) -> None:
     folder = tmp_path / "advisor"
     folder.mkdir()
     file = folder / "cycles-20260101.jsonl"
@@ -88,7 +88,7 @@ def test_cycles_are_read_on_from_where_reading_stopped_and_none_twice(store: Eng
     assert [(row["job_id"], row["factor_after"], row["start_s"]) for row in jobs] == [(7, 16, T0 + 500)] * 2
 
 
-def test_a_line_with_a_number_beyond_what_a_store_holds_is_kept_aside(store: Engine, tmp_path: Path) -> None:
+def test_a_line_with_a_number_beyond_what_a_store_holds_is_quarantined(store: Engine, tmp_path: Path) -> None:
     told = cycle(1)
     [job] = told.jobs
     jobs: list[dict[str, Any]] = [
@@ -118,7 +118,7 @@ def test_a_long_journal_is_read_in_parts(tmp_path: Path) -> None:
     assert parts[-1].read_bytes == sum(map(len, lines))
 
 
-def test_starts_are_compared_with_what_was_foreseen_of_those_that_started(store: Engine) -> None:
+def test_the_starts_of_jobs_that_started_are_compared_with_those_foreseen(store: Engine) -> None:
     def told(job_id: int, foreseen_s: int, width_s: int = 100) -> AdvisedJob:
         return AdvisedJob(
             job_id=job_id,
@@ -147,7 +147,7 @@ def test_starts_are_compared_with_what_was_foreseen_of_those_that_started(store:
     with store.begin() as connection:
         write_cycles(connection, [acted, watched, other])
     rows = {(row["order"], row["advisor"]): row for row in start_rows(read_foreseen(store, Selection()))}
-    # Of the tasks of an array nothing can be told, of job 99 nothing is known yet.
+    # Nothing can be said of the tasks of an array, and nothing is known yet of job 99.
     assert rows["shortest first", "acted"]["jobs"] == 2
     assert rows["shortest first", "acted"]["within_interval_pct"] == 50
     assert rows["shortest first", "acted"]["median_error_min"] == pytest.approx((50 + 600) / 2 / 60, abs=0.01)
@@ -157,7 +157,7 @@ def test_starts_are_compared_with_what_was_foreseen_of_those_that_started(store:
     assert rows["all", ""]["jobs"] == 3
 
 
-def test_of_each_part_of_time_the_latest_rows_are_read_also_of_what_has_not_started(store: Engine) -> None:
+def test_the_latest_rows_of_each_part_of_time_are_read_also_of_jobs_not_started(store: Engine) -> None:
     def at(second: int, *job_ids: int, cluster: str = "alpha") -> Cycle:
         jobs = tuple(
             AdvisedJob(job_id=job_id, submit_s=float(T0), before=0, after=1, start_s=T0 + second + 60.0)
@@ -173,14 +173,14 @@ def test_of_each_part_of_time_the_latest_rows_are_read_also_of_what_has_not_star
     found = read(back_s=200.0, most=3)
     rows = zip((found.told_s - T0).tolist(), found.job, (found.started_s - T0).tolist(), strict=True)
     told = {(told_s, int(job.split()[1])): started_s for told_s, job, started_s in rows}
-    # Of the first hundred seconds three rows; the job that started before it was told of was another run.
+    # Three rows of the first hundred seconds; the job that started before the cycle was another run.
     assert set(told) == {(110.0, 4), (30.0, 3), (20.0, 1), (20.0, 2)}
     assert told[20.0, 1] == 500.0
     assert all(np.isnan(told[key]) for key in set(told) - {(20.0, 1)})
     assert len(read(back_s=100.0, most=3).job) == 1
 
 
-def test_slurm_tells_starts_to_the_second(store: Engine) -> None:
+def test_slurm_records_starts_to_the_second(store: Engine) -> None:
     def told(job_id: int, low_s: float, high_s: float) -> AdvisedJob:
         return AdvisedJob(
             job_id=job_id,
@@ -192,7 +192,7 @@ def test_slurm_tells_starts_to_the_second(store: Engine) -> None:
             high_s=T0 + high_s,
         )
 
-    # Between the first plan and its end of that second; within the second in which the interval begins; before; after.
+    # Between the first plan and the end of its second; in the second in which the interval begins; before; after.
     jobs = (told(1, 0.7, 0.8), told(2, 2.4, 9.0), told(3, 2.4, 9.0), told(4, 2.4, 9.0))
     starts = {1: 0, 2: 2, 3: 1, 4: 10}
     fill(store, [measured(job, start_s=T0 + at_s, display_id=str(job)) for job, at_s in starts.items()])
@@ -200,7 +200,7 @@ def test_slurm_tells_starts_to_the_second(store: Engine) -> None:
     with store.begin() as connection:
         write_cycles(connection, [cycle(0, time_s=T0 + 0.7, jobs=jobs), later])
     (row, _) = start_rows(read_foreseen(store, Selection()))
-    # The second plan is told of a job that had started before it: that is an earlier run of it. Another it moves again.
+    # For the second plan one job had started before it: that is an earlier run of it. The other job moves again.
     assert (row["jobs"], row["foreseen"], row["within_interval_pct"]) == (4, 5, 60)
 
 
@@ -209,7 +209,7 @@ def waits(wait_s: Floats, run_s: Floats) -> Floats:
     return found
 
 
-def test_jobs_are_of_the_block_in_which_they_were_submitted(store: Engine) -> None:
+def test_jobs_belong_to_the_block_in_which_they_were_submitted(store: Engine) -> None:
     begin = T0 // BLOCK_S * BLOCK_S
 
     def at(block: int, second: int, applied: bool, control: bool) -> Cycle:
@@ -259,7 +259,7 @@ def test_jobs_are_of_the_block_in_which_they_were_submitted(store: Engine) -> No
 
 
 def planted(seed: int, effect: float, blocks: int = 40) -> Blocks:
-    """Blocks with a level of their own, of 20 to 60 jobs each; acting takes a share off every wait."""
+    """Blocks of 20 to 60 jobs, each with a level of its own; acting takes a share off every wait."""
     draw = np.random.default_rng(seed)
     block, acted, wait_s = [], [], []
     for number in range(blocks):
@@ -300,7 +300,7 @@ def test_no_effect_is_reported_as_none_and_a_large_one_as_one() -> None:
     assert effects(planted(1, -3.0, blocks=80))[1].says == "worse with the advisor"
 
 
-def test_too_few_blocks_tell_nothing_and_that_is_said() -> None:
+def test_too_few_blocks_tell_nothing_and_the_report_says_so() -> None:
     few = planted(3, 0.5, blocks=LEAST_BLOCKS)
     for effect in effects(few):
         assert effect.says.startswith("too few data")
@@ -309,8 +309,8 @@ def test_too_few_blocks_tell_nothing_and_that_is_said() -> None:
 
 
 @pytest.mark.parametrize("waited", [None, 0, 2])
-def test_one_job_that_waited_is_no_sure_effect(waited: int | None) -> None:
-    """Ten blocks of two jobs of either kind; one job waited, where it watched (0) or acted (2), or none did."""
+def test_one_job_that_waited_is_no_certain_effect(waited: int | None) -> None:
+    """Ten blocks of two jobs of either kind; one job waited while the advisor watched (0) or acted (2), or none did."""
     block, wait_s = np.repeat(np.arange(20), 2), np.zeros(40)
     if waited is not None:
         wait_s[waited] = 60.0
@@ -328,7 +328,7 @@ def test_one_job_that_waited_is_no_sure_effect(waited: int | None) -> None:
     assert found[1].says == "no difference can be shown"
 
 
-def test_nothing_foreseen_is_no_row() -> None:
+def test_without_foreseen_starts_there_is_no_row() -> None:
     none = np.empty(0)
     nothing = Foreseen(
         job=[], order=[], acted=[], told_s=none, foreseen_s=none, low_s=none, high_s=none, started_s=none
@@ -336,5 +336,5 @@ def test_nothing_foreseen_is_no_row() -> None:
     assert start_rows(nothing) == []
 
 
-def test_slurms_own_order_is_called_the_same_where_plans_are_made() -> None:
+def test_slurms_own_order_has_the_same_name_as_in_plans() -> None:
     assert AS_IT_IS == AS_IS

@@ -45,7 +45,7 @@ AT = st.integers(0, LINES - 1)
 INNER = st.integers(0, LINES - 2)
 
 
-def test_a_line_says_what_it_said_before_it_was_linked() -> None:
+def test_a_linked_line_says_what_it_said_before_it_was_linked() -> None:
     for number, line in enumerate(linked()):
         parts = split_line(line)
         assert parts is not None
@@ -56,7 +56,7 @@ def test_a_line_says_what_it_said_before_it_was_linked() -> None:
 
 
 @pytest.mark.parametrize("key", [KEY, b""])
-def test_a_chain_as_it_was_written_is_in_order(key: bytes) -> None:
+def test_a_chain_as_written_has_no_findings(key: bytes) -> None:
     check = check_of(linked(key=key), key)
     assert check.finish() == []
     assert (check.lines, check.head.number, check.without_key) == (LINES, LINES, 0)
@@ -71,7 +71,7 @@ def test_any_change_of_a_line_shows_where_it_was_made(at: int, data: st.DataObje
     found = check_of(lines).finish()
     told = ("changed", "inserted", "torn") if at else ("changed", "inserted", "torn", "without link")
     assert any(one.place.line == at + 1 and one.kind in told for one in found)
-    # A line that is cut off is harmless by itself: that it was in the chain shows by the line after it.
+    # A line that is cut off is harmless by itself: that it was in the chain is shown by the line after it.
     assert at == LINES - 1 or any(one.kind in ("changed", "inserted", "removed") for one in found)
     assert all(one.place.line in (at + 1, at + 2) for one in found)
 
@@ -79,20 +79,20 @@ def test_any_change_of_a_line_shows_where_it_was_made(at: int, data: st.DataObje
 @pytest.mark.parametrize("key", [KEY, b""])
 @pytest.mark.parametrize("number", [7, 10**17])
 @pytest.mark.parametrize("at", [0, 5])
-def test_a_number_that_was_changed_moves_no_other_line(at: int, number: int, key: bytes) -> None:
+def test_a_changed_number_moves_no_other_line(at: int, number: int, key: bytes) -> None:
     lines = linked(key=key)
     lines[at] = lines[at].replace(b'"link":[%d,' % (at + 1), b'"link":[%d,' % number)
     assert found_in(lines, key) == [("changed", at + 1), ("removed", at + 2)]
 
 
-def test_a_first_line_whose_link_is_no_link_any_more_is_told() -> None:
-    """It looks like one of the time before lines had links; that a number is missing after it tells."""
+def test_a_first_line_whose_link_was_damaged_is_reported() -> None:
+    """It looks like a line from before lines had links; the number that is missing after it shows what it was."""
     lines = linked()
     lines[0] = lines[0].replace(b'"link":', b'"lank":')
     assert found_in(lines, KEY) == [("changed", 1), ("removed", 2)]
 
 
-def test_of_a_few_files_alone_a_changed_first_line_is_told_by_itself() -> None:
+def test_a_changed_first_line_of_later_files_is_reported_by_itself() -> None:
     lines = [line.replace(b"job 4", b"job 5") for line in linked()[4:]]
     check = ChainCheck(NAME, KEY, None)
     for number, line in enumerate(lines, 1):
@@ -100,7 +100,7 @@ def test_of_a_few_files_alone_a_changed_first_line_is_told_by_itself() -> None:
     assert [(one.kind, one.place.line) for one in check.finish()] == [("changed", 1)]
 
 
-def test_lines_of_another_key_stand_where_their_numbers_say() -> None:
+def test_lines_with_another_key_stand_where_their_numbers_say() -> None:
     check = check_of(linked()[4:], b"other key" * 5)
     found = [(one.kind, one.place.line) for one in check.finish()]
     assert found == [("changed", 1), ("removed", 1), *(("changed", line) for line in range(2, LINES - 3))]
@@ -118,7 +118,7 @@ def test_a_forged_number_takes_no_memory_and_moves_no_other_line() -> None:
     ("key", "own"),
     [(b"", "f9366c9a8ac7e94ecaec75995bd8534b"), (KEY, "f93b63c1baa4e254551a33dab7393e89")],
 )
-def test_what_was_linked_once_is_intact_in_every_release(key: bytes, own: str) -> None:
+def test_a_line_linked_once_is_intact_in_every_release(key: bytes, own: str) -> None:
     line, _ = Linker(key).linked(b'{"id":"d1"}', Linker(key).begin(NAME))
     parts = split_line(line[:-1])
     assert parts is not None
@@ -126,7 +126,7 @@ def test_what_was_linked_once_is_intact_in_every_release(key: bytes, own: str) -
 
 
 @given(AT, st.text(max_size=9), st.booleans())
-def test_who_has_no_key_cannot_make_a_line_that_fits(at: int, name: str, with_plain_hash: bool) -> None:
+def test_a_line_forged_without_the_key_does_not_fit(at: int, name: str, with_plain_hash: bool) -> None:
     lines = linked()
     forged = encode_decision(decision(id=f"d{at}", request=request(job_name=f"forged {name}")))[:-1]
     parts = split_line(lines[at])
@@ -134,13 +134,13 @@ def test_who_has_no_key_cannot_make_a_line_that_fits(at: int, name: str, with_pl
     link = parts[1]
     own = Linker().own(link.number, link.previous, forged) if with_plain_hash else link.own
     lines[at] = b'%b,"link":[%d,"%b","%b"]}' % (forged[:-1], link.number, link.previous, own)
-    # The first line may be of before there was a key: its link to the next tells.
+    # The first line may be from before there was a key: its link to the next shows the change.
     expected = at + 1 if at or not with_plain_hash else 2
     assert found_in(lines) == [("changed", expected)]
 
 
 @given(INNER, st.integers(1, 4))
-def test_lines_that_are_removed_are_named_at_the_one_after_them(at: int, count: int) -> None:
+def test_removed_lines_are_named_at_the_line_after_them(at: int, count: int) -> None:
     lines = linked()
     count = min(count, LINES - 1 - at)
     [found] = check_of(lines[:at] + lines[at + count :]).finish()
@@ -149,19 +149,19 @@ def test_lines_that_are_removed_are_named_at_the_one_after_them(at: int, count: 
 
 
 @given(AT, AT)
-def test_a_copy_of_a_line_is_told_wherever_it_stands(of: int, before: int) -> None:
+def test_a_copy_of_a_line_is_reported_wherever_it_stands(of: int, before: int) -> None:
     lines = linked()
     found = found_in([*lines[:before], lines[of], *lines[before:]])
     if of in (before, before - 1):
         assert found == [("inserted", before + 1 + (of == before))]
     elif of < before:
         assert found == [("inserted", before + 1)]
-    else:  # it came too early: then those between are late
+    else:  # the copy came too early: the lines in between are late
         assert {kind for kind, _ in found} == {"moved", "inserted"}
 
 
 @given(INNER, st.data())
-def test_lines_that_changed_places_are_told(one: int, data: st.DataObject) -> None:
+def test_lines_that_changed_places_are_reported(one: int, data: st.DataObject) -> None:
     lines = linked()
     other = data.draw(st.integers(one + 1, LINES - 1))
     lines[one], lines[other] = lines[other], lines[one]
@@ -182,13 +182,13 @@ def test_a_write_that_was_cut_off_is_no_change(before: int, data: st.DataObject)
 
 
 @given(INNER, st.data())
-def test_a_line_that_somebody_cut_short_is_missing_from_the_chain(at: int, data: st.DataObject) -> None:
+def test_a_line_cut_short_on_purpose_is_missing_from_the_chain(at: int, data: st.DataObject) -> None:
     lines = linked()
     lines[at] = lines[at][: data.draw(st.integers(0, len(lines[at]) - 1))]
     assert ("removed", at + 2) in found_in(lines) or ("removed", at + 1) in found_in(lines)
 
 
-def test_rubbish_is_inserted_and_lines_of_before_there_were_links_are_counted() -> None:
+def test_rubbish_counts_as_inserted_and_lines_from_before_links_are_counted() -> None:
     lines = linked(3)
     old = [body(90), b"rubbish", body(91)]
     check = check_of([*old, *lines[:2], b"rubbish", body(7), lines[2]])
@@ -201,7 +201,7 @@ def test_rubbish_is_inserted_and_lines_of_before_there_were_links_are_counted() 
     assert check.unlinked == 2
 
 
-def test_lines_of_before_there_was_a_key_count_until_the_first_that_has_it() -> None:
+def test_lines_from_before_the_key_count_until_the_first_line_with_the_key() -> None:
     plain = linked(3, b"")
     head = newest_head(b"\n".join(plain))
     assert head is not None
@@ -216,13 +216,13 @@ def test_lines_of_before_there_was_a_key_count_until_the_first_that_has_it() -> 
     assert found_in(keyed, b"other key" * 5)[0] == ("changed", 1)
 
 
-def test_another_chains_lines_and_another_beginning_do_not_fit() -> None:
+def test_lines_of_another_chain_and_with_another_beginning_do_not_fit() -> None:
     begun = Linker(KEY).begin("decisions-advisor")
     assert found_in(linked(3, KEY, begun)) == [("changed", 1)]
     assert found_in(linked()[4:]) == [("removed", 1)]
 
 
-def test_two_that_wrote_at_once_are_told() -> None:
+def test_two_processes_that_wrote_at_once_are_reported() -> None:
     lines = linked(3)
     head = newest_head(lines[0])
     assert head is not None
@@ -238,7 +238,7 @@ def test_an_anchor_stands_for_the_lines_before_it() -> None:
     anchor = read_anchor(text, NAME, linker)
     assert anchor is not None
     assert check_of(lines[5:], start=anchor.head).finish() == []
-    # Cut off before the files went, it stands for more than has gone.
+    # If pruning was interrupted before the files went, the anchor stands for more lines than have gone.
     assert check_of(lines[2:], start=anchor.head).finish() == []
     [found] = check_of(lines[6:], start=anchor.head).finish()
     assert found.what.startswith("line 6 is")
@@ -258,7 +258,7 @@ def test_an_anchor_stands_for_the_lines_before_it() -> None:
         ("decisions.jsonl", ""),
     ],
 )
-def test_a_chain_is_named_as_its_files_without_their_days(file: str, name: str) -> None:
+def test_a_chain_is_named_like_its_files_without_their_days(file: str, name: str) -> None:
     assert chain_name(file) == name
 
 

@@ -58,7 +58,7 @@ def site(tmp_path: Path) -> IngestSettings:
     return msgspec.structs.replace(settings, recovery=tmp_path / "recovery")
 
 
-def test_each_line_is_read_once_and_the_last_of_a_run_counts(store: Engine, tmp_path: Path) -> None:
+def test_each_line_is_read_once_and_the_last_one_of_a_run_counts(store: Engine, tmp_path: Path) -> None:
     settings, journal = site(tmp_path), Journal(tmp_path / "recovery")
     brought = []
     for entry in (BEGUN, DONE, LOST, None):
@@ -78,14 +78,14 @@ def test_each_line_is_read_once_and_the_last_of_a_run_counts(store: Engine, tmp_
 
 
 @pytest.mark.parametrize(("changes", "outcome"), [({}, "timeout"), ({"decision_id": "d2"}, "cut_short")])
-def test_a_run_out_of_time_that_recovery_queued_again_counts_as_that(
+def test_a_run_out_of_time_that_recovery_requeued_counts_as_a_timeout(
     changes: dict[str, Any], outcome: str, tmp_path: Path
 ) -> None:
-    """22.05 says REQUEUED of it, whose end is when it was queued again."""
+    """22.05 records such a run as REQUEUED, with the requeue as its end."""
     made = decision(id="d1", applied=True, grant=Grant(cpus_per_task=2))
     token = format_token(made)
     rows = [
-        # What its user has queued again himself was not out of time.
+        # A run that the user requeued was not out of time.
         job_line(7, T0, 8, State="REQUEUED", AdminComment=token, TimelimitRaw="2"),
         job_line(
             7,
@@ -96,7 +96,7 @@ def test_a_run_out_of_time_that_recovery_queued_again_counts_as_that(
             TimelimitRaw="2",
             AllocTRES="cpu=2,mem=8000M",
         ),
-        # It comes back once: of whoever queues it again then, it is not by us.
+        # Recovery requeues a job once: whoever requeues it after that, it was not us.
         job_line(
             7,
             T0 + 110,
@@ -131,7 +131,7 @@ def test_a_run_out_of_time_that_recovery_queued_again_counts_as_that(
     assert trial_of(first) == (counts if outcome == "timeout" else None)
 
 
-def test_lines_of_the_release_before_are_read(store: Engine, tmp_path: Path) -> None:
+def test_lines_of_the_previous_release_are_read(store: Engine, tmp_path: Path) -> None:
     settings = site(tmp_path)
     line = msgspec.json.encode(msgspec.structs.replace(LOST, account=""))
     assert b"account" not in line
@@ -140,7 +140,7 @@ def test_lines_of_the_release_before_are_read(store: Engine, tmp_path: Path) -> 
     assert ingest(store, settings, NOW_S).recoveries.new == 1
 
 
-def test_hours_are_owed_to_who_lost_them(store: Engine, tmp_path: Path) -> None:
+def test_hours_are_owed_to_the_users_who_lost_them(store: Engine, tmp_path: Path) -> None:
     settings, journal = site(tmp_path), Journal(tmp_path / "recovery")
     for entry in (DONE, LOST, msgspec.structs.replace(DONE, restarts=1, decision_id="d2")):
         journal.append(entry)
@@ -155,7 +155,7 @@ def test_hours_are_owed_to_who_lost_them(store: Engine, tmp_path: Path) -> None:
         assert hours_owed(connection, "user", NOW_S) == []
 
 
-def test_a_line_with_a_number_beyond_what_a_store_holds_is_kept_aside(store: Engine, tmp_path: Path) -> None:
+def test_a_line_with_a_number_beyond_what_a_store_holds_is_quarantined(store: Engine, tmp_path: Path) -> None:
     settings = site(tmp_path)
     journal = Journal(tmp_path / "recovery")
     damaged: list[dict[str, Any]] = [{"job_id": 2**63}, {"restarts": 2**31}, {"array_job_id": 2**64}]
@@ -175,7 +175,7 @@ def test_names_are_hidden_where_the_site_wants_it(store: Engine, tmp_path: Path)
     assert (found.user, found.account) == (hidden.user("ann"), hidden.account("phys"))
 
 
-def test_what_is_old_goes_but_for_the_newest_link_of_each_chain(store: Engine, tmp_path: Path) -> None:
+def test_old_entries_go_except_for_the_newest_link_of_each_chain(store: Engine, tmp_path: Path) -> None:
     settings, journal = site(tmp_path), Journal(tmp_path / "recovery")
     journal.append(DONE)
     journal.append(LOST)

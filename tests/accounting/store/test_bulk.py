@@ -71,7 +71,7 @@ def by_key(rows: list[Row]) -> dict[tuple[Any, ...], Row]:
     return {tuple(row[name] for name in key): row for row in rows}
 
 
-def test_random_batches_leave_what_the_last_of_each_key_said(store: Engine) -> None:
+def test_random_batches_leave_the_last_row_of_each_key(store: Engine) -> None:
     draw, model = random.Random(5), dict[tuple[Any, ...], Row]()
     for size in (1, 3, 200, 1, 500, 40):
         before = dict(model)
@@ -86,7 +86,7 @@ def test_random_batches_leave_what_the_last_of_each_key_said(store: Engine) -> N
         assert counts.new + counts.changed + counts.same == size
 
 
-def test_what_is_counted_is_what_was_done(store: Engine) -> None:
+def test_the_counts_are_those_of_what_was_done(store: Engine) -> None:
     rows = [use(f"n{number}") for number in range(1000)]
     assert written(store, rows) == Counts(new=1000)
     assert written(store, rows) == Counts(same=1000)
@@ -98,7 +98,7 @@ def test_what_is_counted_is_what_was_done(store: Engine) -> None:
     assert written(store, []) == Counts()
 
 
-def test_a_count_beyond_its_column_is_the_most_that_it_holds(store: Engine) -> None:
+def test_a_count_beyond_its_column_becomes_the_most_that_it_holds(store: Engine) -> None:
     counts = (0, 7, 2**31 - 1, 2**31, 3_600_000_000)
     many = [use(f"n{number}", samples) for number, samples in enumerate(counts)]
     assert written(store, many) == Counts(new=5)
@@ -113,7 +113,7 @@ def test_one_old_row_among_many_new_ones_is_overwritten(store: Engine) -> None:
     assert {row["samples"] for row in held(store)} == {2}
 
 
-def test_the_last_of_one_key_wins_among_new_rows(store: Engine) -> None:
+def test_the_last_row_of_a_key_wins_among_new_rows(store: Engine) -> None:
     written(store, [use(f"n{number % 5}", samples=number) for number in range(50)])
     assert {row["node"]: row["samples"] for row in held(store)} == {f"n{n}": 45 + n for n in range(5)}
 
@@ -129,7 +129,7 @@ def test_texts_come_back_as_they_were(store: Engine) -> None:
     assert read_attempts(store) == attempts
 
 
-def test_nothing_and_the_empty_text_are_two_things(store: Engine) -> None:
+def test_null_and_the_empty_text_are_different(store: Engine) -> None:
     line = {"digest": "d", "seen_s": 1, "reason": "", "source": "", "line": ""}
     with writing(store) as connection:
         write_rows(connection, schema.quarantine, [line])
@@ -141,7 +141,7 @@ def test_nothing_and_the_empty_text_are_two_things(store: Engine) -> None:
 @pytest.mark.parametrize(
     ("given", "kept"), [("a\0b", "a�b"), ("a\ud800b", "a�b"), ("\udcff", "�"), ("\0", "�")]
 )
-def test_what_is_no_text_is_replaced_on_every_database(given: str, kept: str, store: Engine) -> None:
+def test_invalid_characters_are_replaced_on_every_database(given: str, kept: str, store: Engine) -> None:
     for expected in (Counts(new=1), Counts(same=1)):
         assert written(store, [use(given)]) == expected
     assert [row["node"] for row in held(store)] == [kept]
@@ -167,13 +167,13 @@ def test_figures_keep_all_their_digits(store: Engine) -> None:
     assert sorted(row["util_mean_pct"] for row in held(store)) == sorted(figures)
 
 
-def test_figures_that_are_not_finite_are_not_known(store: Engine) -> None:
+def test_figures_that_are_not_finite_are_stored_as_unknown(store: Engine) -> None:
     figures = [float(word) for word in ("nan", "inf", "-inf")]
     written(store, [use(f"n{number}", mean_pct=figure) for number, figure in enumerate(figures)])
     assert [row["util_mean_pct"] for row in held(store)] == [None] * 3
 
 
-def test_digests_of_64_bits_are_kept_and_known_again_by_the_end_of_their_attempt(store: Engine) -> None:
+def test_digests_of_64_bits_are_kept_and_found_by_the_end_of_their_attempt(store: Engine) -> None:
     attempts, steps = site_rows.chunk(0, 2000)
     digests = attempts["record_digest"].to_numpy().copy()
     digests[:2] = (-(2**63), 2**63 - 1)
@@ -203,7 +203,7 @@ def test_steps_that_are_not_written_again_stay(store: Engine) -> None:
         assert connection.execute(select(func.count()).select_from(schema.steps)).scalar() == 600
 
 
-def test_a_number_that_no_column_takes_is_one_line(store: Engine) -> None:
+def test_a_number_that_no_column_can_hold_is_an_error_of_one_line(store: Engine) -> None:
     attempts, _ = site_rows.chunk(0, 10)
     place = attempts.schema.get_field_index("nodes")
     forged = attempts.set_column(place, "nodes", pa.array([-(2**40)] * 10))
@@ -213,6 +213,6 @@ def test_a_number_that_no_column_takes_is_one_line(store: Engine) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
-def test_columns_that_a_table_does_not_have_are_a_mistake(store: Engine) -> None:
+def test_columns_that_a_table_does_not_have_are_a_programming_error(store: Engine) -> None:
     with pytest.raises(ValueError, match="has no columns speed"), writing(store) as connection:
         upsert(connection, schema.windows, pa.table({"source": ["a"], "cluster": [""], "speed": [1]}))

@@ -11,21 +11,21 @@ from accounting.store.columns import as_stored, from_rows, parts
 
 
 def stored(values: list[Any], name: str, kind: pa.DataType) -> list[Any]:
-    """Return the column `name` of attempts as it is stored, all others of which are missing."""
+    """Return the column `name` of attempts as it is stored, with all other columns missing."""
     table = as_stored(schema.attempts, pa.table({name: pa.array(values, kind)}))
     assert table.column_names == [column.name for column in schema.attempts.columns]
     assert table["comment" if name != "comment" else "user"].null_count == len(values)
     return list(table[name].to_pylist())
 
 
-def test_a_count_is_the_most_that_its_column_holds_and_no_more_is_made_of_one_that_is_not_known() -> None:
+def test_a_count_is_cut_to_the_most_its_column_holds_and_an_unknown_one_stays_unknown() -> None:
     given = [None, 7, 2**31 - 1, 2**31, 2**62]
     assert stored(given, "alloc_cpus", pa.int64()) == [None, 7, 2**31 - 1, 2**31 - 1, 2**31 - 1]
     assert stored(given, "req_mem_mib", pa.int64()) == given
     assert stored([None, 7], "alloc_cpus", pa.int32()) == [None, 7]
 
 
-def test_one_figure_that_is_not_finite_leaves_the_others_as_they_are() -> None:
+def test_a_figure_that_is_not_finite_leaves_the_others_as_they_are() -> None:
     given = [float("nan"), 1.5, None, float("-inf")]
     assert stored(given, "cores", pa.float64()) == [None, 1.5, None, None]
     assert stored([None, None], "cores", pa.float64()) == [None, None]
@@ -45,7 +45,7 @@ def test_texts_lose_their_nul_and_nothing_else(cut: slice) -> None:
     assert as_stored(schema.attempts, table)["comment"].to_pylist() == kept[cut]
 
 
-def test_texts_of_which_none_is_known_stay_so() -> None:
+def test_a_column_of_unknown_texts_stays_unknown() -> None:
     assert stored([None, None], "comment", pa.string()) == [None, None]
     assert stored([None, None], "comment", pa.null()) == [None, None]
     assert stored([], "decision_id", pa.string()) == []
@@ -58,11 +58,11 @@ def test_a_key_that_is_too_long_ends_in_its_digest_the_same_in_every_release() -
     kept = ["n" * 191, "ü" * 158 + "~" + digest, None, ""]
     assert stored(given, "decision_id", pa.string()) == kept
     assert len(kept[1] or "") == 191
-    # What is no key is as long as it is.
+    # A column that is no key keeps its length.
     assert stored(given, "comment", pa.string()) == given
 
 
-def test_rows_of_python_become_columns_of_the_tables_types() -> None:
+def test_python_rows_become_columns_of_the_tables_types() -> None:
     rows: list[dict[str, Any]] = [
         {"job_id": 1, "user": None, "cores": 1},
         {"job_id": 2, "user": "a\ud800", "cores": None},
@@ -79,7 +79,7 @@ def test_rows_of_python_become_columns_of_the_tables_types() -> None:
 @pytest.mark.parametrize(
     ("part_bytes", "sizes"), [(2**26, [10, 10, 5]), (4000, [4] * 6 + [1]), (1000, [1] * 25), (1, [1] * 25)]
 )
-def test_rows_go_in_parts_that_are_fewer_where_texts_are_long(
+def test_rows_are_written_in_parts_of_fewer_rows_where_texts_are_long(
     part_bytes: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(columns, "PART_BYTES", part_bytes)

@@ -89,7 +89,7 @@ def test_parquet_holds_every_row_with_its_description(
         assert pa.parquet.ParquetFile(file).metadata.num_row_groups > 3
 
 
-def test_csv_holds_hostile_names_whole(store: Engine, attempts: list[Attempt], tmp_path: Path) -> None:
+def test_csv_holds_hostile_names_unchanged(store: Engine, attempts: list[Attempt], tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
     assert export(store, "attempts", file) == 500
     with file.open(newline="", encoding="utf-8") as opened:
@@ -121,7 +121,7 @@ def test_pseudonyms_reach_every_column_that_holds_a_name(store: Engine, tmp_path
 
 
 @pytest.mark.usefixtures("attempts")
-def test_a_file_that_is_there_stays_unless_told_otherwise(store: Engine, tmp_path: Path) -> None:
+def test_an_existing_file_stays_unless_force_is_given(store: Engine, tmp_path: Path) -> None:
     file = tmp_path / "out.csv"
     file.write_text("mine")
     with pytest.raises(StoreError, match="exists already; give another name, or --force"):
@@ -139,7 +139,7 @@ def test_a_file_that_is_there_stays_unless_told_otherwise(store: Engine, tmp_pat
         ("folder.csv", "is a folder"),
     ],
 )
-def test_a_target_that_cannot_be_written_is_one_line(
+def test_a_target_that_cannot_be_written_is_an_error_of_one_line(
     store: Engine, tmp_path: Path, name: str, said: str
 ) -> None:
     (tmp_path / "folder.csv").mkdir()
@@ -148,7 +148,9 @@ def test_a_target_that_cannot_be_written_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_target_in_a_closed_folder_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_in_a_closed_folder_is_an_error_of_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def closed(_path: Path, **_options: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -173,7 +175,7 @@ except StoreError as error:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_a_disk_that_fails_leaves_what_was_there(store: Engine, tmp_path: Path, suffix: str) -> None:
+def test_a_disk_that_fails_leaves_the_file_that_was_there(store: Engine, tmp_path: Path, suffix: str) -> None:
     fill(store, [measured(n, job_name=os.urandom(200).hex()) for n in range(1, 1001)])
     store.dispose()
     target = tmp_path / "out"
@@ -204,8 +206,8 @@ def test_an_interrupted_export_leaves_nothing(store: Engine, tmp_path: Path) -> 
     assert sorted(file.suffix for file in tmp_path.iterdir() if "out" in file.name) == []
 
 
-@pytest.mark.parametrize("kind", ["sqlite"])  # the others refuse such a value
-def test_a_value_that_no_program_of_ours_wrote_is_one_line(store: Engine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite"])  # the other databases refuse such a value
+def test_a_value_that_no_program_of_ours_wrote_is_an_error_of_one_line(store: Engine, tmp_path: Path) -> None:
     fill(store, [measured(1)])
     with store.begin() as connection:
         connection.execute(text("UPDATE attempts SET wall_s = 'long'"))
@@ -216,7 +218,7 @@ def test_a_value_that_no_program_of_ours_wrote_is_one_line(store: Engine, tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
-def test_a_figure_without_end_is_not_known(store: Engine, tmp_path: Path) -> None:
+def test_an_infinite_figure_is_exported_as_unknown(store: Engine, tmp_path: Path) -> None:
     fill(store, [measured(1), measured(2)])
     with store.begin() as connection:
         connection.execute(text("UPDATE attempts SET peak_mem_mib = 9e999, cores = -9e999 WHERE job_id = 1"))
@@ -228,7 +230,7 @@ def test_a_figure_without_end_is_not_known(store: Engine, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_memory_stays_bounded(tmp_path: Path) -> None:
-    """150,000 rows of 2 KB are 300 MB; reading and writing them takes a fraction of that."""
+    """150,000 rows of 2 KB are 300 MB; reading and writing them takes only a fraction of that memory."""
     url = f"sqlite:///{tmp_path}/store.db"
     engine = open_store(url, create=True)
     row = {

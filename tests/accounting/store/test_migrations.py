@@ -33,7 +33,7 @@ from tests.builders import attempt, decision, gpu_use, past
 from tests.stores import write_attempts
 
 Row = dict[str, Any]
-# What the tables of today have and those of 0001 had not.
+# Columns that today's tables have and those of 0001 had not.
 NEWER = {
     "attempts": {
         "peak_node_mib",
@@ -72,7 +72,7 @@ NEWER = {
 
 
 def bare_engine(url: str) -> Engine:
-    """An engine as `open_store` makes it, without a look at the schema."""
+    """An engine as `open_store` makes it, without looking at the schema."""
     return database._engine(url, create=True)
 
 
@@ -95,7 +95,7 @@ def old_store(url: str) -> dict[str, list[Row]]:
 
 
 def old_rows() -> dict[str, list[Row]]:
-    """Rows of schema 0001, taken from a store of today's."""
+    """Rows of schema 0001, taken from a store of today."""
     with tempfile.TemporaryDirectory() as folder:
         engine = open_store(f"sqlite:///{folder}/today.db", create=True)
         with engine.begin() as connection:
@@ -125,7 +125,7 @@ def old_rows() -> dict[str, list[Row]]:
 
 
 def check_forward(url: str, rows: dict[str, list[Row]]) -> None:
-    """Bring a store forward, and check that it has today's schema and still all that was in it."""
+    """Upgrade a store, and check that it has today's schema and still all that was in it."""
     engine = open_store(url, create=True)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
@@ -150,7 +150,7 @@ def check_forward(url: str, rows: dict[str, list[Row]]) -> None:
     engine.dispose()
 
 
-def test_a_store_of_the_first_schema_comes_forward_whole_and_not_before_that_is_meant(url: str) -> None:
+def test_a_store_of_the_first_schema_is_upgraded_completely_and_only_when_asked_for(url: str) -> None:
     rows = old_store(url)
     for _ in range(2):
         with pytest.raises(StoreError, match=r"older version; run `rightsizer ingest`, which upgrades it"):
@@ -180,7 +180,7 @@ def test_a_store_goes_back_and_forward_again(url: str) -> None:
 
 
 @pytest.mark.parametrize("revision", ["0001", "9999", "head", "-1"])
-def test_a_store_goes_back_to_what_can_be_had_alone(revision: str, tmp_path: Path) -> None:
+def test_a_store_goes_back_only_to_schemas_that_are_supported(revision: str, tmp_path: Path) -> None:
     engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
     with pytest.raises(StoreError, match=r"cannot be taken back to .*; give one of 0002, 0003"):
         take_back(engine, revision, apply=True)
@@ -188,7 +188,7 @@ def test_a_store_goes_back_to_what_can_be_had_alone(revision: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("clusters", "whose"), [([], ""), (["alpha"], "alpha"), (["alpha", "beta"], "")])
-def test_marks_go_to_the_one_cluster_that_there_is_and_come_back(
+def test_marks_go_to_the_only_cluster_that_there_is_and_come_back(
     url: str, clusters: list[str], whose: str
 ) -> None:
     engine = open_store(url, create=True)
@@ -225,11 +225,11 @@ def test_marks_go_to_the_one_cluster_that_there_is_and_come_back(
 
 
 class CutOffError(Exception):
-    """Stands for a connection that is lost."""
+    """Stands for a lost connection."""
 
 
 def cut_off_at(engine: Engine, statement: int) -> None:
-    """Let the engine's `statement`th change of a table raise."""
+    """Make the engine's `statement`th change of a table raise."""
     count = 0
 
     def before(_c: object, _cursor: object, sql: str, *_rest: object) -> None:
@@ -243,7 +243,7 @@ def cut_off_at(engine: Engine, statement: int) -> None:
 
 
 def migrate_cut_off(url: str, statement: int, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Open a store, cut off at a statement; return whether it was."""
+    """Open a store, interrupted at a statement; return whether it was interrupted."""
     make = database._engine
     with monkeypatch.context() as patch:
 
@@ -262,17 +262,21 @@ def migrate_cut_off(url: str, statement: int, monkeypatch: pytest.MonkeyPatch) -
     return False
 
 
-def test_a_migration_that_was_cut_off_anywhere_goes_on(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_was_interrupted_anywhere_continues(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = old_store(url)
     cuts = 0
-    # Each opening is cut off one statement further on, whatever those before have left.
+    # Each opening is interrupted one statement further on, whatever those before have left.
     while migrate_cut_off(url, cuts + 1, monkeypatch):
         cuts += 1
     assert cuts > 10
     check_forward(url, rows)
 
 
-def test_a_creation_that_was_cut_off_anywhere_goes_on(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_creation_that_was_interrupted_anywhere_continues(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cuts = 0
     while migrate_cut_off(url, cuts + 1, monkeypatch):
         cuts += 1
@@ -288,7 +292,7 @@ def test_a_creation_that_was_cut_off_anywhere_goes_on(url: str, monkeypatch: pyt
 
 
 def take_back_cut_off(url: str, revision: str, statement: int) -> bool:
-    """Take a store back, cut off at a statement; return whether it was."""
+    """Take a store back, interrupted at a statement; return whether it was interrupted."""
     engine = open_to_take_back(url)
     cut_off_at(engine, statement)
     try:
@@ -302,8 +306,8 @@ def take_back_cut_off(url: str, revision: str, statement: int) -> bool:
     return False
 
 
-def test_a_way_back_that_was_cut_off_anywhere_goes_on(url: str) -> None:
-    """By the same command, whichever schema it has come to."""
+def test_a_downgrade_that_was_interrupted_anywhere_continues(url: str) -> None:
+    """It continues with the same command, whichever schema it has reached."""
     engine = open_store(url, create=True)
     read = {"file": "a.jsonl#1", "read_bytes": 7, "tail": "t"}
     with engine.begin() as connection:
@@ -337,7 +341,7 @@ def check_back(url: str) -> None:
     engine.dispose()
 
 
-def test_a_store_that_comes_forward_says_so_and_a_new_one_or_a_current_one_does_not(tmp_path: Path) -> None:
+def test_an_upgrade_of_a_store_is_reported_and_a_new_or_current_store_is_not(tmp_path: Path) -> None:
     said: list[tuple[str, str]] = []
     url = f"sqlite:///{tmp_path}/store.db"
 
@@ -354,7 +358,7 @@ def test_a_store_that_comes_forward_says_so_and_a_new_one_or_a_current_one_does_
 
 
 @pytest.mark.parametrize("kind", [servers.MARIADB], indirect=True)
-def test_names_of_an_old_mariadb_store_become_exact(url: str) -> None:
+def test_names_in_an_old_mariadb_store_become_exact(url: str) -> None:
     old_store(url)
     engine = open_store(url, create=True)
     with engine.connect() as connection:
@@ -368,8 +372,8 @@ def test_names_of_an_old_mariadb_store_become_exact(url: str) -> None:
     engine.dispose()
 
 
-def test_several_stores_are_made_at_once(tmp_path: Path) -> None:
-    """Alembic knows one migration at a time in a process: two threads would write to each other's stores."""
+def test_several_stores_can_be_made_at_once(tmp_path: Path) -> None:
+    """Alembic allows one migration at a time in a process: two threads would write to each other's stores."""
     urls = [f"sqlite:///{tmp_path}/{number}.db" for number in range(3)]
 
     def make(url: str) -> set[str]:

@@ -1,6 +1,6 @@
-"""Queries for a few jobs read no table as a whole, by SQLite's query plans.
+"""Queries for a few jobs read no whole table, by SQLite's query plans.
 
-And queries that do read a whole table are planned as such by PostgreSQL.
+Queries that do read a whole table are planned as such by PostgreSQL.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ READERS: dict[str, Callable[[Connection], object]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_no_table_is_read_whole(tmp_path: Path, reader: str) -> None:
+def test_queries_for_a_few_jobs_read_no_whole_table(tmp_path: Path, reader: str) -> None:
     engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
     plans: list[str] = []
 
@@ -69,13 +69,13 @@ def test_no_table_is_read_whole(tmp_path: Path, reader: str) -> None:
         READERS[reader](connection)
     engine.dispose()
     assert plans
-    # By a cluster alone: that is all there is, in a store of one.
+    # A search by cluster alone reads everything in a store of one cluster.
     whole = [plan for plan in plans if plan.startswith("SCAN") or plan.endswith("(cluster=?)")]
     assert whole == []
 
 
 @pytest.mark.parametrize("kind", [servers.POSTGRESQL], indirect=True)
-def test_postgresql_plans_for_all_that_a_cursor_reads(store: Engine) -> None:
+def test_postgresql_plans_for_all_rows_that_a_cursor_reads(store: Engine) -> None:
     with writing(store) as connection:
         upsert_attempts(connection, *site_rows.chunk(0, 2000))
         connection.exec_driver_sql("ANALYZE attempts")

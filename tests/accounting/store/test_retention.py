@@ -29,7 +29,7 @@ LIMIT_S = T0 + 5_000
 
 
 def fill(store: Engine) -> None:
-    """An old and a new attempt with all that belongs to them; a decision of each, one of both, and one of nobody."""
+    """An old and a new attempt with all that belongs to them; a decision of both, a later one, and one of neither."""
     with writing(store) as connection:
         for job_id, start_s in ((1, T0 + 10), (2, LIMIT_S - 50)):
             tried = attempt(job_id=job_id, start_s=start_s, submit_s=T0)
@@ -41,7 +41,7 @@ def fill(store: Engine) -> None:
         write_decisions(connection, [decision(id="later", time_s=LIMIT_S + 1)])
 
 
-def test_what_is_old_goes_and_what_is_not_stays(store: Engine) -> None:
+def test_old_rows_go_and_newer_ones_stay(store: Engine) -> None:
     fill(store)
     kept = [one for one in read_attempts(store) if one.row.job_id == 2]
     heard: list[int] = []
@@ -57,15 +57,15 @@ def test_what_is_old_goes_and_what_is_not_stays(store: Engine) -> None:
     assert heard[-1] == pruned.rows == 6
     assert read_attempts(store) == kept
     held = content(store)
-    # The old decision that the new attempt names stays: it explains it.
+    # The old decision that the new attempt names stays, because it explains the attempt.
     assert {row[0] for row in held["decisions"]} == {"d1", "later"}
     assert {row[1] for row in held["steps"]} == {row[1] for row in held["gpu_use"]} == {2}
     assert prune(store, LIMIT_S).rows == 0
     assert prune(store, LIMIT_S + 10**6).decisions == 2
 
 
-def test_what_a_direct_job_names_stays_with_it(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its attempt is told by its client's decision; the hook's stands in the token alone, and `audit` asks for it."""
+def test_decisions_named_by_a_direct_job_stay_with_it(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt is explained by its client's decision; the hook's is only in the token, and `audit` asks for it."""
     monkeypatch.setattr(retention, "ROWS_AT_ONCE", 2)
     client, other = "0123456789ab", "0123456789ac"
     hook = decision(id="hook", time_s=T0, via=client)
@@ -80,7 +80,7 @@ def test_what_a_direct_job_names_stays_with_it(store: Engine, monkeypatch: pytes
     assert prune(store, LIMIT_S + 10**6).decisions == 3
 
 
-def test_pruning_that_was_cut_off_goes_on(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruning_that_was_interrupted_continues(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "ROWS_AT_ONCE", 70)
     attempts, steps = site_rows.chunk(0, 500)
     with writing(store) as connection:
@@ -102,7 +102,7 @@ def test_pruning_that_was_cut_off_goes_on(store: Engine, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
-def test_what_stays_is_not_held_in_memory_while_room_is_given_back(
+def test_shrinking_a_store_does_not_hold_the_rest_in_memory(
     store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "WORTH_SHRINKING", -1.0)
@@ -119,10 +119,10 @@ def test_what_stays_is_not_held_in_memory_while_room_is_given_back(
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
-def test_the_room_is_given_back(store: Engine, url: str) -> None:
+def test_freed_space_is_given_back(store: Engine, url: str) -> None:
     with writing(store) as connection:
         upsert_attempts(connection, *site_rows.chunk(0, 20_000))
-    store.dispose()  # the log goes into the file
+    store.dispose()  # the log is written into the file
     file = Path(str(make_url(url).database))
     before_bytes = file.stat().st_size
     again = open_store(url)
@@ -149,7 +149,7 @@ def test_quarantine_is_listed_by_source_and_reason(store: Engine) -> None:
         ]
 
 
-def test_lines_are_taken_back_and_forgotten_once_they_are_understood(
+def test_lines_are_retried_and_removed_once_they_are_understood(
     store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("accounting.store.quarantine.LINES_AT_ONCE", 7)

@@ -67,7 +67,7 @@ def test_a_store_is_opened_again_with_what_was_in_it(url: str, store: Engine) ->
     again.dispose()
 
 
-def test_who_feeds_the_service_hears_of_new_attempts_and_of_those_of_which_more_is_known(
+def test_new_attempts_and_those_with_new_figures_are_reported_to_the_feed(
     store: Engine,
 ) -> None:
     attempts = past(4, seed=7)
@@ -84,7 +84,7 @@ def test_who_feeds_the_service_hears_of_new_attempts_and_of_those_of_which_more_
         assert told_of(connection, rows, 0) == ([], [])
 
 
-def test_how_far_memory_is_measured_is_told_of_the_latest_week(store: Engine) -> None:
+def test_the_share_of_measured_memory_is_that_of_the_latest_week(store: Engine) -> None:
     ends: list[tuple[Quality, int]] = [
         ("absent", T0),
         ("sampled", T0 + WEEK_S),
@@ -159,7 +159,7 @@ def test_finished_transactions_survive_a_power_cut(store: Engine) -> None:
         assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
 
 
-def test_who_goes_on_for_months_holds_little_of_a_store(tmp_path: Path) -> None:
+def test_a_process_that_runs_for_months_keeps_a_small_cache(tmp_path: Path) -> None:
     engine = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
     try:
         held_kib = [_cache_kib(engine)]
@@ -181,7 +181,7 @@ def test_figures_keep_all_their_digits_on_mariadb_too() -> None:
     assert "time_s DOUBLE" in made
 
 
-def test_a_missing_store_is_not_made_by_reading(tmp_path: Path) -> None:
+def test_reading_does_not_create_a_missing_store(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="rightsizer ingest"):
         open_store(f"sqlite:///{tmp_path}/none/store.db")
     assert list(tmp_path.iterdir()) == []
@@ -206,7 +206,7 @@ def test_a_store_that_would_keep_nothing_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["sqlite:///store.db", "sqlite:///var/lib/store.db", "sqlite:///file:a?uri=true"]
 )
-def test_a_store_that_is_another_one_in_each_folder_is_refused(
+def test_a_store_with_a_relative_path_is_refused(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -233,7 +233,7 @@ def test_a_store_of_a_newer_schema_is_refused_and_left_alone(url: str, store: En
 
 
 @pytest.mark.parametrize("create", [False, True])
-def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path, create: bool) -> None:
+def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path, create: bool) -> None:
     file = tmp_path / "other.db"
     with sqlite3.connect(file) as other:
         other.execute("CREATE TABLE things (name TEXT)")
@@ -270,7 +270,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, cr
         ("mariadb://host/y?ssl_ca=/nowhere/ca.pem", "PyMySQL refuses the options"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_one_line(bad: str, said: str) -> None:
+def test_a_url_that_cannot_be_used_is_an_error_of_one_line(bad: str, said: str) -> None:
     with pytest.raises(StoreError, match=said) as caught:
         open_store(bad, create=True)
     assert "\n" not in str(caught.value)
@@ -297,7 +297,7 @@ def test_passwords_stay_out_of_errors(bad: str) -> None:
 
 
 @pytest.mark.parametrize(("url", "module"), [("postgresql://h/y", "psycopg"), ("mariadb://h/y", "pymysql")])
-def test_a_driver_that_is_not_installed_is_told_with_its_extra(
+def test_a_driver_that_is_not_installed_is_named_with_its_extra(
     url: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
@@ -309,7 +309,7 @@ def test_a_driver_that_is_not_installed_is_told_with_its_extra(
 
 
 @on_sqlite
-def test_damage_found_while_reading_is_one_line(url: str, store: Engine, tmp_path: Path) -> None:
+def test_damage_found_while_reading_is_an_error_of_one_line(url: str, store: Engine, tmp_path: Path) -> None:
     with store.begin() as connection:
         write_attempts(connection, past(300))
     store.dispose()
@@ -347,7 +347,7 @@ def test_rows_that_differ_are_changed_and_counted(store: Engine) -> None:
     assert read_attempts(store, 2) == [new]
 
 
-def test_words_that_come_again_are_held_once(store: Engine) -> None:
+def test_repeated_words_are_held_once(store: Engine) -> None:
     with store.begin() as connection:
         write_attempts(connection, past(jobs=4, families=["fit"]))
     first, *others = submitted_between(store, "alpha", 0, 2**40)
@@ -378,7 +378,7 @@ def test_decisions_and_gpu_use_are_read_back(store: Engine) -> None:
     assert read_decision(store, "other") is None
 
 
-def test_a_job_of_very_many_steps_is_quarantined_as_far_as_every_store_takes_it(store: Engine) -> None:
+def test_the_quarantine_keeps_of_a_huge_job_what_every_store_can_hold(store: Engine) -> None:
     item = Quarantined(line="7|COMPLETED\n" * 2**21, reason="odd", source="sacct")
     with store.begin() as connection:
         assert write_quarantine(connection, [item], 100).new == 1

@@ -35,7 +35,7 @@ PATIENCE_S = 180.0
 
 @pytest.fixture
 def whole(tmp_path: Path) -> dict[str, list[tuple[object, ...]]]:
-    """What a run that nobody disturbs leaves."""
+    """What an undisturbed run leaves."""
     engine = open_store(f"sqlite:///{tmp_path}/whole.db", create=True)
     write_windows(engine)
     held = content(engine)
@@ -44,15 +44,15 @@ def whole(tmp_path: Path) -> dict[str, list[tuple[object, ...]]]:
     return held
 
 
-def test_killed_again_and_again_it_loses_and_doubles_nothing(
+def test_writers_killed_again_and_again_lose_and_double_nothing(
     url: str, kind: str, whole: dict[str, list[tuple[object, ...]]]
 ) -> None:
     draw, number = random.Random(11), 0
-    # A busy machine may need more of them until one comes through.
+    # On a busy machine it may take more of them until one finishes.
     while number < KILLS or windows_in(url) != whole["windows"]:
         assert number < 10 * KILLS, "it never came through: the kills tell nothing"
         process, pipe = start_writing(url, ENDLESS)
-        # Each fifth while it opens or makes the store, the others in the middle of writing.
+        # Every fifth is killed while it opens or makes the store, the others in the middle of writing.
         if number % 5 != 4:
             assert pipe.poll(PATIENCE_S)
         process.join(draw.uniform(0.0, 0.1))
@@ -72,7 +72,7 @@ def test_killed_again_and_again_it_loses_and_doubles_nothing(
 
 
 def windows_in(url: str) -> list[tuple[object, ...]]:
-    """Up to when a store's windows were written."""
+    """How far a store's windows were written."""
     engine = open_store(url)
     held = content(engine)["windows"]
     engine.dispose()
@@ -109,7 +109,7 @@ def small_disk() -> Iterator[Path]:
 
 
 def fill(engine: Engine, said: str) -> int:
-    """Write until that is refused in these words; return how many transactions were finished."""
+    """Write until that is refused with these words; return how many transactions were finished."""
     finished = 0
 
     def write() -> None:
@@ -125,7 +125,9 @@ def fill(engine: Engine, said: str) -> int:
     return finished
 
 
-def test_a_full_disk_is_one_line_and_the_next_run_completes(small_disk: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_of_one_line_and_the_next_run_completes(
+    small_disk: Path, tmp_path: Path
+) -> None:
     engine = open_store(f"sqlite:///{small_disk}/store.db", create=True)
     finished = fill(engine, "free some space")
     held = content(engine)
@@ -138,7 +140,7 @@ def test_a_full_disk_is_one_line_and_the_next_run_completes(small_disk: Path, tm
 
 
 def completed(url: str, tmp_path: Path, finished: int) -> None:
-    """Check that the next run goes on from there, and ends as if nothing had happened."""
+    """Check that the next run continues from there, and ends as if nothing had happened."""
     engine, other = open_store(url), open_store(f"sqlite:///{tmp_path}/undisturbed.db", create=True)
     for store, first in ((engine, max(0, finished - 1)), (other, 0)):
         for number in range(first, finished + 2):
@@ -149,7 +151,7 @@ def completed(url: str, tmp_path: Path, finished: int) -> None:
     other.dispose()
 
 
-def test_a_file_that_may_not_grow_is_one_line(tmp_path: Path) -> None:
+def test_a_file_that_may_not_grow_is_an_error_of_one_line(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     engine = open_store(url, create=True)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -165,7 +167,7 @@ def test_a_file_that_may_not_grow_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "driver"), [("postgresql", "psycopg"), ("mariadb", "pymysql")])
-def test_a_server_that_takes_a_connection_and_never_answers_is_given_up(
+def test_a_server_that_accepts_a_connection_and_never_answers_is_given_up(
     kind: str, driver: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(driver)
@@ -177,7 +179,7 @@ def test_a_server_that_takes_a_connection_and_never_answers_is_given_up(
 
 
 @pytest.mark.parametrize("kind", [servers.MARIADB], indirect=True)
-def test_a_statement_may_be_silent_for_longer_than_a_mariadb_that_is_connected_to(
+def test_a_statement_may_take_longer_than_connecting_to_a_mariadb_may(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "CONNECT_WAIT_S", 4)
@@ -188,7 +190,7 @@ def test_a_statement_may_be_silent_for_longer_than_a_mariadb_that_is_connected_t
 
 
 @pytest.mark.parametrize("kind", [servers.MARIADB], indirect=True)
-def test_a_mariadb_that_hangs_in_the_middle_is_given_up_and_the_next_run_completes(
+def test_a_mariadb_that_hangs_while_writing_is_given_up_and_the_next_run_completes(
     url: str,
     monkeypatch: pytest.MonkeyPatch,
     whole: dict[str, list[tuple[object, ...]]],
@@ -214,7 +216,7 @@ def test_a_mariadb_that_hangs_in_the_middle_is_given_up_and_the_next_run_complet
     engine.dispose()
 
 
-def test_a_full_disk_of_postgresql_is_one_line_and_the_next_run_completes(
+def test_a_full_disk_of_postgresql_is_an_error_of_one_line_and_the_next_run_completes(
     small_disk: Path, tmp_path: Path
 ) -> None:
     reason = servers.missing(servers.POSTGRESQL)
@@ -239,7 +241,7 @@ def test_a_full_disk_of_postgresql_is_one_line_and_the_next_run_completes(
 
 @pytest.mark.parametrize("kind", [servers.POSTGRESQL, servers.MARIADB], indirect=True)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_database_that_goes_away_is_one_line_and_the_next_run_completes(
+def test_a_database_that_goes_away_is_an_error_of_one_line_and_the_next_run_completes(
     how: signal.Signals,
     kind: str,
     url: str,
@@ -266,10 +268,10 @@ def test_a_database_that_goes_away_is_one_line_and_the_next_run_completes(
 
 
 @pytest.mark.parametrize("kind", [servers.POSTGRESQL, servers.MARIADB], indirect=True)
-def test_a_server_that_ends_who_does_nothing_for_a_while_ends_no_run(
+def test_a_server_that_closes_idle_connections_stops_no_run(
     kind: str, store: Engine, database_server: Callable[[str], servers.Server]
 ) -> None:
-    """As by MariaDB's wait_timeout and PostgreSQL's idle_session_timeout, while sacct is asked."""
+    """As MariaDB's wait_timeout and PostgreSQL's idle_session_timeout do, while sacct is asked."""
     write_windows(store, windows=1)
     assert len(content(store)["attempts"]) == JOBS_A_WINDOW
     database_server(kind).stop()
@@ -278,7 +280,7 @@ def test_a_server_that_ends_who_does_nothing_for_a_while_ends_no_run(
     assert len(content(store)["attempts"]) == 2 * JOBS_A_WINDOW
 
 
-def test_the_second_writer_waits_and_goes_on(store: Engine, url: str) -> None:
+def test_a_second_writer_waits_and_then_continues(store: Engine, url: str) -> None:
     other, order = open_store(url), list[str]()
 
     def second() -> None:
@@ -316,7 +318,7 @@ def test_a_writer_that_has_waited_long_enough_says_so_and_readers_do_not_wait(
     other.dispose()
 
 
-def test_what_raises_is_taken_back(store: Engine) -> None:
+def test_a_transaction_that_raises_is_rolled_back(store: Engine) -> None:
     with suppress(RuntimeError), writing(store) as connection:
         upsert_attempts(connection, *site_rows.chunk(0, 10))
         raise RuntimeError
