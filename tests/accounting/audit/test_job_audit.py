@@ -18,9 +18,9 @@ from accounting.store.records import write_decisions
 from tests.builders import T0, SacctRow, answer_of, decision, job_line
 
 
-def test_each_attempt_is_compared_once_whatever_windows_it_is_asked_in(store: Engine) -> None:
+def test_each_attempt_is_compared_once_whatever_the_windows(store: Engine) -> None:
     since_s = T0 - T0 % DAY_S
-    # One ends just where a window does, and two in the middle of one.
+    # One attempt ends exactly at the edge of a window, and two in the middle of one.
     ends_s = [since_s + HOUR_S // 4, since_s + 2 * HOUR_S, since_s + 2 * HOUR_S + 1]
     begun_s = since_s - 10
     lines = {end_s: job_line(number, begun_s, end_s - begun_s) for number, end_s in enumerate(ends_s, 1)}
@@ -48,7 +48,7 @@ def test_a_window_of_many_attempts_is_compared_part_by_part(
     settings = IngestSettings(sacct="", overlap_s=0, first_days=1, gpu_spool=Path(), journal=Path())
     ingest(store, settings, T0 + HOUR_S, source=lambda _begin_s, end_s: of_all(lines, end_s))
     with writing(store) as connection:
-        write_decisions(connection, kept[:-1])  # of the last the store knows the token alone
+        write_decisions(connection, kept[:-1])  # of the last one, the store has only the token
     with store.connect() as connection:
         compared = compare_jobs(
             connection, lambda _begin_s, end_s: of_all(lines, end_s), T0, T0 + HOUR_S, journalled_from_s=0.0

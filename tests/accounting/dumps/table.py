@@ -44,7 +44,7 @@ def step(**changes: str) -> dict[str, str]:
 
 
 def numbered(number: int, **changes: str) -> list[dict[str, str]]:
-    """Return a job with a step, by another number."""
+    """Return a job with a step, with another job id."""
     return [
         job(JobIDRaw=str(number), JobID=str(number), **changes),
         step(JobIDRaw=f"{number}.0", JobID=f"{number}.0"),
@@ -58,7 +58,7 @@ def text(rows: list[dict[str, str]], columns: tuple[str, ...] = COLUMNS, delimit
 
 
 def read(folder: Path, data: str | bytes, settings: DumpSettings = SETTINGS, packed: bool = False) -> Records:
-    """Read a dump whole."""
+    """Read a whole dump."""
     data = data.encode() if isinstance(data, str) else data
     file = folder / ("dump.psv.gz" if packed else "dump.psv")
     file.write_bytes(gzip.compress(data) if packed else data)

@@ -33,7 +33,7 @@ from tests.accounting.dumps.table import COLUMNS, job, numbered, read, step, tex
         ({"JobName": "a|b"}, "30 columns instead of 29"),
     ],
 )
-def test_a_line_that_cannot_be_is_kept_aside_and_its_steps_with_it(
+def test_an_impossible_line_is_quarantined_with_its_steps(
     tmp_path: Path, changes: dict[str, str], reason: str
 ) -> None:
     records = read(tmp_path, text([*numbered(99), job(**changes), step(), *numbered(101)]))
@@ -46,7 +46,7 @@ def test_a_line_that_cannot_be_is_kept_aside_and_its_steps_with_it(
     assert all(one.source == "dump.psv" for one in records.quarantined)
 
 
-def test_what_came_after_a_job_was_resized_is_kept_aside(tmp_path: Path) -> None:
+def test_the_record_after_a_resize_is_quarantined(tmp_path: Path) -> None:
     before = job(State="RESIZING")
     rest = job(Submit=before["End"], Start=before["End"], ElapsedRaw="60", End=str(int(before["End"]) + 60))
     records = read(tmp_path, text([*numbered(99), before, step(), rest, *numbered(101)]))
@@ -85,7 +85,7 @@ def test_a_line_without_an_id_may_be_the_end_of_a_forged_one(tmp_path: Path, job
         {"JobName": "a\nb"},
     ],
 )
-def test_a_job_with_a_damaged_step_is_not_counted_by_half(tmp_path: Path, changes: dict[str, str]) -> None:
+def test_a_job_with_a_damaged_step_is_not_half_counted(tmp_path: Path, changes: dict[str, str]) -> None:
     records = read(
         tmp_path, text([*numbered(99), job(), step(**changes), step(JobIDRaw="100.1"), *numbered(101)])
     )
@@ -106,11 +106,11 @@ def test_a_name_cannot_forge_a_line(tmp_path: Path) -> None:
         records = read(tmp_path, text([*others, job(JobName=name), step(), *others]))
         taken = records.jobs["job_id"].to_pylist()
         assert not {100, 666} & set(taken), name
-        # What is near is in doubt: the dump does not tell where the name ends.
+        # Lines near it are in doubt: the dump does not show where the name ends.
         assert len(taken) >= 2 * (40 - REACH_LINES // 2)
 
 
-def test_steps_that_stand_apart_from_their_job_take_it_along(tmp_path: Path) -> None:
+def test_steps_apart_from_their_job_are_quarantined_with_it(tmp_path: Path) -> None:
     records = read(tmp_path, text([job(), *numbered(99), step()]))
     assert records.jobs["job_id"].to_pylist() == [99]
     assert len(records.quarantined) == 2

@@ -8,7 +8,7 @@ import pytest
 
 from tests.accounting.dumps.table import job, numbered, read, step, text
 
-# In Berlin the clock goes back from 03:00 to 02:00 on that day, at 01:00 UTC.
+# In Berlin clocks go back from 03:00 to 02:00 on that day, at 01:00 UTC.
 BACK_S = 1761440400
 DAY = "2025-10-26T"
 
@@ -28,7 +28,7 @@ DAY = "2025-10-26T"
     ],
 )
 @pytest.mark.parametrize("many", [1, 700])
-def test_a_time_that_comes_twice_is_the_second_where_only_that_fits(
+def test_a_time_that_occurs_twice_is_the_second_one_where_only_that_fits(
     submit: str,
     start: str,
     end: str,
@@ -47,7 +47,7 @@ def test_a_time_that_comes_twice_is_the_second_where_only_that_fits(
         row
         for number in range(many)
         for row in (
-            # Others that differ, so that they are read in bulk.
+            # Other jobs whose times differ, so that columns are read in bulk.
             *numbered(1000 + number, Submit=f"2023-11-10T10:{number // 60:02}:{number % 60:02}"),
             job(**local, ElapsedRaw=str(elapsed_s)),
             step(**of_step, ElapsedRaw=str(elapsed_s)),
@@ -60,6 +60,6 @@ def test_a_time_that_comes_twice_is_the_second_where_only_that_fits(
     wanted = (0 if begin_s is None else BACK_S + begin_s, BACK_S + over_s)
     assert {(one["start_s"], one["end_s"]) for one in found} == {wanted}
     if begin_s is not None:
-        # A step has no time of submission of its own: what fits without stays.
+        # A step has no submit time of its own: what fits without one stays.
         steps = {(one["start_s"], one["end_s"]) for one in records.steps.to_pylist()[1::2]}
         assert all(over - begin + 1 >= elapsed_s for begin, over in steps)

@@ -30,7 +30,7 @@ def made(release: str) -> list[dict[str, Any]]:
 
 
 def stored(name: str) -> str:
-    """Return a name as slurmdbd keeps it: without double quotes, and 255 bytes of it."""
+    """Return a name as slurmdbd keeps it: without double quotes, and only 255 bytes of it."""
     return name.replace('"', "`")[:255]
 
 
@@ -45,7 +45,9 @@ def test_the_corpus_has_this_release(release: str) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize(("file", "delimiter"), [("raw.txt", "\x1f"), ("plain.psv", "|")])
-def test_every_job_is_what_it_was_made_to_be_or_kept_aside(release: str, file: str, delimiter: str) -> None:
+def test_every_job_is_what_it_was_made_to_be_or_is_quarantined(
+    release: str, file: str, delimiter: str
+) -> None:
     records = read(release, file)
     jobs = records.jobs.to_pylist()
     steps = records.steps.to_pylist()
@@ -81,7 +83,7 @@ def test_a_plain_dump_says_what_a_careful_one_says(release: str) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_usage_with_suffixes_is_usage_in_bytes_to_within_its_digits(release: str) -> None:
+def test_usage_with_suffixes_equals_usage_in_bytes_to_within_its_digits(release: str) -> None:
     careful, plain = read(release, "raw.txt"), read(release, "plain.psv")
 
     def usage(records: Records) -> dict[tuple[int, int, str], tuple[float | None, float | None]]:
@@ -112,7 +114,7 @@ def test_the_release_has_the_columns_that_are_read(release: str) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_nothing_in_the_corpus_tells_of_a_machine(release: str) -> None:
+def test_nothing_in_the_corpus_identifies_a_machine(release: str) -> None:
     for file in (CORPUS / release).iterdir():
         data = file.read_bytes()
         assert b"/tmp" not in data

@@ -34,7 +34,7 @@ ON_SQLITE = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 
 
 def dump(store: Engine, file: Path, written: str, dumps: DumpSettings = SETTINGS) -> DumpReport:
-    """Ingest a dump of such lines."""
+    """Ingest a dump of these lines."""
     file.parent.mkdir(exist_ok=True)
     file.write_text(written)
     return ingest_dump(store, PLAIN, file, dumps)
@@ -59,7 +59,7 @@ POORER = [
 ]
 
 
-def test_a_dump_without_steps_takes_none_away(store: Engine, tmp_path: Path) -> None:
+def test_a_dump_without_steps_removes_none(store: Engine, tmp_path: Path) -> None:
     dump(store, tmp_path / "full.psv", text(FULL))
     before = content(store)
     assert dump(store, tmp_path / "poor.psv", text(JOBS_ALONE)).ingested.attempts == Counts(same=3)
@@ -68,7 +68,7 @@ def test_a_dump_without_steps_takes_none_away(store: Engine, tmp_path: Path) -> 
 
 @ON_SQLITE
 @pytest.mark.parametrize("poorer", POORER)
-def test_a_poorer_dump_takes_nothing_away(poorer: str, store: Engine, tmp_path: Path) -> None:
+def test_a_poorer_dump_removes_nothing(poorer: str, store: Engine, tmp_path: Path) -> None:
     dump(store, tmp_path / "full.psv", text(FULL))
     before = content(store)
     report = dump(store, tmp_path / "poor.psv", poorer)
@@ -89,7 +89,7 @@ def test_a_richer_dump_completes_a_poor_one(poorer: str, store: Engine, tmp_path
 
 @ON_SQLITE
 @pytest.mark.parametrize("order", [1, -1])
-def test_dumps_of_which_each_lacks_something_complete_each_other(
+def test_dumps_that_each_lack_something_complete_each_other(
     order: int, store: Engine, tmp_path: Path
 ) -> None:
     nameless = text(FULL, without("JobName", "Partition"))
@@ -104,7 +104,7 @@ def test_dumps_of_which_each_lacks_something_complete_each_other(
 
 
 @ON_SQLITE
-def test_what_a_dump_tells_otherwise_is_taken(store: Engine, tmp_path: Path) -> None:
+def test_what_a_dump_reports_differently_is_taken(store: Engine, tmp_path: Path) -> None:
     dump(store, tmp_path / "dump.psv", text(FULL))
     mended = [{**row, "JobName": "mended", "MaxRSS": row["MaxRSS"] and "209715200"} for row in FULL]
     assert dump(store, tmp_path / "dump.psv", text(mended)).ingested.attempts == Counts(changed=3)
@@ -123,7 +123,7 @@ def test_the_array_of_a_task_stays_known(store: Engine, tmp_path: Path) -> None:
 
 @ON_SQLITE
 @pytest.mark.parametrize("block_bytes", [700, 10**6])
-def test_a_dump_that_tells_of_a_job_twice_completes_itself(
+def test_a_dump_that_contains_a_job_twice_completes_itself(
     block_bytes: int, store: Engine, tmp_path: Path
 ) -> None:
     settings = msgspec.structs.replace(SETTINGS, block_bytes=block_bytes)
@@ -133,7 +133,7 @@ def test_a_dump_that_tells_of_a_job_twice_completes_itself(
 
 
 def live(store: Engine, tmp_path: Path, **settings: Any) -> None:
-    """Ingest what sacct tells of two jobs, the first of which passed the hook."""
+    """Ingest what sacct reports of two jobs, the first of which passed the hook."""
     rows = [
         job_line(1, T0 + DAY_S, AdminComment=format_token(decision(id="made"))),
         step_line(1, start_s=T0 + DAY_S),
@@ -146,7 +146,7 @@ def live(store: Engine, tmp_path: Path, **settings: Any) -> None:
 def as_dump(
     attempt: Attempt, columns: tuple[str, ...] = COLUMNS, steps: Sequence[dict[str, str]] = ()
 ) -> str:
-    """What a dump with these steps tells of a stored attempt: nothing of how it was measured."""
+    """Return a dump of a stored attempt with these steps; it says nothing of how the attempt was measured."""
     row = attempt.row
     told = job(
         JobIDRaw=str(row.job_id), JobID=row.display_id, Cluster=row.cluster, User=row.user, Submit=str(row.submit_s),
@@ -157,7 +157,7 @@ def as_dump(
 
 @ON_SQLITE
 @pytest.mark.parametrize("columns", [COLUMNS, without("AdminComment"), FEW])
-def test_what_live_sacct_told_is_left_as_it_is(
+def test_what_live_sacct_reported_is_left_as_it_is(
     columns: tuple[str, ...], store: Engine, tmp_path: Path
 ) -> None:
     metering = Metering(release="24.11", gather="jobacct_gather/cgroup cgroup/v2")
@@ -170,7 +170,7 @@ def test_what_live_sacct_told_is_left_as_it_is(
 
 
 @ON_SQLITE
-def test_live_sacct_replaces_what_a_dump_told(store: Engine, tmp_path: Path) -> None:
+def test_live_sacct_replaces_what_a_dump_reported(store: Engine, tmp_path: Path) -> None:
     live(store, tmp_path)
     attempts = read_attempts(store)
     other = open_store(f"sqlite:///{tmp_path}/other.db", create=True)
@@ -200,7 +200,7 @@ def test_a_dump_brings_steps_that_slurm_has_purged_since(store: Engine, tmp_path
 
 
 def aside(store: Engine) -> list[str]:
-    """Return the ids of what is kept aside."""
+    """Return the ids of what is quarantined."""
     with store.connect() as connection:
         return sorted(line.split("|")[0] for line in connection.scalars(select(schema.quarantine.c.line)))
 
@@ -209,7 +209,9 @@ BROKEN = [job(State="WHAT")]
 
 
 @ON_SQLITE
-def test_another_file_of_the_same_name_keeps_its_entries(store: Engine, tmp_path: Path) -> None:
+def test_a_file_of_the_same_name_elsewhere_does_not_touch_the_entries_of_another(
+    store: Engine, tmp_path: Path
+) -> None:
     dump(store, tmp_path / "d1" / "dump.psv", text(BROKEN))
     dump(store, tmp_path / "d2" / "dump.psv", text(numbered(7)))
     assert aside(store) == ["line 2: 100"]
@@ -221,7 +223,7 @@ def test_another_file_of_the_same_name_keeps_its_entries(store: Engine, tmp_path
 
 @ON_SQLITE
 @pytest.mark.parametrize("path", [lambda file: file, lambda file: file.parent / ".." / "d1" / file.name])
-def test_a_mended_file_is_known_by_its_path_however_that_is_written(
+def test_a_corrected_file_is_known_by_its_path_however_that_is_written(
     path: Callable[[Path], Path], store: Engine, tmp_path: Path
 ) -> None:
     file = tmp_path / "d1" / "dump.psv"

@@ -22,7 +22,7 @@ from tests.accounting.dumps.table import COLUMNS, SETTINGS, job, step
 
 MUTATIONS = int(os.environ.get("RIGHTSIZER_MUTATIONS", "4000"))
 BATCH = 100
-# So many whole lines between two damaged ones, and their numbers, which no damage makes out of 100.
+# The number of whole lines between two damaged ones, and their first job id, which no damage makes out of 100.
 APART = 2 * REACH_LINES + 8
 FIRST_FILLER = 3_000_000_000
 Row = dict[str, Any]
@@ -30,7 +30,7 @@ BYTES = "0123456789|.:-=,KMG \t\"'\\+_[]%xé\x00\x1f\n"
 
 
 def mutated(line: str, chance: random.Random) -> str:
-    """Return a line after one to three strokes of bad luck."""
+    """Return a line after one to three random changes."""
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         line = chance.choice(STROKES)(line, chance)
     return line
@@ -170,7 +170,7 @@ def whole_rows(number: int) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def damaged_dump(damaged: list[str], *, is_step: bool) -> str:
-    """Return a dump of a job and its step for each damaged line, which stands for one of the two."""
+    """Return a dump with a job and its step for each damaged line, which replaces one of the two."""
     lines = ["|".join(COLUMNS)]
     for number, line in enumerate(damaged):
         whole_job, whole_step = ("|".join(row.values()) for row in whole_rows(number))
@@ -179,7 +179,7 @@ def damaged_dump(damaged: list[str], *, is_step: bool) -> str:
 
 
 def taken_by_line(parts: list[Records], count: int) -> list[tuple[list[Row], list[Row]]]:
-    """Return the jobs and steps that were taken for each damaged line; the fillers tell where one is."""
+    """Return the jobs and steps that were taken for each damaged line; the fillers show where each one is."""
     jobs = [job for part in parts for job in part.jobs.to_pylist()]
     steps: list[list[Row]] = [[] for _ in jobs]
     begin = 0
@@ -203,7 +203,7 @@ def taken_by_line(parts: list[Records], count: int) -> list[tuple[list[Row], lis
 def check(
     number: int, line: str, jobs: list[Row], steps: list[Row], kept_aside: str, *, is_step: bool
 ) -> bool:
-    """Whether the damaged line was taken; where it was, all of it must mean what it says."""
+    """Return whether the damaged line was taken; fail unless all that was taken means what it says."""
     shown = line.replace("\x00", "\\x00")
     lines = [one for one in shown.split("\n") if one]
     values = lines[0].split("|") if len(lines) == 1 else []
@@ -217,13 +217,13 @@ def check(
             wants = expected(fields if damaged and fields is not None else whole_row)
             assert {name: row[name] for name in wants} == wants, line
     if is_step and jobs and not steps and shown:
-        # Its job may stand alone only where the line is another job's, or is kept aside itself.
+        # The job may stand alone only where the damaged line belongs to another job, or is quarantined itself.
         assert shown.split("\n")[0] in kept_aside or fields is not None, line
     return bool(steps if is_step else jobs)
 
 
 @pytest.mark.parametrize("is_step", [False, True], ids=["job", "step"])
-def test_no_damaged_line_is_taken_for_what_it_is_not(tmp_path: Path, is_step: bool) -> None:
+def test_no_damaged_line_is_taken_for_something_else(tmp_path: Path, is_step: bool) -> None:
     chance = random.Random(20_11)
     whole_lines = ["|".join(whole_rows(number)[is_step].values()) for number in range(BATCH)]
     file = tmp_path / "dump.psv"

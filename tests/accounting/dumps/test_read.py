@@ -46,7 +46,7 @@ def test_a_job_and_its_step_are_read_in_every_column(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("delimiter", ["|", "\x1f", "\t", ",", ";", "^", "~|~"])
 @pytest.mark.parametrize("order", [COLUMNS, COLUMNS[::-1]])
-def test_any_delimiter_and_any_order_say_the_same(
+def test_any_delimiter_and_any_order_give_the_same(
     tmp_path: Path, delimiter: str, order: tuple[str, ...]
 ) -> None:
     if delimiter in ",;\t":
@@ -67,7 +67,7 @@ def test_any_delimiter_and_any_order_say_the_same(
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("block_bytes", [64, 1000, 10**6])
-def test_blocks_of_any_size_say_the_same(tmp_path: Path, packed: bool, block_bytes: int) -> None:
+def test_blocks_of_any_size_give_the_same(tmp_path: Path, packed: bool, block_bytes: int) -> None:
     rows = [row for number in range(1, 60) for row in numbered(number)]
     settings = msgspec.structs.replace(SETTINGS, block_bytes=block_bytes)
     records = read(tmp_path, text(rows), settings, packed)
@@ -78,8 +78,8 @@ def test_blocks_of_any_size_say_the_same(tmp_path: Path, packed: bool, block_byt
     )
 
 
-def test_a_dump_that_went_through_pandas_says_the_same(tmp_path: Path) -> None:
-    """It makes decimals of numbers where some are missing, and writes its index as a column without a name."""
+def test_a_dump_that_went_through_pandas_gives_the_same(tmp_path: Path) -> None:
+    """pandas makes decimals of numbers where some are missing, and writes its index as a column without a name."""
     columns = tuple(name for name in COLUMNS if "TRES" not in name)
     batch = step(JobIDRaw="100.batch", JobID="100.batch")
     never = job(JobIDRaw="101", JobID="101", State="CANCELLED by 0", Start="Unknown", ElapsedRaw="0")
@@ -93,7 +93,7 @@ def test_a_dump_that_went_through_pandas_says_the_same(tmp_path: Path) -> None:
     assert changed.steps.equals(usual.steps)
 
 
-def test_what_is_missing_is_said_with_what_it_costs(tmp_path: Path) -> None:
+def test_missing_columns_are_reported_with_what_they_cost(tmp_path: Path) -> None:
     few = ("State", "Submit", "CPUTimeRAW", "ReqCPUS", "TimelimitRaw", "Planned")
     row = job(CPUTimeRAW="400", Planned="00:01:00")
     first = read(tmp_path, text([row, row], few))
@@ -117,7 +117,7 @@ def test_jobs_without_the_times_that_tell_them_apart_may_count_twice(
     )
 
 
-def test_a_cluster_that_was_given_is_not_missing(tmp_path: Path) -> None:
+def test_a_given_cluster_is_not_missing(tmp_path: Path) -> None:
     columns = tuple(name for name in COLUMNS if name != "Cluster")
     told = "\n".join(read(tmp_path, text([job(), step()], columns)).missing)
     assert "give `--cluster NAME`, the same for every dump of the cluster, or jobs are counted twice" in told
@@ -125,17 +125,17 @@ def test_a_cluster_that_was_given_is_not_missing(tmp_path: Path) -> None:
     assert "Cluster" not in "\n".join(read(tmp_path, text([job(), step()], columns), given).missing)
 
 
-def test_it_is_said_where_a_cluster_that_was_given_stands_for_nothing(tmp_path: Path) -> None:
+def test_a_given_cluster_that_replaces_nothing_is_reported(tmp_path: Path) -> None:
     given = msgspec.structs.replace(SETTINGS, cluster="blue")
     (said,) = read(tmp_path, text([job(), step()], delimiter="\x1f"), given).missing
     assert said.startswith("names the clusters of its jobs itself; `--cluster blue`")
 
 
-def test_nothing_is_missing_where_all_is_there(tmp_path: Path) -> None:
+def test_nothing_is_missing_where_everything_is_there(tmp_path: Path) -> None:
     assert read(tmp_path, text([job(), step()], delimiter="\x1f")).missing == ()
 
 
-def test_names_that_older_releases_gave_to_columns(tmp_path: Path) -> None:
+def test_columns_are_found_by_the_names_of_older_releases(tmp_path: Path) -> None:
     row = job(
         Elapsed="00:01:40", Timelimit="00:10:00", Reserved="00:01:00", NCPUS="8", Submit="2023-11-14T23:13:20"
     )
@@ -162,7 +162,7 @@ def test_names_that_older_releases_gave_to_columns(tmp_path: Path) -> None:
         assert (read_job["limit_s"], read_job["alloc_cpus"]) == (600, 8)
 
 
-def test_tasks_of_arrays_and_components_of_het_jobs_stay_apart_without_their_own_ids(tmp_path: Path) -> None:
+def test_array_tasks_and_het_components_stay_apart_without_ids_of_their_own(tmp_path: Path) -> None:
     columns = tuple(name for name in COLUMNS if name != "JobIDRaw")
     names = ["12", "12_1", "12_2", "13+0", "13+1"]
     rows = [row for name in names for row in (job(JobID=name), step(JobID=f"{name}.0"))]
@@ -180,7 +180,7 @@ def test_attempts_of_one_job_keep_their_own_steps(tmp_path: Path) -> None:
     assert records.jobs["state"].to_pylist() == ["REQUEUED", "OUT_OF_MEMORY"]
 
 
-def test_jobs_that_run_yet_are_counted_and_not_taken(tmp_path: Path) -> None:
+def test_jobs_that_still_run_are_counted_and_not_taken(tmp_path: Path) -> None:
     running = job(JobIDRaw="5", JobID="5", State="RUNNING", End="Unknown")
     waiting = job(JobIDRaw="6", JobID="6", State="PENDING", Start="Unknown", End="Unknown", ElapsedRaw="0")
     records = read(
@@ -189,7 +189,7 @@ def test_jobs_that_run_yet_are_counted_and_not_taken(tmp_path: Path) -> None:
     assert (records.unfinished, len(records.jobs), len(records.steps), records.quarantined) == (2, 1, 0, ())
 
 
-def test_a_job_that_was_cancelled_before_it_started(tmp_path: Path) -> None:
+def test_a_job_that_was_cancelled_before_it_started_is_read(tmp_path: Path) -> None:
     row = job(
         State="CANCELLED by 1000", Start="None", End="1700000100", ElapsedRaw="0", AllocTRES="", NNodes="1"
     )
@@ -198,13 +198,13 @@ def test_a_job_that_was_cancelled_before_it_started(tmp_path: Path) -> None:
     assert cancelled["state"] == "CANCELLED by 1000"
 
 
-def test_two_dumps_in_one_file(tmp_path: Path) -> None:
+def test_two_dumps_in_one_file_are_both_read(tmp_path: Path) -> None:
     records = read(tmp_path, text([job(), step()]) + text(numbered(99)) + "\n")
     assert records.jobs["job_id"].to_pylist() == [100, 99]
     assert records.quarantined == ()
 
 
-def test_lines_that_stand_there_twice_in_succession_count_once(tmp_path: Path) -> None:
+def test_lines_repeated_in_succession_count_once(tmp_path: Path) -> None:
     twice = [row for row in (job(), step()) for _ in range(2)]
     records = read(tmp_path, text(twice))
     assert records.jobs["job_id"].to_pylist() == [100]
@@ -212,28 +212,28 @@ def test_lines_that_stand_there_twice_in_succession_count_once(tmp_path: Path) -
     assert records.quarantined == ()
 
 
-def test_jobs_without_ids_count_for_every_line(tmp_path: Path) -> None:
+def test_jobs_without_ids_count_once_per_line(tmp_path: Path) -> None:
     columns = tuple(name for name in COLUMNS if name not in ("JobIDRaw", "JobID"))
     assert len(read(tmp_path, text([job(), job()], columns)).jobs) == 2
 
 
-def test_empty_lines_do_not_part_a_job_from_its_steps(tmp_path: Path) -> None:
+def test_empty_lines_do_not_separate_a_job_from_its_steps(tmp_path: Path) -> None:
     records = read(tmp_path, text([job(), step()]).replace("\n", "\n\n"))
     assert records.steps["job"].to_pylist() == [0]
     assert records.quarantined == ()
 
 
-def test_steps_are_not_missed_where_they_are_there_though_no_job_is_taken(tmp_path: Path) -> None:
+def test_steps_that_are_there_are_not_reported_missing_though_no_job_is_taken(tmp_path: Path) -> None:
     records = read(tmp_path, text([job(State="NONSENSE"), step()]))
     assert len(records.jobs) == 0
     assert not any("lines of steps" in said for said in records.missing)
 
 
-def test_a_heading_alone_does_not_miss_the_steps_of_jobs(tmp_path: Path) -> None:
+def test_steps_are_not_reported_missing_for_a_heading_alone(tmp_path: Path) -> None:
     assert not any("lines of steps" in said for said in read(tmp_path, text([])).missing)
 
 
-def test_a_file_that_was_cut_off_gives_what_is_whole(tmp_path: Path) -> None:
+def test_a_file_that_was_cut_off_gives_what_is_complete(tmp_path: Path) -> None:
     whole = text([row for number in range(1, 2000) for row in numbered(number, JobName=f"n{number * 7919}")])
     file = tmp_path / "dump.psv.gz"
     file.write_bytes(gzip.compress(whole.encode())[:-2000])
@@ -247,7 +247,7 @@ def test_a_file_that_was_cut_off_gives_what_is_whole(tmp_path: Path) -> None:
     assert "ends in the middle of line" in records.cut_off
 
 
-def test_a_last_line_without_an_end_is_not_believed(tmp_path: Path) -> None:
+def test_a_last_line_without_a_newline_is_not_taken(tmp_path: Path) -> None:
     records = read(tmp_path, text([*numbered(99), job(), step()])[:-1])
     assert records.jobs["job_id"].to_pylist() == [99]
     assert " ends " in records.quarantined[0].reason
@@ -261,7 +261,7 @@ def test_a_line_that_was_cut_off_is_not_taken_for_a_missing_newline(tmp_path: Pa
     assert "ends in the middle of line 2" in read(tmp_path, whole[:-40]).cut_off
 
 
-def test_bytes_that_are_no_utf_8_are_kept_as_escapes(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf_8_are_kept_as_escapes(tmp_path: Path) -> None:
     data = text([job(JobName="M?ller\x00")]).encode().replace(b"M?", b"M\xfc")
     assert read(tmp_path, data).jobs["job_name"].to_pylist() == ["M\\xfcller\\x00"]
 
@@ -286,17 +286,17 @@ def test_bytes_that_are_no_utf_8_are_kept_as_escapes(tmp_path: Path) -> None:
         (gzip.compress(b"JobID|State\n" * 999, mtime=0)[:-8] + b"\x00" * 8, "damaged"),
     ],
 )  # fmt: skip
-def test_what_is_no_dump_is_refused_with_what_to_do(tmp_path: Path, data: bytes, words: str) -> None:
+def test_a_file_that_is_no_dump_is_refused_with_what_to_do(tmp_path: Path, data: bytes, words: str) -> None:
     with pytest.raises(DumpError, match=words):
         read(tmp_path, data)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DumpError, match="cannot read"):
         list(read_dump(tmp_path / "none", SETTINGS))
 
 
-def test_the_job_table_of_slurmdbd(tmp_path: Path) -> None:
+def test_the_job_table_of_slurmdbd_is_read(tmp_path: Path) -> None:
     line = (
         "id_job,id_array_job,id_array_task,id_user,state,timelimit,time_submit,time_start,time_end,tres_req,tres_alloc,"
         "cpus_req,nodes_alloc,mem_req,partition\n"
@@ -317,7 +317,7 @@ def test_the_job_table_of_slurmdbd(tmp_path: Path) -> None:
     )
 
 
-def test_numbers_that_may_count_gpus_are_named(tmp_path: Path) -> None:
+def test_tres_numbers_that_may_count_gpus_are_named(tmp_path: Path) -> None:
     line = (
         "id_job,state,time_submit,time_start,time_end,tres_req,tres_alloc\n"
         '7,3,1700000000,1700000060,1700000160,"1=4,2=8192,4=1,5=4","1=8,2=16384,4=2,6=3,7=4,8=5,1001=2,1002=3"\n'
@@ -331,7 +331,7 @@ def test_numbers_that_may_count_gpus_are_named(tmp_path: Path) -> None:
     assert "TRES 100" not in "\n".join(told.missing)
 
 
-def test_the_command_that_is_advised_makes_a_dump_that_lacks_nothing() -> None:
+def test_the_advised_command_makes_a_dump_that_lacks_nothing() -> None:
     asked = re.search(r"--format=(\S+)", SACCT_COMMAND)
     assert asked
     assert missing(read_heading("\x1f".join(asked[1].split(",")))) == ()
@@ -345,22 +345,22 @@ def test_the_guides_command_can_be_pasted_and_is_the_advised_one(tmp_path: Path)
 
 
 def arguments(command: str, folder: Path) -> bytes:
-    """Return what a shell gives sacct, an argument a line."""
+    """Return the arguments that a shell passes to sacct, one per line."""
     script = f'sacct() {{ printf "%s\\n" "$SLURM_TIME_FORMAT" "$@"; }}\n{command}'
     subprocess.run(["bash", "-c", script], cwd=folder, check=True)
     return gzip.decompress((folder / "NAME.psv.gz").read_bytes())
 
 
-def test_numbers_of_slurmdbd_that_became_decimal_are_no_steps(tmp_path: Path) -> None:
+def test_ids_of_slurmdbd_that_became_decimals_are_no_steps(tmp_path: Path) -> None:
     line = "id_job,state,time_submit,time_start,time_end\n7.0,3,1700000000,1700000060,1700000160\n"
     assert read(tmp_path, line).jobs["job_id"].to_pylist() == [7]
 
 
 @needs_traces("slurm/*")
 class TestPublicTables:
-    """Tables of real sites come in whole."""
+    """Tables of real sites are read completely."""
 
-    def test_a_university_cluster(self) -> None:
+    def test_the_table_of_a_university_cluster_is_read(self) -> None:
         settings = msgspec.structs.replace(SETTINGS, zone=ZoneInfo("America/Costa_Rica"))
         records = together(list(read_dump(TRACES / "slurm" / "kabre_sacct.psv.gz", settings)))
         assert len(records.jobs) + len(records.quarantined) == 30_376
@@ -371,7 +371,7 @@ class TestPublicTables:
         assert len(records.quarantined) < 0.12 * 30_376
         assert max(records.jobs["elapsed_s"].to_pylist()) < 40 * 86400
 
-    def test_a_supercomputer(self) -> None:
+    def test_the_table_of_a_supercomputer_is_read(self) -> None:
         settings = msgspec.structs.replace(SETTINGS, gpu_tres=(1001, 1002))
         records = together(list(read_dump(TRACES / "slurm" / "mit_supercloud_slurmdbd.csv.gz", settings)))
         assert (len(records.jobs), records.quarantined) == (9_628, ())

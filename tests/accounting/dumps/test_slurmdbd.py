@@ -85,9 +85,9 @@ def ids_in(parts: list[Records]) -> list[int]:
     return [job_id for part in parts for job_id in part.jobs["job_id"].to_pylist()]
 
 
-def test_a_row_whose_end_came_before_its_start_waits_until_it_is_whole(tables: Tables) -> None:
+def test_an_incomplete_row_waits_until_it_is_complete_or_settled(tables: Tables) -> None:
     tables.add(1)
-    # Seen on 22.05: of root, COMPLETED, and without a partition, for two seconds.
+    # Seen on 22.05: a row of root, COMPLETED, without a partition, for two seconds.
     tables.add(2, partition="", tres_req="", tres_alloc="", nodes_alloc=0)
     fresh = tables.read(T0, T0 + 102, T0 + 102)
     later = tables.read(T0, T0 + 102, T0 + 200)
@@ -96,13 +96,13 @@ def test_a_row_whose_end_came_before_its_start_waits_until_it_is_whole(tables: T
     assert [len(part.quarantined) for part in later] == [1], "this one does not come any more"
 
 
-def test_what_waits_is_counted_where_nothing_has_ended(tables: Tables) -> None:
+def test_waiting_rows_are_counted_where_nothing_has_ended(tables: Tables) -> None:
     tables.add(1, partition="")
     tables.add(2, time_end=0, state=0)
     assert [part.unfinished for part in tables.read(T0, T0 + 102, T0 + 102)] == [2]
 
 
-def test_a_row_that_is_not_taken_is_one_entry_whichever_window_it_is_in(tables: Tables) -> None:
+def test_a_row_that_cannot_be_read_is_one_entry_whichever_window_it_is_in(tables: Tables) -> None:
     tables.add(1, time_end=T0 + 50)
     tables.add(2, tres_req="1=3600000000,4=1")
     wide, narrow = (tables.read(begin_s, T0 + 200, T0 + 200) for begin_s in (T0, T0 + 60))
@@ -111,15 +111,15 @@ def test_a_row_that_is_not_taken_is_one_entry_whichever_window_it_is_in(tables: 
     assert len(wide[0].quarantined) == 1
 
 
-def test_both_ends_of_a_window_are_in_it(tables: Tables) -> None:
+def test_both_ends_of_a_window_belong_to_it(tables: Tables) -> None:
     tables.add(1)
     assert ids_in(tables.read(T0 + 99, T0 + 100, T0 + 200)) == [1]
     assert ids_in(tables.read(T0 + 100, T0 + 101, T0 + 200)) == [1]
     assert ids_in(tables.read(T0 + 101, T0 + 102, T0 + 200)) == []
 
 
-def test_names_that_came_to_their_columns_as_latin1_are_as_sacct_prints_them(tables: Tables) -> None:
-    # Seen of Ubuntu 24.04's slurmdbd: MySQL's client library, and a MariaDB whose character set is latin1.
+def test_names_stored_as_latin1_are_read_as_sacct_prints_them(tables: Tables) -> None:
+    # Seen with Ubuntu 24.04's slurmdbd: MySQL's client library, and a MariaDB whose character set is latin1.
     for job_id, name in enumerate(("größe €", "ÁÍ ”", "🦊", "ascii"), start=1):
         tables.add(job_id, job_name=_stored_as_latin1(name))
     tables.add(5, job_name="größe €")
@@ -129,6 +129,6 @@ def test_names_that_came_to_their_columns_as_latin1_are_as_sacct_prints_them(tab
 
 
 def _stored_as_latin1(name: str) -> str:
-    """Return the characters that the database takes a name's bytes for; it has some where cp1252 has none."""
+    """Return the characters that the database takes a name's bytes for; it knows some that cp1252 does not define."""
     each = (bytes((byte,)) for byte in name.encode())
     return "".join(one.decode("cp1252", "ignore") or one.decode("latin1") for one in each)

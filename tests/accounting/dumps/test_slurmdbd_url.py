@@ -11,7 +11,7 @@ from accounting.errors import SlurmError
 
 
 @pytest.mark.parametrize("url", ["no url", "nosuchdb://me:secret@h/y", "mysql+pymysql://me:secret/y"])
-def test_a_url_that_cannot_be_used_is_one_line_without_its_password(url: str) -> None:
+def test_a_url_that_cannot_be_used_is_an_error_of_one_line_without_its_password(url: str) -> None:
     for use in (check_url, lambda url: next(read_database(url, "c", 0, 1, 1))):
         with pytest.raises(
             SlurmError, match=r"slurmdbd_url cannot be used: .*; write it as mysql\+pymysql://"
@@ -28,7 +28,7 @@ def test_a_url_that_cannot_be_used_is_one_line_without_its_password(url: str) ->
         ("mysql://h/y", "MySQLdb", r"write it as mysql\+pymysql://"),
     ],
 )
-def test_a_driver_that_is_not_installed_is_told_with_the_fix(
+def test_a_driver_that_is_not_installed_is_named_with_the_fix(
     url: str, module: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
@@ -37,7 +37,7 @@ def test_a_driver_that_is_not_installed_is_told_with_the_fix(
         next(read_database(url, "c", 0, 1, 1))
 
 
-def test_a_server_that_takes_a_connection_and_never_answers_is_given_up(
+def test_a_server_that_accepts_a_connection_and_never_answers_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("pymysql")
@@ -49,7 +49,7 @@ def test_a_server_that_takes_a_connection_and_never_answers_is_given_up(
 
 
 @pytest.mark.parametrize("option", ["connect_timeout=long", "connect_timeout=0", "conect_timeout=1"])
-def test_options_that_the_driver_refuses_are_one_line(option: str) -> None:
+def test_options_that_the_driver_refuses_are_an_error_of_one_line(option: str) -> None:
     pytest.importorskip("pymysql")
     with pytest.raises(
         SlurmError, match=r"slurmdbd_url cannot be used|PyMySQL refuses the options"

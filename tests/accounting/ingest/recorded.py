@@ -13,7 +13,7 @@ NOW_S = T0 + 10 * DAY_S
 
 
 def recorded(first_s: int = T0, jobs: int = 60) -> list[SacctRow]:
-    """Jobs spread over ten days; each fifth was requeued once, each seventh name breaks its line."""
+    """Jobs spread over ten days; every fifth was requeued once, every seventh name breaks its line."""
     lines: list[SacctRow] = []
     for number in range(1, jobs + 1):
         start_s = first_s + number * 10 * DAY_S // (jobs + 1)
@@ -39,5 +39,5 @@ def settings_of(fake: FakeSacct, tmp_path: Path) -> IngestSettings:
 
 
 def content(engine: Engine) -> dict[str, list[tuple[Any, ...]]]:
-    """All that a store holds, but for the moments at which it was written."""
+    """All that a store holds, except for the times at which it was written."""
     return stores.content(engine, frozenset({"seen_s", "read_until_s"}))

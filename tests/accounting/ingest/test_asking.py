@@ -28,7 +28,7 @@ ROWS = [job_line(number, NOW_S - 500 + number, 10) for number in (1, 2, 3)]
 
 
 class Asked:
-    """A sacct that learnt of the jobs' names late, and another writer who has his turn whenever it is asked for one."""
+    """A sacct that received the jobs' names late; each question for one gives another writer its turn."""
 
     def __init__(self, store: Engine) -> None:
         self._other = open_store(str(store.url))
@@ -80,7 +80,7 @@ def test_others_write_while_sacct_is_asked_for_names_that_came_late(
     assert asked.questions == 3 * len(TEXTS)
 
 
-def test_others_write_while_sacct_is_asked_for_what_was_not_taken(
+def test_others_write_while_sacct_is_asked_for_quarantined_jobs(
     store: Engine, asked: Asked, tmp_path: Path
 ) -> None:
     line = answer_of(ROWS[:1]).figures.decode().splitlines()[1]
@@ -117,7 +117,7 @@ def test_what_was_read_before_a_source_failed_stays_and_the_window_is_read_again
         assert windows_read(connection, SACCT).get("") == NOW_S
 
 
-def test_a_run_that_is_stopped_leaves_the_windows_that_it_did_not_come_to(
+def test_a_run_that_is_stopped_leaves_the_windows_that_it_did_not_reach(
     store: Engine, tmp_path: Path
 ) -> None:
     asked_s = list[int]()
@@ -153,7 +153,7 @@ def test_a_window_that_takes_too_long_is_asked_for_in_shorter_ones(store: Engine
     assert all(other <= one / 2 for one, other in pairwise(late))
 
 
-def test_who_never_answers_is_not_asked_for_ever(store: Engine, tmp_path: Path) -> None:
+def test_a_source_that_never_answers_is_not_asked_for_ever(store: Engine, tmp_path: Path) -> None:
     asked_s = list[int]()
 
     def source(begin_s: int, end_s: int) -> Fetched:

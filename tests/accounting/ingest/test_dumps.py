@@ -27,7 +27,7 @@ def ingested(site: Site, **files: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("last", [text(numbered(2)), CUT_OFF])
-def test_files_that_are_no_dumps_are_said_and_the_others_read(last: str, site: Site) -> None:
+def test_files_that_are_no_dumps_are_reported_and_the_others_read(last: str, site: Site) -> None:
     code, out, err = ingested(site, full=text(numbered(1)), empty="", headless="1|2\n", last=last)
     assert code == 1
     assert "empty.psv is empty; make the dump again" in err
@@ -39,12 +39,12 @@ def test_files_that_are_no_dumps_are_said_and_the_others_read(last: str, site: S
     engine.dispose()
 
 
-def test_where_none_is_a_dump_each_is_said(site: Site) -> None:
+def test_where_no_file_is_a_dump_each_is_reported(site: Site) -> None:
     code, out, err = ingested(site, empty="", headless="1|2\n")
     assert (code, out) == (1, "")
     assert "empty.psv is empty" in err
     assert "rightsizer: headless.psv: the first line does not name columns" in err
 
 
-def test_a_dump_that_is_cut_off_alone_is_a_problem_and_no_failure(site: Site) -> None:
+def test_a_single_dump_that_is_cut_off_is_a_problem_and_no_failure(site: Site) -> None:
     assert ingested(site, last=CUT_OFF)[0] == 3

@@ -42,9 +42,7 @@ def test_gpu_samples_go_to_the_attempt_they_were_taken_in(store: Engine, tmp_pat
     assert used == {(7, first_s): (2, "nvml"), (7, second_s): (1, "nvml"), (8, first_s): (None, "")}
 
 
-def test_gpu_samples_that_come_late_are_told_to_the_attempt_in_the_store(
-    store: Engine, tmp_path: Path
-) -> None:
+def test_gpu_samples_that_come_late_go_to_the_attempt_in_the_store(store: Engine, tmp_path: Path) -> None:
     fake = FakeSacct(tmp_path / "slurm", [job_line(7), step_line(7), job_line(8), step_line(8)])
     told: list[tuple[Sequence[Attempt], Sequence[Attempt]]] = []
 
@@ -73,8 +71,8 @@ def test_gpu_samples_that_come_late_are_told_to_the_attempt_in_the_store(
     assert [one for one in told if any(one)] == [(before, []), ([], [late])]
 
 
-def test_more_samples_than_a_column_holds_end_no_ingest(store: Engine, tmp_path: Path) -> None:
-    """Who may write to the spool may tell of them, line by line: of one window as often as he likes."""
+def test_more_samples_than_a_column_holds_do_not_stop_ingest(store: Engine, tmp_path: Path) -> None:
+    """Anyone who may write to the spool may report them, line by line, and one window any number of times."""
     fake = FakeSacct(tmp_path / "slurm", [job_line(7)])
     settings = settings_of(fake, tmp_path)
     settings.gpu_spool.mkdir()
@@ -97,7 +95,7 @@ def test_bad_lines_of_the_gpu_spool_are_quarantined_and_a_torn_one_waits(tmp_pat
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=30, unique=True))
-def test_samples_are_parted_where_their_meter_paused(times: list[int]) -> None:
+def test_samples_are_separated_where_their_meter_paused(times: list[int]) -> None:
     from accounting.gpu_spool.samples import ATTEMPT_GAP_S, GpuSample, as_use, merge_uses
 
     samples = [

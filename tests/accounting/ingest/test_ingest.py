@@ -56,7 +56,7 @@ def test_a_second_run_adds_nothing(store: Engine, tmp_path: Path) -> None:
     assert content(store) == before
 
 
-def test_a_run_goes_on_where_the_last_one_stopped_less_the_overlap(store: Engine, tmp_path: Path) -> None:
+def test_a_run_continues_where_the_last_one_stopped_less_the_overlap(store: Engine, tmp_path: Path) -> None:
     fake = FakeSacct(tmp_path / "slurm", recorded())
     settings = settings_of(fake, tmp_path)
     ingest(store, settings, NOW_S)
@@ -82,7 +82,7 @@ def worked_in_turn(end_s: int) -> list[SacctRow]:
 
 
 def test_steps_that_ended_before_the_window_of_their_job_count(store: Engine, tmp_path: Path) -> None:
-    # slurmdbd tells the steps alone that ran in the window: seen on 22.05, and so written in all releases to 26.05.
+    # slurmdbd reports only steps that ran in the window: seen on 22.05, and so written in all releases to 26.05.
     fake = FakeSacct(tmp_path / "slurm", worked_in_turn(NOW_S - 60))
     settings = settings_of(fake, tmp_path)
     first = ingest(store, settings, NOW_S)
@@ -97,7 +97,7 @@ def test_steps_that_ended_before_the_window_of_their_job_count(store: Engine, tm
 
 
 def test_jobs_are_asked_for_by_few_numbers_at_once(store: Engine, tmp_path: Path) -> None:
-    """MariaDB takes minutes for a thousand tasks by the id of their array, which also is the number of one of them."""
+    """MariaDB takes minutes for a thousand tasks by the id of their array, which is also the number of one of them."""
     rows = [job_line(900 + task, NOW_S - 500, JobID=f"900_{task}") for task in range(300)]
     fake = FakeSacct(tmp_path / "whole", rows)
     spy = executable(
@@ -115,7 +115,7 @@ def test_jobs_are_asked_for_by_few_numbers_at_once(store: Engine, tmp_path: Path
     assert {*asked[0], *asked[1]} == {"900_0", *(str(number) for number in range(901, 1200))}
 
 
-def test_a_job_whose_earlier_steps_are_not_told_waits_for_the_next_run(store: Engine, tmp_path: Path) -> None:
+def test_a_job_whose_earlier_steps_are_missing_waits_for_the_next_run(store: Engine, tmp_path: Path) -> None:
     fake = FakeSacct(tmp_path / "whole", worked_in_turn(NOW_S - 60))
     cut = executable(
         tmp_path / "sacct",
@@ -128,7 +128,7 @@ def test_a_job_whose_earlier_steps_are_not_told_waits_for_the_next_run(store: En
     assert ingest(store, settings, NOW_S, since_s=NOW_S - 120).steps.new == 5
 
 
-def test_a_job_that_was_running_comes_when_it_has_ended(store: Engine, tmp_path: Path) -> None:
+def test_a_job_that_was_running_is_read_when_it_has_ended(store: Engine, tmp_path: Path) -> None:
     running = FakeSacct(tmp_path / "slurm", [job_line(1, NOW_S - 50, State="RUNNING", End="Unknown")])
     settings = settings_of(running, tmp_path)
     FakeSacct(tmp_path / "slurm", [job_line(1, NOW_S - 50, State="RUNNING", End=str(NOW_S))])
@@ -139,8 +139,8 @@ def test_a_job_that_was_running_comes_when_it_has_ended(store: Engine, tmp_path:
     assert (second.attempts, second.unfinished) == (Counts(new=1), 0)
 
 
-def test_what_nobody_can_have_stops_no_ingest(store: Engine, tmp_path: Path) -> None:
-    # Seen on 22.05: a submission that is refused at once is recorded all the same, as FAILED, with what it asked for.
+def test_an_impossible_request_does_not_stop_ingest(store: Engine, tmp_path: Path) -> None:
+    # Seen on 22.05: a submission that is refused at once is recorded all the same, as FAILED, with its request.
     asked = {
         1: "billing=3600000000,cpu=3600000000,mem=3600000000000M,node=1",  # -n 60000 -c 60000
         2: "billing=1,cpu=1,gres/gpu=3000000000,mem=1000M,node=1",
@@ -162,8 +162,8 @@ def test_what_nobody_can_have_stops_no_ingest(store: Engine, tmp_path: Path) -> 
     assert {stored[number].asked_cpus for number in asked} == {most}
 
 
-def test_a_job_in_a_state_that_is_not_known_is_kept_for_another_try(store: Engine, tmp_path: Path) -> None:
-    # In every second of the run a window may end.
+def test_a_job_in_an_unknown_state_is_kept_for_another_try(store: Engine, tmp_path: Path) -> None:
+    # A window may end in every second of the run.
     rows = [job_line(number, T0 + number * 3600, State="LAUNCH_FAILED") for number in range(1, 48)]
     fake = FakeSacct(tmp_path / "slurm", rows)
     settings = settings_of(fake, tmp_path)
@@ -197,9 +197,7 @@ def test_a_job_that_slurm_has_purged_stays_in_the_quarantine(store: Engine, tmp_
     assert run.report.attempts.new == 2
 
 
-def test_what_came_after_a_job_was_resized_is_no_job_of_its_own_to_another_try_either(
-    store: Engine, tmp_path: Path
-) -> None:
+def test_the_record_after_a_resize_is_no_job_when_tried_again_either(store: Engine, tmp_path: Path) -> None:
     # As 26.05 records it: the rest has no step, and starts as it is submitted.
     before = [job_line(1, NOW_S - 600, 100, State="RESIZING"), step_line(1, start_s=NOW_S - 600)]
     rest = job_line(1, NOW_S - 500, 200, Submit=str(NOW_S - 500))
@@ -211,7 +209,7 @@ def test_what_came_after_a_job_was_resized_is_no_job_of_its_own_to_another_try_e
 
 
 def windows_of(store: Engine, settings: IngestSettings, fake: FakeSacct) -> list[tuple[int, int]]:
-    """Ingest all that there is, and return the windows that were asked for."""
+    """Ingest everything, and return the windows that were asked for."""
     ingest(store, settings, NOW_S, since_s=T0)
     return fake.calls()
 
@@ -236,10 +234,10 @@ def test_a_run_that_failed_is_completed_by_the_next(call: int, store: Engine, tm
     whole.dispose()
 
 
-def test_killed_anywhere_and_run_again_it_loses_and_doubles_nothing(
+def test_a_run_killed_anywhere_and_repeated_loses_and_doubles_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Without a slurmctld that tells who measures, no digest is stored.
+    # Without a slurmctld that says what measures, no digest is stored.
     executable(site.folder / "scontrol", "#!/bin/sh\necho 'SLURM_VERSION           = 24.11.5'\n")
     monkeypatch.setenv("PATH", str(site.folder), prepend=":")
     fake = FakeSacct(site.folder / "slurm", recorded(int(time.time()) - 11 * DAY_S))

@@ -46,7 +46,9 @@ def test_a_file_is_read_part_by_part(tmp_path: Path) -> None:
         assert all(sum(map(len, part)) <= part_bytes or len(part) == 1 for _, part, _ in parts)
 
 
-def test_the_journal_is_read_on_and_bad_lines_are_kept_once(store: Engine, tmp_path: Path) -> None:
+def test_the_journal_is_read_from_the_last_end_and_bad_lines_are_kept_once(
+    store: Engine, tmp_path: Path
+) -> None:
     fake = FakeSacct(tmp_path / "slurm", [])
     settings = settings_of(fake, tmp_path)
     settings.journal.mkdir()
@@ -61,7 +63,7 @@ def test_the_journal_is_read_on_and_bad_lines_are_kept_once(store: Engine, tmp_p
     assert read_decision(store, "b") == decision(id="b")
 
 
-def test_a_decision_of_no_time_that_there_is_stops_no_ingest(store: Engine, tmp_path: Path) -> None:
+def test_a_decision_with_an_impossible_time_does_not_stop_ingest(store: Engine, tmp_path: Path) -> None:
     settings = settings_of(FakeSacct(tmp_path / "slurm", [job_line(1)]), tmp_path)
     settings.journal.mkdir()
     odd = [decision(id=f"d{place}", time_s=time_s) for place, time_s in enumerate((-1e300, 1e300, 5.5))]
@@ -69,7 +71,9 @@ def test_a_decision_of_no_time_that_there_is_stops_no_ingest(store: Engine, tmp_
     assert ingest(store, settings, NOW_S).decisions.new == 3
 
 
-def test_the_input_that_a_decision_saw_is_its_attempts_and_in_no_token(store: Engine, tmp_path: Path) -> None:
+def test_the_input_size_of_a_decision_goes_to_its_attempt_and_is_in_no_token(
+    store: Engine, tmp_path: Path
+) -> None:
     sized, plain = (
         decision(id=name, request=request(input_mib=mib)) for name, mib in (("a", 1234.5), ("b", None))
     )
@@ -115,7 +119,7 @@ def test_a_decision_that_the_hook_refused_is_recorded_as_not_applied(store: Engi
     assert content(store) == before
 
 
-def test_a_line_that_is_tried_again_is_taken_as_if_it_were_read_now(store: Engine, tmp_path: Path) -> None:
+def test_a_retried_line_is_taken_as_if_it_were_read_now(store: Engine, tmp_path: Path) -> None:
     made = [decision(id=name, reason="resized", grant=Grant(cpus_per_task=2), applied=True) for name in "abc"]
     head, linked = Linker().begin("decisions"), list[bytes]()
     for one in made:
@@ -151,10 +155,10 @@ def test_a_line_that_is_tried_again_is_taken_as_if_it_were_read_now(store: Engin
 
 
 @pytest.mark.parametrize("journal_first", [True, False])
-def test_what_a_job_of_another_user_says_of_a_decision_changes_nothing(
+def test_a_decision_named_in_another_users_token_does_not_change(
     store: Engine, tmp_path: Path, *, journal_first: bool
 ) -> None:
-    """Somebody names the decision of another's job in his own token: user, or amounts, are not the decision's."""
+    """A user names the decision of another user's job in their own token: user or amounts do not match it."""
     made = decision(id="a", reason="resized", grant=Grant(cpus_per_task=2), applied=True)
     refusing = format_token(made).replace("granted=", "would=") + ";refused=coupled_field"
     fewer = refusing.replace("cpus:8", "cpus:7")
@@ -190,7 +194,7 @@ def test_a_decision_is_found_in_the_files_of_its_day_and_later(tmp_path: Path) -
         find_decisions(tmp_path, ("c",), third_s)
 
 
-def test_a_journal_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_a_journal_file_that_cannot_be_read_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "decisions-20260101.jsonl").mkdir()
     with pytest.raises(StoreError, match="cannot read the journal file"):
         list(read_journal(tmp_path, {}))

@@ -1,4 +1,4 @@
-"""Labels stay those of an earlier release until their jobs are read again; the store knows until when."""
+"""Labels stay those of an earlier release until their jobs are read again; the store knows up to when."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from accounting.slurm.windows import Fetched
 from accounting.store.records import windows_read
 from tests.builders import DAY_S, T0, answer_of, job_line
 
-# One ended on each of three days.
+# One job ended on each of three days.
 ROWS = [job_line(day + 1, T0 + day * DAY_S, 100) for day in range(3)]
 NOW_S = T0 + 3 * DAY_S
 
@@ -26,12 +26,12 @@ NOW_S = T0 + 3 * DAY_S
         (50, 50, None, None),
         (50, 50, 0, None),
         (50, None, None, 50),  # read by a release that kept no such mark, or with other labels
-        (50, 40, None, 50),  # … or by one that was gone back to for a while
+        (50, 40, None, 50),  # … or by one to which the site went back for a while
         (50, 50, 30, 30),
         (50, None, 30, 50),
     ],
 )
-def test_what_was_read_by_an_earlier_release_is_outdated(
+def test_jobs_read_by_an_earlier_release_are_outdated(
     read_s: int | None, labelled_s: int | None, marked_s: int | None, outdated_s: int | None
 ) -> None:
     assert outdated_until_s(read_s, labelled_s, marked_s) == outdated_s
@@ -47,14 +47,14 @@ def test_what_was_read_by_an_earlier_release_is_outdated(
         (20, 50, None, 0),
     ],
 )
-def test_what_was_read_again_is_no_longer(
+def test_jobs_read_again_are_no_longer_outdated(
     begin_s: int, end_s: int, earliest_s: int | None, left_s: int
 ) -> None:
     assert still_outdated_s(50, begin_s, end_s, earliest_s) == left_s
 
 
 def run(store: Engine, now_s: int, since_s: int | None = None, most_windows: int = 99) -> IngestReport:
-    """Ingest what ended by then, in so many windows at most."""
+    """Ingest what has ended by then, in so many windows at most."""
     asked = list[int]()
 
     def source(begin_s: int, end_s: int) -> Fetched:
@@ -83,13 +83,13 @@ def upgraded(store: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
     return store
 
 
-def test_a_plain_run_after_an_upgrade_leaves_what_it_did_not_read(upgraded: Engine) -> None:
+def test_a_plain_run_after_an_upgrade_leaves_what_it_did_not_read_outdated(upgraded: Engine) -> None:
     for _ in range(2):
         run(upgraded, NOW_S)
         assert outdated_s(upgraded) == T0 + 2 * DAY_S - 3600
 
 
-def test_all_is_read_again_once_and_nothing_is_outdated(upgraded: Engine) -> None:
+def test_everything_is_read_again_once_and_nothing_stays_outdated(upgraded: Engine) -> None:
     run(upgraded, NOW_S)
     run(upgraded, NOW_S, T0 + DAY_S)
     assert outdated_s(upgraded) == T0 + DAY_S
@@ -99,11 +99,11 @@ def test_all_is_read_again_once_and_nothing_is_outdated(upgraded: Engine) -> Non
     assert outdated_s(upgraded) is None
 
 
-def test_a_run_that_was_cut_off_has_read_nothing_again_but_what_is_new(upgraded: Engine) -> None:
+def test_a_run_that_was_cut_off_leaves_the_days_outdated(upgraded: Engine) -> None:
     run(upgraded, NOW_S, T0, most_windows=1)
     assert outdated_s(upgraded) == T0 + 2 * DAY_S
 
 
-def test_who_leaves_a_gap_marks_nothing(upgraded: Engine) -> None:
+def test_a_run_that_leaves_a_gap_marks_nothing(upgraded: Engine) -> None:
     run(upgraded, NOW_S, NOW_S - 60)
     assert outdated_s(upgraded) == T0 + 2 * DAY_S

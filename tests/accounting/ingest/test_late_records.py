@@ -23,17 +23,17 @@ def site(tmp_path: Path, rows: list[SacctRow]) -> tuple[IngestSettings, FakeSacc
 
 
 def begun(store: Engine, settings: IngestSettings, fake: FakeSacct, now_s: int) -> int:
-    """Ingest, and return how long before now that began to read, in hours."""
+    """Ingest, and return how many hours before now the reading began."""
     fake.fail_at(None)
     ingest(store, settings, now_s)
     return (now_s - min(begin_s for begin_s, _ in fake.calls())) // HOUR_S
 
 
-def test_what_comes_hours_late_is_read_within_a_day(store: Engine, tmp_path: Path) -> None:
+def test_a_record_that_comes_hours_late_is_read_within_a_day(store: Engine, tmp_path: Path) -> None:
     in_time, late = job_line(1, NOW_S - 1000), job_line(2, NOW_S - 10 * HOUR_S)
     settings, _ = site(tmp_path, [in_time])
     assert ingest(store, settings, NOW_S).attempts.new == 1
-    # slurmctld hands on what it had kept.
+    # slurmctld passes on what it had kept.
     site(tmp_path, [in_time, late])
     assert ingest(store, settings, NOW_S + HOUR_S).attempts.new == 0
     assert ingest(store, settings, NOW_S + DAY_S).attempts.new == 1
@@ -46,7 +46,7 @@ def test_days_are_read_again_once_a_day(store: Engine, tmp_path: Path) -> None:
     assert day == [7, 7, 7, DAYS * 24, 7, 7, 7, DAYS * 24]
 
 
-def test_where_that_failed_it_is_still_due(store: Engine, tmp_path: Path) -> None:
+def test_reading_again_stays_due_where_it_failed(store: Engine, tmp_path: Path) -> None:
     settings, fake = site(tmp_path, [])
     ingest(store, settings, NOW_S)
     fake.fail_at(2)
@@ -56,7 +56,7 @@ def test_where_that_failed_it_is_still_due(store: Engine, tmp_path: Path) -> Non
     assert begun(store, settings, fake, NOW_S + DAY_S + 2 * HOUR_S) == 2
 
 
-def test_who_reads_since_a_day_reads_that(store: Engine, tmp_path: Path) -> None:
+def test_a_run_with_a_given_beginning_reads_from_there(store: Engine, tmp_path: Path) -> None:
     settings, fake = site(tmp_path, [])
     ingest(store, settings, NOW_S)
     fake.fail_at(None)
@@ -77,5 +77,5 @@ def test_who_reads_since_a_day_reads_that(store: Engine, tmp_path: Path) -> None
         (NOW_S - 9 * DAY_S, 0, None),
     ],
 )
-def test_when_it_is_due(late_s: int | None, days: int, expected: int | None) -> None:
+def test_late_records_are_due_once_a_day(late_s: int | None, days: int, expected: int | None) -> None:
     assert late_since_s(days, NOW_S, late_s) == expected

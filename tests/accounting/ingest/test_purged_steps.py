@@ -43,7 +43,7 @@ def test_a_job_whose_steps_were_purged_stays_as_it_was_measured(store: Engine, t
     asked(store, tmp_path, rows)
     attempts, steps = read_attempts(store), content(store)["steps"]
     purged = [row for row in rows if not is_step(row)]
-    # What is known of the record alone changes: by that it is known again.
+    # Only the digest of the record changes, by which the record is then known again.
     for counts in (Counts(changed=72), Counts(same=72)):
         assert asked(store, tmp_path, purged).attempts == counts
     assert (read_attempts(store), content(store)["steps"]) == (attempts, steps)
@@ -59,7 +59,7 @@ def test_one_step_of_many_may_be_purged(store: Engine, tmp_path: Path) -> None:
     assert read_attempts(store) == [before]
 
 
-def test_what_slurm_tells_otherwise_of_a_purged_job_is_taken(store: Engine, tmp_path: Path) -> None:
+def test_what_slurm_reports_differently_of_a_purged_job_is_taken(store: Engine, tmp_path: Path) -> None:
     rows = in_turn()
     asked(store, tmp_path, rows)
     renamed = {**rows[0], "Comment": "corrected"}
@@ -68,7 +68,7 @@ def test_what_slurm_tells_otherwise_of_a_purged_job_is_taken(store: Engine, tmp_
     assert (attempt.row.comment, attempt.use.peak_mem_mib) == ("corrected", 5 * 1024)
 
 
-def test_labels_that_changed_are_concluded_from_purged_steps_too(
+def test_changed_labels_are_derived_from_purged_steps_too(
     store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after an upgrade, with `ingest --since`."""
@@ -80,7 +80,7 @@ def test_labels_that_changed_are_concluded_from_purged_steps_too(
     assert read_attempts(store) == [before]
 
 
-def test_another_attempt_of_the_job_is_its_own(store: Engine, tmp_path: Path) -> None:
+def test_another_attempt_of_the_job_keeps_its_own_steps(store: Engine, tmp_path: Path) -> None:
     first = [job_line(1, T0, 50, State="REQUEUED"), step_line(1, "batch", T0, 50, **LARGE)]
     asked(store, tmp_path, first)
     second = [job_line(1, T0 + 1000, 50), step_line(1, "batch", T0 + 1000, 50)]

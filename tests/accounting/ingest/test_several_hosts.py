@@ -26,7 +26,7 @@ def store(url: str) -> Iterator[Engine]:
 
 
 def host(tmp_path: Path, name: str, cluster: str, rows: list[SacctRow] | None = None) -> IngestSettings:
-    """A host with folders of its own, of a cluster."""
+    """A host of a cluster, with folders of its own."""
     folder = tmp_path / name
     folder.mkdir(exist_ok=True)
     fake = FakeSacct(folder / "slurm", [{**row, "Cluster": cluster} for row in rows or []])
@@ -36,12 +36,12 @@ def host(tmp_path: Path, name: str, cluster: str, rows: list[SacctRow] | None = 
 
 
 def decide(settings: IngestSettings, *names: str, time_s: float = T0) -> Path:
-    """Journal decisions of these ids; return the file of their day."""
+    """Journal decisions with these ids; return the file of their day."""
     journal = Journal(settings.journal)
     for name in names:
         journal.append(decision(id=name, time_s=time_s))
     journal.close()
-    [file] = (file for file in settings.journal.iterdir() if file.stat().st_size)  # one has today's file too
+    [file] = (file for file in settings.journal.iterdir() if file.stat().st_size)  # one also has today's file
     return file
 
 
@@ -54,7 +54,7 @@ def stored_ids(store: Engine) -> set[str]:
         return set(connection.execute(select(schema.decisions.c.id)).scalars())
 
 
-def test_journals_of_the_same_names_from_two_hosts_are_both_read(store: Engine, tmp_path: Path) -> None:
+def test_journals_with_the_same_names_from_two_hosts_are_both_read(store: Engine, tmp_path: Path) -> None:
     one, other = host(tmp_path, "ctl1", "alpha"), host(tmp_path, "ctl2", "alpha")
     decide(one, "a1", "a2", "a3")
     assert read(store, one).decisions == Counts(new=3)
@@ -67,7 +67,7 @@ def test_journals_of_the_same_names_from_two_hosts_are_both_read(store: Engine, 
     assert stored_ids(store) == {"a1", "a2", "a3", "a4", "b1", "b2", "b3", "b4", "b5"}
 
 
-def test_a_file_that_went_to_another_host_or_back_in_time_loses_nothing(
+def test_a_file_moved_to_another_host_or_restored_from_a_backup_loses_nothing(
     store: Engine, tmp_path: Path
 ) -> None:
     one, other = host(tmp_path, "ctl1", "alpha"), host(tmp_path, "ctl2", "alpha")
@@ -107,11 +107,11 @@ def test_each_cluster_is_read_from_where_it_stopped_itself(store: Engine, tmp_pa
     }
 
 
-def test_gpus_are_told_to_the_job_of_the_cluster_that_metered_them(store: Engine, tmp_path: Path) -> None:
+def test_gpu_samples_go_to_the_job_of_the_cluster_that_metered_them(store: Engine, tmp_path: Path) -> None:
     start_s = T0 + 10
     alpha, beta = (host(tmp_path, name, name, [job_line(7, start_s)]) for name in ("alpha", "beta"))
     (alpha.gpu_spool / "n1.jsonl").write_text("".join(sample(7, start_s + 10 * n) for n in range(10)))
-    # A node of the same name, whose file is as long.
+    # A node of the same name, whose file has the same length.
     (beta.gpu_spool / "n1.jsonl").write_text("".join(sample(7, start_s + 9 * n, 1, 0.0) for n in range(10)))
     for settings in (alpha, beta, alpha):
         read(store, settings)
@@ -119,7 +119,9 @@ def test_gpus_are_told_to_the_job_of_the_cluster_that_metered_them(store: Engine
     assert used == {"alpha": 1, "beta": 0}
 
 
-def test_who_does_not_know_its_cluster_takes_nothing_from_another(store: Engine, tmp_path: Path) -> None:
+def test_a_host_that_does_not_know_its_cluster_takes_nothing_from_another(
+    store: Engine, tmp_path: Path
+) -> None:
     alpha = host(tmp_path, "a", "alpha", [job_line(7, T0 + DAY_S)])
     read(store, alpha, NOW_S - DAY_S)
     read(store, msgspec.structs.replace(alpha, cluster=""), NOW_S)
@@ -129,13 +131,13 @@ def test_who_does_not_know_its_cluster_takes_nothing_from_another(store: Engine,
     assert read(store, beta).attempts.new == 1, "a mark of nobody's is no mark of its"
 
 
-def test_a_store_of_the_release_before_goes_on_where_it_was(store: Engine, tmp_path: Path) -> None:
+def test_a_store_of_the_previous_release_continues_where_it_was(store: Engine, tmp_path: Path) -> None:
     alpha = host(tmp_path, "a", "alpha", [job_line(7, T0 + DAY_S)])
     decide(alpha, "a1", "a2")
     (alpha.gpu_spool / "n1.jsonl").write_text("".join(sample(7, T0 + DAY_S + 10 * n) for n in range(10)))
     read(store, alpha)
     before = content(store)
-    # As it was: marks by the names of files alone.
+    # As in that release: marks only by the names of files.
     with store.begin() as connection:
         marks = read_marks(connection)
         connection.execute(schema.journals.delete())
@@ -155,7 +157,7 @@ def test_a_store_of_the_release_before_goes_on_where_it_was(store: Engine, tmp_p
     assert before["gpu_use"] == after["gpu_use"]
 
 
-def test_marks_are_each_of_a_cluster(store: Engine) -> None:
+def test_each_mark_belongs_to_a_cluster(store: Engine) -> None:
     with store.begin() as connection:
         for cluster, until_s in (("alpha", 5), ("beta", 7)):
             mark = {"source": SACCT, "cluster": cluster, "read_until_s": until_s}

@@ -1,4 +1,4 @@
-"""A GPU spool in which jobs' users may write: whose lines count for which job, and that none delays others."""
+"""A GPU spool in which jobs' users may write: whose lines count for which job, and that no user delays others."""
 
 import os
 import pwd
@@ -52,7 +52,7 @@ def reasons(store: Engine) -> list[str]:
 
 @needs_root
 @pytest.mark.parametrize("pseudonyms", [None, HIDDEN])
-def test_a_user_tells_of_his_own_jobs_alone_whenever_they_become_known(
+def test_a_users_lines_count_only_for_their_own_jobs_whenever_these_become_known(
     store: Engine, tmp_path: Path, pseudonyms: Pseudonyms | None
 ) -> None:
     fake = FakeSacct(tmp_path / "slurm", [job_line(7, START_S, User=USER), job_line(8, START_S, User=OTHER)])
@@ -60,7 +60,7 @@ def test_a_user_tells_of_his_own_jobs_alone_whenever_they_become_known(
     spool = settings.gpu_spool
     put(spool, "a.jsonl", USER, busy(7))
     put(spool, "b.jsonl", USER, busy(8, util_pct=0))
-    # The samples are there before sacct has told of the jobs.
+    # The samples are there before sacct has reported the jobs.
     ingest(store, settings, NOW_S)
     assert gpus_of(store) == {7: None, 8: None}
     assert reasons(store) == []
@@ -69,7 +69,7 @@ def test_a_user_tells_of_his_own_jobs_alone_whenever_they_become_known(
     uid = pwd.getpwnam(USER).pw_uid
     told = [f"'b.jsonl' of uid {uid}: lines of jobs that are not known to belong to the file's owner"]
     assert reasons(store) == told
-    # Tried again, it is no more his than before; and what was decided is not read again.
+    # When tried again it is still not this user's job; and what was decided is not read again.
     run = Run(settings, NOW_S)
     retry(store, run, lambda _begin_s, _end_s: pytest.fail("nothing is asked of Slurm"))
     report = ingest(store, settings, NOW_S)
@@ -87,11 +87,11 @@ def test_in_a_folder_of_users_one_run_is_enough(store: Engine, tmp_path: Path) -
 
 
 @needs_root
-def test_whom_the_site_trusts_tells_of_all_jobs(store: Engine, tmp_path: Path) -> None:
+def test_lines_of_accounts_that_the_site_trusts_count_for_all_jobs(store: Engine, tmp_path: Path) -> None:
     fake = FakeSacct(tmp_path / "slurm", [job_line(job_id, START_S, User=USER) for job_id in (7, 8)])
     settings = settings_of(fake, tmp_path)
     put(settings.gpu_spool, "a.jsonl", "root", busy(7))
-    # The folder is its owner's: a meter's account, or the service's where root ingests by hand.
+    # The folder belongs to a trusted account: a meter's, or the service's where root ingests by hand.
     put(settings.gpu_spool, "b.jsonl", OTHER, busy(8))
     os.chown(settings.gpu_spool, pwd.getpwnam(OTHER).pw_uid, -1)
     ingest(store, settings, NOW_S)
@@ -99,7 +99,7 @@ def test_whom_the_site_trusts_tells_of_all_jobs(store: Engine, tmp_path: Path) -
 
 
 @needs_root
-def test_odd_files_are_said_and_keep_nobody_waiting(store: Engine, tmp_path: Path) -> None:
+def test_odd_files_are_reported_and_delay_no_other(store: Engine, tmp_path: Path) -> None:
     fake = FakeSacct(tmp_path / "slurm", [job_line(7, START_S, User=USER)])
     settings = settings_of(fake, tmp_path)
     spool = settings.gpu_spool
@@ -111,10 +111,10 @@ def test_odd_files_are_said_and_keep_nobody_waiting(store: Engine, tmp_path: Pat
     os.link(elsewhere, spool / "d.jsonl")
     with put(spool, "e.jsonl", USER, "").open("wb") as hole:
         hole.truncate(1024**4)
-    # Only then: Debian lets not even root write to a user's file in such a folder (fs.protected_regular).
+    # Only now: Debian does not even let root write to a user's file in such a folder (fs.protected_regular).
     spool.chmod(0o1777)
     put(spool, "z.jsonl", "root", busy(7))
-    # Last: there not even root opens somebody else's file with O_CREAT (fs.protected_regular).
+    # Last: there, not even root can open another user's file with O_CREAT (fs.protected_regular).
     spool.chmod(0o1777)
     ingest(store, settings, NOW_S)
     assert gpus_of(store) == {7: 1}
@@ -127,7 +127,9 @@ def test_odd_files_are_said_and_keep_nobody_waiting(store: Engine, tmp_path: Pat
 
 
 @needs_root
-def test_of_one_user_a_bounded_part_is_read_in_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_reads_a_bounded_part_of_one_users_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gpu_spool, "USER_BYTES", 3 * gpu_spool.BLOCK_BYTES)
     uid = pwd.getpwnam(USER).pw_uid
     for name in "abcde":
@@ -144,7 +146,7 @@ def test_of_one_user_a_bounded_part_is_read_in_a_run(tmp_path: Path, monkeypatch
 
 
 @needs_root
-def test_of_one_users_large_files_no_more_is_read_and_of_the_sites_all(
+def test_of_large_files_a_users_are_not_read_further_and_the_sites_are_read_completely(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_spool, "PART_BYTES", 5000)
@@ -159,7 +161,7 @@ def test_of_one_users_large_files_no_more_is_read_and_of_the_sites_all(
 
 
 @needs_root
-def test_behind_a_line_that_waits_nothing_of_its_file_is_passed_over(
+def test_nothing_in_a_file_is_skipped_behind_a_line_that_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_spool, "PART_BYTES", 1000)
@@ -178,7 +180,7 @@ def test_behind_a_line_that_waits_nothing_of_its_file_is_passed_over(
 
 
 @needs_root
-def test_lines_wait_for_their_job_and_not_for_ever(tmp_path: Path) -> None:
+def test_lines_wait_for_their_job_but_not_for_ever(tmp_path: Path) -> None:
     file = put(
         tmp_path, "a.jsonl", USER, sample(7, START_S) + "\n" + sample(8, START_S) + sample(7, START_S + 10)
     )
@@ -194,7 +196,7 @@ def test_lines_wait_for_their_job_and_not_for_ever(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_what_is_written_meanwhile_waits(tmp_path: Path) -> None:
+def test_a_line_written_meanwhile_waits(tmp_path: Path) -> None:
     file = put(tmp_path, "a.jsonl", USER, sample(7, START_S))
 
     def grows(_uid: int, _uses: object) -> list[bool | None]:
@@ -212,7 +214,7 @@ def test_what_is_written_meanwhile_waits(tmp_path: Path) -> None:
         ([], None),
         ([Ran("alpha", "ann", T0, T0 + 100)], True),
         ([Ran("alpha", "bob", T0, T0 + 100)], False),
-        # the number came again: of another time, another cluster, and both at a time
+        # the number came again: at another time, in another cluster, and both at once
         ([Ran("alpha", "ann", T0 - 9_000_000, T0 - 8_000_000), Ran("alpha", "bob", T0, T0 + 100)], False),
         ([Ran("alpha", "ann", T0 - 9_000_000, T0 - 8_000_000)], None),
         ([Ran("beta", "ann", T0, T0 + 100)], None),
@@ -220,16 +222,16 @@ def test_what_is_written_meanwhile_waits(tmp_path: Path) -> None:
         ([Ran("alpha", "ann", T0 + 20 + SLACK_S, T0 + 900)], None),
     ],
 )
-def test_whose_a_use_is_says_who_ran_under_its_number_then(runs: list[Ran], verdict: bool | None) -> None:
+def test_a_use_belongs_to_the_user_whose_job_ran_under_its_number_then(
+    runs: list[Ran], verdict: bool | None
+) -> None:
     use = msgspec.structs.replace(gpu_use(), cluster="alpha", first_s=T0 + 10, last_s=T0 + 20)
     assert is_his(use, runs, "ann") is verdict
 
 
 @pytest.mark.parametrize(("uid", "user"), [(nobody(), "nobody"), (2**31 - 7, "")])
-def test_an_owner_that_nobody_can_name_has_no_jobs(
-    uid: int, user: str, store: Engine, tmp_path: Path
-) -> None:
-    """Not even those of `nobody`, whom a file server makes of root, or of which sacct names no user."""
+def test_an_owner_without_a_name_has_no_jobs(uid: int, user: str, store: Engine, tmp_path: Path) -> None:
+    """Not even those of `nobody`, to which a file server maps root, or of jobs for which sacct names no user."""
     settings = settings_of(FakeSacct(tmp_path / "slurm", [job_line(7, START_S, User=user)]), tmp_path)
     ingest(store, settings, NOW_S)
     use = gpu_use(job_id=7, first_s=START_S, last_s=START_S)

@@ -1,4 +1,4 @@
-"""The time windows about which sacct is asked."""
+"""The time windows for which sacct is asked."""
 
 import itertools
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.builders import DAY_S, printed, sacct_row
 def windows_of(
     until_s: int | None, now_s: int, since_s: int | None = None, answer_bytes: int = 0
 ) -> list[tuple[int, int]]:
-    """The windows that a run asks for, where each answer has so many bytes."""
+    """The windows for which a run asks, where each answer has so many bytes."""
     settings = IngestSettings(sacct="", overlap_s=3600, first_days=2, gpu_spool=Path(), journal=Path())
     windows: list[tuple[int, int]] = []
     answer = Fetched(size_bytes=answer_bytes, records=lambda _known: ())
@@ -40,7 +40,7 @@ def windows_of(
     return windows
 
 
-def test_windows_begin_at_the_first_days_the_last_end_or_where_told() -> None:
+def test_windows_begin_at_the_first_days_the_last_end_or_where_given() -> None:
     assert windows_of(None, NOW_S)[0][0] == NOW_S - 2 * DAY_S
     assert windows_of(NOW_S - 100, NOW_S) == [(NOW_S - 3700, NOW_S)]
     assert windows_of(NOW_S - 100, NOW_S, NOW_S - 5 * DAY_S)[0][0] == NOW_S - 5 * DAY_S
@@ -51,7 +51,7 @@ def test_a_clock_that_went_back_leaves_nothing_unread() -> None:
 
 
 @given(st.integers(0, 40 * DAY_S), st.none() | st.integers(1, 40 * DAY_S), st.integers(0, 2 * WINDOW_BYTES))
-def test_windows_follow_each_other_up_to_now_and_are_a_day_at_most(
+def test_windows_follow_each_other_up_to_now_and_are_at_most_a_day_long(
     back_s: int, since_back_s: int | None, answer_bytes: int
 ) -> None:
     since_s = None if since_back_s is None else NOW_S - since_back_s
@@ -68,15 +68,15 @@ def test_windows_grow_while_answers_are_small_and_shrink_where_they_are_large() 
     assert next_span_s(60, 60, WINDOW_BYTES + 1) == 60
 
 
-def test_less_was_asked_about_than_a_window_is_long() -> None:
-    # A small answer to a short question says nothing against a long one, and a large one all the more.
+def test_a_short_question_says_little_about_a_long_window() -> None:
+    # A small answer to a short question does not argue against a long window; a large answer does all the more.
     assert next_span_s(3600, 100, 0) == 3600
     assert next_span_s(3600, 100, WINDOW_BYTES) == 100
     assert next_span_s(3600, 1000, WINDOW_BYTES + 1) == 500
     assert next_span_s(3600, 1, WINDOW_BYTES) == 60
 
 
-def test_who_goes_on_keeps_to_what_answers_have_told() -> None:
+def test_later_reads_keep_the_pace_that_answers_have_set() -> None:
     pace, asked_s = Pace(), list[int]()
     answer = Fetched(size_bytes=WINDOW_BYTES + 1, records=lambda _known: ())
 
@@ -94,7 +94,7 @@ def line(job: str, start: str, end: str) -> bytes:
     return printed(FIGURES, [row]).split(b"\n")[1] + b"\n"
 
 
-def test_what_waited_or_ran_when_a_window_ended_makes_none_shorter() -> None:
+def test_jobs_that_waited_or_ran_when_a_window_ended_do_not_make_it_shorter() -> None:
     waits, runs, ended = line("1", "Unknown", "Unknown"), line("2", "17", "Unknown"), line("3", "17", "18")
     its_step, longer, step_of_longer = line("3.0", "17", "18"), line("4", "17", "90"), line("4.0", "17", "18")
     assert ended_bytes(b"", 50) == 0
@@ -104,10 +104,10 @@ def test_what_waited_or_ran_when_a_window_ended_makes_none_shorter() -> None:
     assert ended_bytes(longer + step_of_longer, 90) == len(longer + step_of_longer)
 
 
-def test_what_is_too_much_at_once_is_asked_for_in_shorter_windows_and_not_read(
+def test_too_large_an_answer_is_asked_for_in_shorter_windows_and_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A campaign of an hour, a job a second, after days of nothing."""
+    """A campaign of one hour with a job per second, after days of nothing."""
     campaign = [line(str(job), "17", str(NOW_S - 2 * DAY_S + job)) for job in range(HOUR_S)]
     monkeypatch.setattr("accounting.slurm.windows.WINDOW_BYTES", len(b"".join(campaign)) // 20)
     monkeypatch.setattr("accounting.slurm.windows.MOST_BYTES", len(b"".join(campaign)) // 5)
@@ -135,7 +135,7 @@ def test_a_minute_is_read_however_much_it_holds() -> None:
 
 
 def test_a_long_queue_that_has_drained_since_is_read_in_few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of its jobs is in the answer about any window between its submission and its end."""
+    """Each of its jobs is in the answer for any window between its submission and its end."""
     queue = [line(str(job), "17", str(NOW_S - 2 * DAY_S + 60 * job)) for job in range(2 * DAY_S // 60)]
     monkeypatch.setattr("accounting.slurm.windows.WINDOW_BYTES", len(b"".join(queue)) // 4)
     windows: list[tuple[int, int]] = []

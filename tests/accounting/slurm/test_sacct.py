@@ -1,4 +1,4 @@
-"""Running sacct: how it is asked, and the error if it fails."""
+"""Running sacct: how it is called, and the error if it fails."""
 
 import os
 from pathlib import Path
@@ -19,14 +19,14 @@ def test_sacct_is_asked_for_the_window_in_unix_seconds(tmp_path: Path) -> None:
     assert answer.one_text("7", "JobName") == b"fit\n"
 
 
-def test_texts_come_with_a_delimiter_that_nobody_can_know(tmp_path: Path) -> None:
+def test_texts_come_with_a_delimiter_that_cannot_be_known_in_advance(tmp_path: Path) -> None:
     fake = FakeSacct(tmp_path, [job_line(7)])
     drawn = {query_sacct(fake.command, T0, T0 + 1000).texts_delimiter for _ in range(20)}
     assert len(drawn) == 20
     assert all(len(one) >= 16 and DELIMITER not in one for one in drawn)
 
 
-def test_no_column_of_the_figures_is_a_users_to_write() -> None:
+def test_no_column_of_the_figures_can_be_written_by_users() -> None:
     assert not {"JobName", "Comment", "AdminComment", "WorkDir", "SubmitLine", "WCKey", "Constraints"} & set(
         FIGURES
     )
@@ -47,7 +47,7 @@ def test_sacct_runs_in_an_environment_that_does_not_change_its_figures(tmp_path:
     assert {*always, "--starttime=uts5", "--endtime=uts10", f"--format={','.join(FIGURES)}"} <= set(words)
 
 
-def test_what_an_older_sacct_does_not_know_is_not_asked_for(tmp_path: Path) -> None:
+def test_fields_that_an_older_sacct_lacks_are_not_asked_for(tmp_path: Path) -> None:
     old = frozenset(COLUMNS) - {"ConsumedEnergyRaw", "TRESUsageOutTot"}
     fake = executable(tmp_path / "sacct", f"#!/bin/sh\necho '{' '.join(old)}'\n")
     assert known_fields(str(fake)) == old
@@ -55,7 +55,7 @@ def test_what_an_older_sacct_does_not_know_is_not_asked_for(tmp_path: Path) -> N
     assert b"ConsumedEnergyRaw" not in answer.figures
 
 
-def test_a_sacct_that_lacks_what_is_needed_is_an_error(tmp_path: Path) -> None:
+def test_a_sacct_that_lacks_a_required_field_is_an_error(tmp_path: Path) -> None:
     fake = executable(tmp_path / "sacct", "#!/bin/sh\necho 'JobID JobIDRaw State'\n")
     with pytest.raises(SlurmError, match="does not know Account, AdminComment"):
         known_fields(str(fake))
@@ -64,7 +64,7 @@ def test_a_sacct_that_lacks_what_is_needed_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "release"), [("slurm 24.11.5", "24.11"), ("slurm-wlm 22.05.8", "22.05"), ("?", "")]
 )
-def test_the_release_is_what_sacct_says(said: str, release: str, tmp_path: Path) -> None:
+def test_the_release_is_the_one_that_sacct_reports(said: str, release: str, tmp_path: Path) -> None:
     assert slurm_release(str(executable(tmp_path / "sacct", f"#!/bin/sh\necho '{said}'\n"))) == release
 
 
@@ -99,7 +99,7 @@ def test_a_sacct_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "last", ["JobName,Comment,AdminComment", "ConsumedEnergyRaw"], ids=["texts", "figures"]
 )
-def test_an_answer_that_ends_in_the_middle_of_a_line_is_none(last: str, tmp_path: Path) -> None:
+def test_an_answer_that_ends_in_the_middle_of_a_line_is_refused(last: str, tmp_path: Path) -> None:
     fake = FakeSacct(tmp_path / "whole", [job_line(7)])
     short = f'case "$*" in *{last}) {fake.command} "$@" | head -c -3;; *) {fake.command} "$@";; esac'
     command = executable(tmp_path / "sacct", f"#!/bin/sh\n{short}\n")

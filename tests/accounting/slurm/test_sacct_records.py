@@ -83,7 +83,9 @@ ODD_ENDS = [
 
 
 @pytest.mark.parametrize(("changes", "reason"), ODD_ENDS)
-def test_what_is_over_and_cannot_be_taken_is_quarantined(changes: dict[str, Any], reason: str) -> None:
+def test_a_record_that_is_over_and_cannot_be_read_is_quarantined(
+    changes: dict[str, Any], reason: str
+) -> None:
     [records] = read(job_line(7, **changes), step_line(7), job_line(8), step_line(8))
     assert (records.jobs["job_id"].to_pylist(), records.unfinished) == ([8], 0)
     [item] = records.quarantined
@@ -92,16 +94,18 @@ def test_what_is_over_and_cannot_be_taken_is_quarantined(changes: dict[str, Any]
 
 
 @pytest.mark.parametrize(("changes", "_reason"), ODD_ENDS)
-def test_what_was_over_just_now_may_still_be_written_whole(changes: dict[str, Any], _reason: str) -> None:
+def test_a_record_that_was_over_just_now_may_still_be_written_completely(
+    changes: dict[str, Any], _reason: str
+) -> None:
     answer = answer_of([job_line(7, **changes)])
     [records] = read_answer(answer, T0 + 110 + SETTLED_S - 1, METERING)
     assert (records.quarantined, records.unfinished) == ((), 1)
-    # The next window would not tell of it: it is asked for long afterwards.
+    # The next window would not contain it: it is asked for long afterwards.
     [records] = read_answer(answer, T0 + 110, METERING, asked_s=T0 + 1000)
     assert (len(records.quarantined), records.unfinished) == (1, 0)
 
 
-def test_what_ended_after_the_window_is_left_to_its_own() -> None:
+def test_a_job_that_ended_after_the_window_is_left_to_its_own_window() -> None:
     answer = answer_of([job_line(7), job_line(8, State="NO_SUCH_STATE", start_s=T0 + 20), step_line(8)])
     [records] = read_answer(answer, T0 + 110, METERING, asked_s=T0 + 1000)
     assert records.jobs["job_id"].to_pylist() == [7]
@@ -122,9 +126,7 @@ BEFORE = [job_line(7, State="RESIZING"), step_line(7, State="RESIZING"), step_li
 
 @pytest.mark.parametrize("rest", RESTS.values(), ids=RESTS)
 @pytest.mark.parametrize("before", [BEFORE, []], ids=["with what was before", "alone"])
-def test_what_came_after_a_job_was_resized_is_no_job_of_its_own(
-    rest: list[SacctRow], before: list[SacctRow]
-) -> None:
+def test_the_record_after_a_resize_is_no_job_of_its_own(rest: list[SacctRow], before: list[SacctRow]) -> None:
     [records] = read(*before, *rest, job_line(8), step_line(8))
     assert (records.jobs["job_id"].to_pylist(), records.unfinished) == ([8], 0)
     assert sum("its size was changed" in item.reason for item in records.quarantined) == 1
@@ -132,8 +134,8 @@ def test_what_came_after_a_job_was_resized_is_no_job_of_its_own(
     assert (len(fresh.jobs), fresh.quarantined, fresh.unfinished) == (0, (), 1), "steps may be on their way"
 
 
-def test_what_came_after_a_job_was_resized_may_have_no_step() -> None:
-    # On 26.05 all steps are of the record before.
+def test_the_record_after_a_resize_may_have_no_step() -> None:
+    # On 26.05 all steps belong to the record before.
     rest = job_line(7, T0 + 110, 50, Submit=str(T0 + 110))
     [records] = read(*BEFORE, rest, job_line(8, T0 + 110, Submit=str(T0 + 110)))
     assert records.jobs["job_id"].to_pylist() == [8]
@@ -163,14 +165,14 @@ def test_a_job_that_ended_within_its_first_second_is_taken() -> None:
 
 @pytest.mark.parametrize("state", ["CANCELLED by 1000", "DEADLINE", "PENDING", "REQUEUE_HOLD"])
 @pytest.mark.parametrize("start", ["None", "0", str(T0 + 110)])
-def test_jobs_that_never_ran_fill_no_quarantine(state: str, start: str) -> None:
+def test_jobs_that_never_ran_are_not_quarantined(state: str, start: str) -> None:
     [records] = read(
         job_line(7, State=state, Start=start, ElapsedRaw="0", Partition="", AllocTRES=""), job_line(8)
     )
     assert (records.jobs["job_id"].to_pylist(), records.quarantined) == ([8], ())
 
 
-def test_what_ended_after_the_window_belongs_to_a_later_one() -> None:
+def test_a_job_that_ended_after_the_window_belongs_to_a_later_one() -> None:
     answer = answer_of([job_line(7), job_line(8, start_s=T0 + 500)])
     [records] = read_answer(answer, T0 + 200, METERING)
     assert records.jobs["job_id"].to_pylist() == [7]
@@ -182,7 +184,7 @@ def test_a_job_cancelled_before_it_started_has_no_start() -> None:
 
 
 @pytest.mark.parametrize("limit", ["UNLIMITED", "Partition_Limit", ""])
-def test_no_time_limit_is_none(limit: str) -> None:
+def test_a_missing_time_limit_is_none(limit: str) -> None:
     assert attempts(job_line(TimelimitRaw=limit))[0].row.limit_s is None
 
 
@@ -198,7 +200,7 @@ def test_no_time_limit_is_none(limit: str) -> None:
         {"End": str(T0)},
     ],
 )
-def test_a_line_that_does_not_fit_is_quarantined_and_the_rest_is_read(changes: dict[str, Any]) -> None:
+def test_a_malformed_line_is_quarantined_and_the_rest_is_read(changes: dict[str, Any]) -> None:
     [records] = read(job_line(7, **changes), job_line(8), step_line(8))
     assert records.jobs["job_id"].to_pylist() == [8]
     assert records.steps["job"].to_pylist() == [0]
@@ -214,7 +216,7 @@ def columns_of(rows: list[SacctRow], columns: str) -> bytes:
 def ended_long_ago(
     rows: list[SacctRow], figures: list[SacctRow], told: list[SacctRow] | None = None
 ) -> list[Records]:
-    """What is read where `rows` is what Slurm has, `told` (None: all) of the window, and `figures` came through."""
+    """What is read where Slurm has `rows`, says `told` of the window (None: all), and only `figures` arrive."""
 
     def one_id(display_id: str, column: str) -> bytes:
         return columns_of([row for row in rows if row["JobIDRaw"].partition(".")[0] == display_id], column)
@@ -237,8 +239,8 @@ def test_steps_of_a_job_are_not_those_of_one_whose_number_begins_alike() -> None
         [job_line(8, Submit=str(T0 + 200), start_s=UNTIL_S + 500), step_line(8, start_s=UNTIL_S + 500)],
     ],
 )
-def test_an_attempt_that_the_window_does_not_tell_is_not_missing(later: list[SacctRow]) -> None:
-    """By its number sacct tells those too that wait or began after it; of the one in it every step is asked for."""
+def test_an_attempt_outside_the_window_is_not_missing(later: list[SacctRow]) -> None:
+    """Asked by number, sacct also prints attempts that wait or began later; all steps of the one in it are required."""
     window = [job_line(7), step_line(7), job_line(8, State="REQUEUED"), step_line(8)]
     [records] = ended_long_ago([*window, *later], window, told=window)
     assert records.jobs["job_id"].to_pylist() == [7, 8]
@@ -278,7 +280,7 @@ def test_figures_that_end_early_are_refused(odd: str) -> None:
         ended_long_ago(rows, [])
 
 
-def test_a_record_is_known_by_its_digest_until_any_of_it_changes() -> None:
+def test_a_record_is_known_by_its_digest_until_any_part_of_it_changes() -> None:
     rows = [job_line(number) for number in range(5)] + [step_line(4)]
     [records] = read(*rows)
     known = np.array(records.jobs["digest"].to_pylist(), dtype=np.int64)
@@ -307,6 +309,6 @@ def test_many_jobs_come_in_parts(most_jobs: int) -> None:
     assert labelled == attempts_in(label(whole))
 
 
-def test_nothing_is_nothing() -> None:
+def test_an_empty_answer_gives_no_records() -> None:
     [records] = read()
     assert (len(records.jobs), len(records.steps), records.quarantined) == (0, 0, ())

@@ -30,7 +30,7 @@ CALLERS = {
     ],
     ids=["run", "update", "sacct"],
 )
-def test_commands_speak_of_our_own_cluster_whatever_our_caller_has_set(
+def test_commands_report_on_our_own_cluster_whatever_the_caller_has_set(
     call: Callable[[str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scontrol = executable(tmp_path / "scontrol", f"#!/bin/sh\nenv > {tmp_path}/seen\n")

@@ -50,7 +50,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("name", "text"), list(itertools.product(HOSTILE, TEXTS)))
-def test_hostile_texts_are_texts(name: str, text: str) -> None:
+def test_hostile_texts_are_read_as_texts(name: str, text: str) -> None:
     hostile: dict[str, Any] = {text: name}
     rows = [job_line(6), job_line(7, **hostile), step_line(7), job_line(8, JobName="eight"), job_line(9)]
     found = attempts(*rows)
@@ -71,7 +71,7 @@ def test_any_mix_of_hostile_texts_comes_out_as_it_went_in(names: list[str], comm
     assert [(one.row.job_name, one.row.comment) for one in attempts(*rows)] == texts
 
 
-def test_bytes_that_are_no_text_are_shown() -> None:
+def test_bytes_that_are_no_text_are_escaped() -> None:
     [attempt] = attempts(job_line(7, JobName="a\udcffb"))
     assert attempt.row.job_name == "a\\xffb"
 
@@ -87,7 +87,7 @@ def test_attempts_of_a_requeued_job_may_have_different_hostile_names() -> None:
 
 
 def without_texts(rows: list[SacctRow], missing: int) -> Answer:
-    """What sacct answers where texts of the first rows came after they had been asked for."""
+    """What sacct answers where the texts of the first `missing` rows came only after they had been asked for."""
     texts = printed((*KEY, *TEXTS), rows[missing:], DRAWN)
     return msgspec.structs.replace(answer_of(rows), texts=texts)
 
@@ -97,7 +97,7 @@ def test_a_text_that_came_late_is_asked_for() -> None:
     assert records.jobs["job_name"].to_pylist() == ["fit", "fit"]
 
 
-def test_as_many_lines_of_texts_as_jobs_may_be_of_other_jobs() -> None:
+def test_as_many_lines_of_texts_as_jobs_may_belong_to_other_jobs() -> None:
     left, two_lines, stayed = job_line(6, JobName="a"), job_line(7, JobName="b\nc"), job_line(8, JobName="d")
     late = job_line(9)
     for before, now in (([two_lines], [two_lines, late]), ([left, stayed], [stayed, late])):
@@ -128,25 +128,25 @@ def test_lines_that_make_no_rows_are_refused(lines: list[bytes]) -> None:
         (b"fit\nfit\n", 2, b"fit"),
         (b"fit\nfat\n", 2, None),
         (b"fit\nf\nit\n", 2, None),
-        # Cut off, and of a job that sacct does not know any more.
+        # Cut off; and of a job that sacct does not know any more.
         (b"fit", 1, None),
         (b"", 1, None),
     ],
 )
-def test_a_text_alone_is_whole_and_the_same_for_every_attempt(
+def test_a_text_asked_for_alone_must_be_whole_and_the_same_for_every_attempt(
     printed: bytes, attempts: int, text: bytes | None
 ) -> None:
     assert text_alone(printed, attempts) == text
 
 
-def test_a_text_of_what_has_not_ended_is_not_asked_for() -> None:
+def test_the_text_of_a_job_that_has_not_ended_is_not_asked_for() -> None:
     rows = [job_line(7, State="RUNNING", End="Unknown"), job_line(8)]
     late = msgspec.structs.replace(without_texts(rows, 1), one_text=no_question)
     [records] = read_answer(late, UNTIL_S, METERING)
     assert (records.jobs["job_id"].to_pylist(), records.unfinished, records.quarantined) == ([8], 1, ())
 
 
-def test_a_text_of_tasks_that_never_started_is_that_of_their_array() -> None:
+def test_the_text_of_tasks_that_never_started_is_that_of_their_array() -> None:
     never: dict[str, Any] = {
         "JobID": "12_[3-5]",
         "State": "CANCELLED by 0",
@@ -164,7 +164,7 @@ def test_a_text_of_tasks_that_never_started_is_that_of_their_array() -> None:
     assert records.jobs["job_name"].to_pylist() == ["a\nb", "a\nb", "fit"]
 
 
-def test_texts_of_many_that_came_late_are_asked_for_in_one_call() -> None:
+def test_many_texts_that_came_late_are_asked_for_in_one_call() -> None:
     rows = [job_line(number, JobName=f"n{number}\nx") for number in range(50)]
     asked = []
 
@@ -178,7 +178,7 @@ def test_texts_of_many_that_came_late_are_asked_for_in_one_call() -> None:
     assert asked == [1]
 
 
-def test_a_name_that_cannot_be_told_is_quarantined_with_its_job() -> None:
+def test_a_name_that_cannot_be_determined_is_quarantined_with_its_job() -> None:
     rows = [
         job_line(7, State="REQUEUED", JobName="a"),
         job_line(7, start_s=T0 + 500, JobName="b"),
@@ -196,7 +196,7 @@ def test_answers_that_contradict_each_other_are_refused() -> None:
         list(read_answer(fewer, UNTIL_S, METERING))
 
 
-def test_many_names_that_forge_rows_of_many_jobs_cost_no_question() -> None:
+def test_many_names_that_forge_rows_of_many_jobs_cause_no_further_call() -> None:
     rows = [job_line(number) for number in range(1, 1501)]
     forged = [DELIMITER.join((row["JobIDRaw"], row["Submit"], "", "", "")) for row in rows]
     hostile = [
