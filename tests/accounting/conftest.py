@@ -17,7 +17,7 @@ KINDS = ("sqlite", servers.POSTGRESQL, servers.MARIADB)
 
 @pytest.fixture(scope="session")
 def database_server() -> Iterator[Callable[[str], servers.Server]]:
-    """A function that returns the private server of a kind, started when it is first asked for."""
+    """A function that returns the private server of a kind, started when it is first requested."""
     running: dict[str, servers.Server] = {}
     start = {servers.POSTGRESQL: servers.postgresql, servers.MARIADB: servers.mariadb}
     with ExitStack() as undo:
@@ -41,7 +41,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def url(kind: str, tmp_path: Path, database_server: Callable[[str], servers.Server]) -> Iterator[str]:
-    """Where a store can be made: nothing is there yet."""
+    """The URL of a store that does not exist yet."""
     if kind == "sqlite":
         yield f"sqlite:///{tmp_path}/deep/store.db"
         return

@@ -14,10 +14,10 @@ MIB = 1024**2
 
 @dataclass
 class FakeGpu:
-    """One GPU. `processes` are (pid, MiB or None); `broken` is an NVML error that every call of it gives.
+    """One GPU. `processes` are (pid, MiB or None); `broken` is an NVML error that every call for it raises.
 
-    `fails` are errors by call, of which `lacks` is the most common. `instances` are by GPU instance, and 100 times
-    the compute instance; None where it is not in that mode.
+    `fails` maps calls to errors, of which `lacks` lists the calls with the most common one. `instances` are keyed by
+    GPU instance plus 100 times the compute instance; None where the GPU is not in MIG mode.
     """
 
     uuid: str
@@ -33,7 +33,7 @@ class FakeGpu:
 
 
 class FakePynvml(ModuleType):
-    """Everything else is the real pynvml: its errors, its constants."""
+    """The functions for GPUs are fakes; everything else is the real pynvml: its errors, its constants."""
 
     def __init__(self, gpus: list[FakeGpu]) -> None:
         super().__init__("pynvml")

@@ -1,4 +1,4 @@
-"""Bulk parsing of columns gives the same results as the functions for one text."""
+"""Bulk parsing of columns gives the same results as the functions for a single text."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ any_text = st.one_of(
     st.builds("{}-{}.{}".format, st.integers(0, 400), clock, digits),
 )  # fmt: skip
 columns_of_text = st.lists(any_text, max_size=40)
-# Whatever is drawn, each of these is read: every unit, and every form of a time.
+# Whatever else is drawn, each of these is read: every unit, and every form of a time.
 EVERY = [
     *HOSTILE, *(f"{number}{unit}" for number in ("3", "1.5") for unit in "KMGTPE"), "1-02:03:04", "02:03:04.5",
     "03:04", "cpu=1-02:03:04,energy=3M,fs/disk=3G,gres/gpumem=3G,gres/gpuutil=97,mem=3T",
@@ -95,7 +95,7 @@ def scalar(parse: Callable[[str], Any], texts: list[str | None]) -> list[Any]:
 
 
 def both_ways(texts: list[str | None]) -> list[list[str | None]]:
-    """Return a short column, which is read one by one, and a long one of the same texts, which is read in bulk."""
+    """Return a short column, which is read text by text, and a long one of the same texts, which is read in bulk."""
     return [texts, texts + LONGER]
 
 
@@ -108,14 +108,14 @@ def check(bulk: Callable[[pa.Array], pa.Array], parse: Callable[[str], Any], tex
 
 @given(columns_of_text)
 @example(EVERY)
-def test_whole_numbers(texts: list[str | None]) -> None:
+def test_whole_numbers_in_bulk_equal_those_read_one_by_one(texts: list[str | None]) -> None:
     check(columns.whole, whole, texts)
 
 
 @given(columns_of_text, st.sampled_from("MB"))
 @example(EVERY, "M")
 @example(EVERY, "B")
-def test_memory(texts: list[str | None], bare_unit: str) -> None:
+def test_memory_in_bulk_equals_that_read_one_by_one(texts: list[str | None], bare_unit: str) -> None:
     check(
         lambda text: columns.memory_mib(text, bare_unit),
         lambda one: parse_memory_mib(one, bare_unit=bare_unit),
@@ -125,20 +125,20 @@ def test_memory(texts: list[str | None], bare_unit: str) -> None:
 
 @given(columns_of_text)
 @example(EVERY)
-def test_durations(texts: list[str | None]) -> None:
+def test_durations_in_bulk_equal_those_read_one_by_one(texts: list[str | None]) -> None:
     check(columns.duration_s, parse_duration_s, texts)
 
 
 @given(columns_of_text, st.sampled_from([BERLIN, ZoneInfo("UTC"), ZoneInfo("America/St_Johns")]))
 @example(EVERY, BERLIN)
-def test_times(texts: list[str | None], zone: ZoneInfo) -> None:
+def test_times_in_bulk_equal_those_read_one_by_one(texts: list[str | None], zone: ZoneInfo) -> None:
     check(lambda text: columns.time_s(text, zone), lambda one: parse_time_s(one, zone), texts)
 
 
 ZONES = st.sampled_from(
     [BERLIN, ZoneInfo("UTC"), ZoneInfo("America/St_Johns"), ZoneInfo("Australia/Lord_Howe")]
 )
-# About when the clock is put back there.
+# Near the moment at which clocks are put back there.
 autumns = st.builds(
     lambda day, minutes: datetime.fromisoformat(day) + timedelta(minutes=minutes),
     st.sampled_from(["2025-10-26", "2025-11-02", "2025-04-06"]),
@@ -148,7 +148,7 @@ known_years = st.datetimes(datetime.fromisoformat("1971-01-01"), datetime.fromis
 
 
 @given(st.lists(st.one_of(autumns, known_years), max_size=20), ZONES)
-def test_second_times(moments: list[datetime], zone: ZoneInfo) -> None:
+def test_second_times_are_those_of_the_calendar(moments: list[datetime], zone: ZoneInfo) -> None:
     local = [moment.replace(microsecond=0).isoformat() for moment in moments]
     texts = pa.array([*local, "1761438000", "Unknown", None, ""])
     first_s = columns.time_s(texts, zone)
@@ -156,7 +156,7 @@ def test_second_times(moments: list[datetime], zone: ZoneInfo) -> None:
     by_calendar = [
         int(datetime.fromisoformat(text).replace(tzinfo=zone, fold=1).timestamp()) for text in local
     ]
-    # A time that never comes, in spring, has the earlier of its moments second.
+    # For a time that is skipped in spring, the later of its two moments is the second.
     both = zip(first_s.to_pylist(), by_calendar, strict=False)
     assert second_s == [*(max(pair) for pair in both), 1761438000, None, None, None]
 
@@ -171,7 +171,7 @@ def test_second_times_of_any_text_are_times(texts: list[str | None], zone: ZoneI
 
 
 @given(columns_of_text)
-def test_requested_and_allocated_resources(texts: list[str | None]) -> None:
+def test_resources_in_bulk_equal_those_read_one_by_one(texts: list[str | None]) -> None:
     read = columns.tres_amounts(pa.array(texts, pa.string()))
     for name, column in vars(read).items():
         assert column.to_pylist() == [getattr(parse_tres(text or ""), name) for text in texts]
@@ -179,7 +179,7 @@ def test_requested_and_allocated_resources(texts: list[str | None]) -> None:
 
 @given(columns_of_text)
 @example(EVERY)
-def test_usage(texts: list[str | None]) -> None:
+def test_usage_in_bulk_equals_that_read_one_by_one(texts: list[str | None]) -> None:
     for column in both_ways(texts):
         read = columns.usage(pa.array(column, pa.string()))
         for name, amounts in vars(read).items():
@@ -187,7 +187,7 @@ def test_usage(texts: list[str | None]) -> None:
 
 
 @given(columns_of_text)
-def test_outcomes(texts: list[str | None]) -> None:
+def test_outcomes_in_bulk_equal_those_read_one_by_one(texts: list[str | None]) -> None:
     assert columns.outcomes(pa.array(texts, pa.string())).to_pylist() == [
         outcome_of(text or "") for text in texts
     ]
@@ -195,7 +195,7 @@ def test_outcomes(texts: list[str | None]) -> None:
 
 @given(columns_of_text)
 @example(EVERY)
-def test_ids(texts: list[str | None]) -> None:
+def test_ids_in_bulk_equal_those_read_one_by_one(texts: list[str | None]) -> None:
     for column in both_ways(texts):
         read = columns.job_ids(pa.array(column, pa.string()))
         taken_apart = [parse_job_id(text or "") for text in column]
@@ -207,7 +207,7 @@ def test_ids(texts: list[str | None]) -> None:
 
 
 @given(st.lists(st.tuples(any_text, st.integers(0, 99), st.integers(0, 9)), max_size=40))
-def test_requested_memory_is_of_the_whole_job(rows: list[tuple[str | None, int, int]]) -> None:
+def test_requested_memory_is_that_of_the_whole_job(rows: list[tuple[str | None, int, int]]) -> None:
     texts = pa.array([row[0] for row in rows], pa.string())
     cpus, nodes = (
         pa.array([row[1] for row in rows], pa.int64()),
@@ -247,7 +247,7 @@ def test_the_usual_texts_are_read_as_they_are_meant() -> None:
         ("", None),
     ],
 )
-def test_old_and_new_requests_for_memory(text: str, mib: int | None) -> None:
+def test_old_and_new_forms_of_requested_memory_are_read(text: str, mib: int | None) -> None:
     read = columns.requested_memory_mib(pa.array([text]), pa.array([8]), pa.array([2]))
     assert read.to_pylist() == [mib]
 
@@ -262,7 +262,7 @@ def test_old_and_new_requests_for_memory(text: str, mib: int | None) -> None:
         ("Unknown", None),
     ],
 )
-def test_local_times_around_summer_time(text: str, unix_s: int | None) -> None:
+def test_local_times_around_the_clock_changes_are_read(text: str, unix_s: int | None) -> None:
     assert (
         columns.time_s(pa.array([text, *LONGER]), BERLIN)[0].as_py() == parse_time_s(text, BERLIN) == unix_s
     )

@@ -34,7 +34,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root writes into an
 
 @pytest.fixture(params=[0o022, 0o077, 0o000])
 def theirs(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A folder of the user nobody, within reach of him, and root's umask as the site may have it."""
+    """A folder of the user nobody, within that user's reach, while root's umask is one that a site may have."""
     with tempfile.TemporaryDirectory(prefix="owned-") as name:
         reached = Path(name)
         reached.chmod(0o755)
@@ -51,7 +51,7 @@ def theirs(request: pytest.FixtureRequest) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def service() -> Iterator[None]:
-    """Be the service's user: root's rights are gone with his effective number."""
+    """Act as the service's user: without root's effective ids, root's rights are gone."""
     os.setegid(NOBODY.pw_gid)
     os.seteuid(NOBODY.pw_uid)
     try:
@@ -87,7 +87,7 @@ def cycle(folder: Path) -> None:
 
 @as_root
 @pytest.mark.parametrize("command", [pull, recover, advise, cycle])
-def test_the_service_goes_on_after_a_command_of_root(theirs: Path, command: Callable[[Path], None]) -> None:
+def test_the_service_continues_after_a_command_of_root(theirs: Path, command: Callable[[Path], None]) -> None:
     command(theirs)
     made = sorted(theirs.rglob("*"))
     assert len(made) >= 2
@@ -98,7 +98,7 @@ def test_the_service_goes_on_after_a_command_of_root(theirs: Path, command: Call
 
 
 @as_root
-def test_a_store_that_root_makes_is_written_by_the_service(theirs: Path) -> None:
+def test_a_store_that_root_makes_can_be_written_by_the_service(theirs: Path) -> None:
     engine = open_store(f"sqlite:///{theirs}/new/store.db", create=True)
     engine.dispose()
     assert owner_and_mode(theirs / "new" / "store.db") == (NOBODY.pw_uid, NOBODY.pw_gid, 0o640)
@@ -108,7 +108,7 @@ def test_a_store_that_root_makes_is_written_by_the_service(theirs: Path) -> None
 
 
 @as_root
-def test_a_model_that_root_trains_is_read_promoted_and_removed_by_the_service(theirs: Path) -> None:
+def test_a_model_that_root_trains_can_be_read_promoted_and_removed_by_the_service(theirs: Path) -> None:
     models = theirs / "models"
     with registry.new_version(models, "v1") as draft:
         (draft / MANIFEST).write_text("{}", encoding="ascii")
@@ -122,7 +122,7 @@ def test_a_model_that_root_trains_is_read_promoted_and_removed_by_the_service(th
 
 
 @as_root
-def test_brakes_that_root_pulled_are_read_and_kept_by_the_service(theirs: Path) -> None:
+def test_brakes_that_root_pulled_can_be_read_and_kept_by_the_service(theirs: Path) -> None:
     pull(theirs)
     with service():
         pull(theirs, "cpu")
@@ -142,7 +142,7 @@ def test_a_round_of_the_service_counts_after_one_of_root(theirs: Path) -> None:
 
 
 @as_root
-def test_a_switch_that_root_throws_is_open_to_every_user_and_the_service_removes_it(theirs: Path) -> None:
+def test_a_switch_that_root_throws_is_readable_by_every_user_and_the_service_removes_it(theirs: Path) -> None:
     switch = theirs / "disabled"
     throw(switch)
     throw(switch)
@@ -154,7 +154,7 @@ def test_a_switch_that_root_throws_is_open_to_every_user_and_the_service_removes
 
 @as_root
 @pytest.mark.parametrize("link", [os.symlink, os.link])
-def test_root_is_led_to_no_other_file(theirs: Path, link: Callable[[Path, Path], None]) -> None:
+def test_links_do_not_lead_root_to_another_file(theirs: Path, link: Callable[[Path, Path], None]) -> None:
     precious = theirs.parent / "precious"
     precious.write_text("kept", encoding="ascii")
     precious.chmod(0o600)
@@ -169,7 +169,7 @@ def test_root_is_led_to_no_other_file(theirs: Path, link: Callable[[Path, Path],
     assert owner_and_mode(precious) == before
 
 
-def test_a_file_in_ones_own_folder_is_as_ever(tmp_path: Path) -> None:
+def test_a_file_in_ones_own_folder_is_made_as_usual(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         make_folder(tmp_path / "a" / "b")
@@ -186,7 +186,7 @@ def test_a_file_in_ones_own_folder_is_as_ever(tmp_path: Path) -> None:
         make_folder(tmp_path / "a" / "b" / "file" / "folder")
 
 
-def test_a_switch_is_open_to_every_user_whatever_the_umask(tmp_path: Path) -> None:
+def test_a_switch_is_readable_by_every_user_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         throw(tmp_path / "disabled")

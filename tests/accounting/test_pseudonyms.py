@@ -42,12 +42,12 @@ def test_a_name_has_one_pseudonym_for_one_key() -> None:
     assert HIDDEN.user("alice") != Pseudonyms(KEY[::-1]).user("alice")
     assert re.fullmatch(r"user-[a-z2-7]{10}", HIDDEN.user("alice"))
     assert re.fullmatch(r"account-[a-z2-7]{10}", HIDDEN.account("phys"))
-    # A user's own account of the same name does not give him away.
+    # A user's personal account of the same name does not reveal the user.
     assert HIDDEN.user("alice").split("-")[1] != HIDDEN.account("alice").split("-")[1]
     assert HIDDEN.user("") == HIDDEN.account("") == HIDDEN.job_name("") == HIDDEN.comment("") == ""
 
 
-def test_no_two_of_many_names_share_one() -> None:
+def test_no_two_of_many_names_share_a_pseudonym() -> None:
     names = [f"user{number}" for number in range(20_000)]
     assert len({HIDDEN.user(name) for name in names}) == len(names)
 
@@ -95,7 +95,7 @@ def test_our_token_survives_in_an_admin_comment_and_names_nobody() -> None:
         assert HIDDEN.comment(text) == hidden
 
 
-def test_what_is_ours_in_a_comment_stays() -> None:
+def test_our_words_in_a_comment_stay() -> None:
     word = carried_word("0123456789ab")
     hidden = HIDDEN.comment(f"for bob rightsize=off {word}")
     assert hidden.endswith(f" rightsize=off {word}")
@@ -104,7 +104,7 @@ def test_what_is_ours_in_a_comment_stays() -> None:
     assert "rightsizer" not in HIDDEN.comment("norightsizer-cli=0123456789ab2")
 
 
-def test_a_client_s_decision_is_still_found_under_pseudonyms() -> None:
+def test_a_clients_decision_is_still_found_under_pseudonyms() -> None:
     row = job_row(comment=carried_word("0123456789ab"), job_name="fit-1", submit_s=T0)
     asked = request(job_name="fit-1", cpus_per_task=8, mem_per_node_mib=8000)
     made = decision(id="0123456789ab", time_s=T0 - 1.0, request=asked)
@@ -123,7 +123,7 @@ def test_uids_in_states_are_hidden_and_outcomes_stay() -> None:
     assert HIDDEN.row(job_row(state="COMPLETED")).state == "COMPLETED"
 
 
-def test_rows_tables_and_documents_say_the_same() -> None:
+def test_rows_tables_and_documents_have_the_same_pseudonyms() -> None:
     row = job_row(
         user="bob", account="chem", job_name="Dock-7", comment="hush", admin_comment="x", state="FAILED"
     )
@@ -144,7 +144,7 @@ def test_rows_tables_and_documents_say_the_same() -> None:
     assert HIDDEN.document("{damaged") == ""
 
 
-def test_tables_of_many_chunks_and_nulls() -> None:
+def test_tables_of_many_chunks_and_nulls_get_pseudonyms() -> None:
     parts = [
         pa.table({"user": pa.array(["a", None, "b"]), "cores": [1, 2, 3]}),
         pa.table({"user": pa.array(["b", "a", ""]), "cores": [4, 5, 6]}),
@@ -157,13 +157,13 @@ def test_tables_of_many_chunks_and_nulls() -> None:
     assert HIDDEN.table(parts[2]).num_rows == 0
 
 
-def test_a_line_that_was_not_taken_keeps_its_reason_alone() -> None:
+def test_a_quarantined_line_keeps_only_its_reason() -> None:
     item = HIDDEN.quarantined(Quarantined(line="1|alice|", reason="2 columns", source="sacct"))
     assert "alice" not in item.line
     assert (item.reason, item.source) == ("2 columns", "sacct")
 
 
-def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+def test_a_key_is_made_once_and_only_for_its_owner(tmp_path: Path) -> None:
     file = tmp_path / "key"
     make_key(file)
     assert file.stat().st_mode & 0o777 == 0o600
@@ -186,7 +186,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> Non
         read_key(file)
 
 
-def test_a_key_of_another_user_is_given_to_this_one_not_made_anew(
+def test_a_key_of_another_user_is_to_be_given_to_this_one_and_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def closed(*_arguments: object) -> None:

@@ -13,8 +13,8 @@ def test_a_full_list_is_read() -> None:
     assert parse_tres(text) == Tres(cpus=8, mem_mib=8000, gpus=4, nodes=2)
 
 
-def test_gpus_are_those_of_each_type_where_types_alone_are_tracked() -> None:
-    """AccountingStorageTRES=gres/gpu:a100,gres/gpu:v100, as slurm.conf(5) has it."""
+def test_gpus_are_summed_over_types_where_only_types_are_tracked() -> None:
+    """AccountingStorageTRES=gres/gpu:a100,gres/gpu:v100, as in slurm.conf(5)."""
     assert parse_tres("cpu=8,gres/gpu:a100=2,gres/gpu:v100=1,gres/shard=7").gpus == 3
     assert parse_tres("gres/gpu=4,gres/gpu:a100=2").gpus == 4
     assert parse_tres("gres/gpu:a100=2,gres/gpu:v100=x").gpus is None
@@ -22,7 +22,7 @@ def test_gpus_are_those_of_each_type_where_types_alone_are_tracked() -> None:
     assert parse_tres("gres/gpumem=5,gres/gpuutil=9").gpus is None
 
 
-def test_a_list_that_names_nothing_says_nothing() -> None:
+def test_a_list_that_names_nothing_known_is_empty() -> None:
     assert parse_tres("") == parse_tres("license/x=1,junk,=3") == Tres()
 
 
@@ -33,7 +33,7 @@ def test_damaged_amounts_are_unknown(text: str) -> None:
     assert parse_tres(text) == Tres()
 
 
-def test_memory_in_other_units_is_mib() -> None:
+def test_memory_in_other_units_is_converted_to_mib() -> None:
     assert (
         parse_tres("mem=2G").mem_mib
         == parse_tres("mem=2048M").mem_mib
@@ -42,7 +42,7 @@ def test_memory_in_other_units_is_mib() -> None:
     )
 
 
-def test_usage_is_bytes_and_clock_time() -> None:
+def test_usage_is_read_from_bytes_and_clock_times() -> None:
     assert parse_usage("cpu=00:00:10,fs/disk=5,mem=104857600").mem_mib == 100
     assert parse_usage("cpu=1-00:00:10,mem=0").cpu_s == 86410
     assert parse_usage("cpu=00:00:10").mem_mib is None
@@ -54,7 +54,7 @@ def test_usage_is_bytes_and_clock_time() -> None:
         st.from_regex(r"[a-z/:]{1,8}", fullmatch=True), st.integers(0, 10**6).map(str), max_size=5
     )
 )
-def test_lists_are_split_into_what_they_were_made_of(parts: dict[str, str]) -> None:
+def test_lists_are_split_into_the_parts_they_were_made_of(parts: dict[str, str]) -> None:
     assert split_tres(",".join(f"{name}={value}" for name, value in parts.items())) == parts
 
 
@@ -85,5 +85,5 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
         ("completed", "unfinished"),
     ],
 )
-def test_a_state_says_what_became_of_the_attempt(state: str, outcome: str) -> None:
+def test_a_state_determines_the_outcome_of_the_attempt(state: str, outcome: str) -> None:
     assert outcome_of(state) == outcome

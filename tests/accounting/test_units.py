@@ -43,7 +43,7 @@ def test_memory_is_read_in_slurms_forms(text: str, mib: float) -> None:
     "text",
     ["", "16?", "M", "-5M", "1e3", "3000Mn", "2 G", "12MM", "1.", ".5G", "٣M", "9" * 400, "nan", "inf"],
 )
-def test_what_is_no_amount_of_memory_is_none(text: str) -> None:
+def test_a_text_that_is_no_amount_of_memory_is_read_as_none(text: str) -> None:
     assert parse_memory_mib(text) is None
 
 
@@ -78,7 +78,7 @@ def test_durations_are_read_in_slurms_forms(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", ":", "1-", "-5", "1:2:3:4", "1-2-3", "INVALID", "1:x", "9" * 400, "1." + "0" * 99]
 )
-def test_what_is_no_duration_is_none(text: str) -> None:
+def test_a_text_that_is_no_duration_is_read_as_none(text: str) -> None:
     assert parse_duration_s(text) is None
 
 
@@ -119,7 +119,7 @@ def test_time_limits_are_read_as_sbatch_reads_them(text: str, minutes: int | Non
 
 
 @given(st.integers(0, 30), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
-def test_time_limits_never_come_out_shorter_nor_a_minute_longer(
+def test_time_limits_are_read_no_shorter_and_less_than_a_minute_longer(
     days: int, hours: int, minutes: int, seconds: int
 ) -> None:
     asked_s = days * 86400 + hours * 3600 + minutes * 60 + seconds
@@ -128,7 +128,7 @@ def test_time_limits_never_come_out_shorter_nor_a_minute_longer(
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_either_read_as_a_finite_figure_or_none(text: str) -> None:
+def test_any_text_is_read_as_a_finite_figure_or_as_none(text: str) -> None:
     for value in (parse_memory_mib(text), parse_duration_s(text), parse_time_limit_min(text), whole(text)):
         assert value is None or (math.isfinite(value) and value >= 0)
 
@@ -143,7 +143,7 @@ def test_rounding_up_gives_the_next_multiple(value: float, step: int) -> None:
 @pytest.mark.parametrize(
     ("value", "rounded"), [(512, 512), (512.0000001, 512), (512.1, 544), (1, 32), (0, 0)]
 )
-def test_rounding_up_ignores_the_dust_of_a_logarithm(value: float, rounded: int) -> None:
+def test_rounding_up_ignores_the_rounding_errors_of_a_logarithm(value: float, rounded: int) -> None:
     assert round_up(value, 32) == rounded
 
 
@@ -155,5 +155,5 @@ def test_memory_is_written_for_people(mib: float, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "-1", "+1", "1.0", "1 ", "1\n", "x", "٣", "1" * 19])
-def test_what_is_no_whole_number_is_none(text: str | None) -> None:
+def test_a_text_that_is_no_whole_number_is_read_as_none(text: str | None) -> None:
     assert whole(text) is None

@@ -20,7 +20,7 @@ MIB = 1024**2
 
 @dataclass
 class Node:
-    """A host of the test's making: GPUs, /proc, Slurm's cgroups, a spool, and what the collector said."""
+    """A host made by a test: GPUs, /proc, Slurm's cgroups, a spool, and what the collector said."""
 
     folder: Path
     fake: FakePynvml
@@ -47,7 +47,7 @@ class Node:
         name: str = "",
         **variables: str,
     ) -> None:
-        """Start a job's batch step; `name` is its cgroup's, where that is not of its number."""
+        """Start a job's batch step; `name` is that of its cgroup if it does not follow from the job's number."""
         path = f"{scope}/{node}slurmstepd.scope/{name or f'job_{job_id}'}/step_batch/user/task_0"
         self.procs(path, pid)
         self.process(pid, f"0::/{path}", SLURM_JOB_ID=str(job_id), **variables)

@@ -38,31 +38,31 @@ from tests.builders import T0, gpu_use
         ("0::/system.slice/slurmstepd.scope/job_12x/step_0", None),
         ("0::/user.slice/user-1000.slice/user@1000.service/slurm/uid_0/job_5/step_0", None),
         ("0::/user.slice/slurmstepd.scope/job_5", None),
-        # What a user makes below his own job stays below it.
+        # Cgroups that a user makes below their own job stay below it.
         ("0::/system.slice/slurmstepd.scope/job_1/step_0/user/slurmstepd.scope/job_2", JobHere(1, "host")),
         ("4:memory:/slurm/uid_1000/job_1/slurm/uid_0/job_2", JobHere(1, "host")),
         ("0::/system.slice/slurmstepd.scope/job_1/step_0/user/x:/slurmstepd.scope/job_2", JobHere(1, "host")),
         ("", None),
     ],
 )
-def test_a_job_is_read_from_slurms_own_cgroup_alone(text: str, job: JobHere | None) -> None:
+def test_a_job_is_read_only_from_slurms_own_cgroup(text: str, job: JobHere | None) -> None:
     assert job_of_cgroup(text, "host") == job
 
 
 @pytest.mark.parametrize(
     ("command", "job_id"), [(b"slurmstepd: [7.batch]\0", 7), (b"bash\0slurmstepd: [8.0]", None), (b"", None)]
 )
-def test_a_slurmstepd_is_named_by_its_step_and_nobody_else_is(command: bytes, job_id: int | None) -> None:
+def test_only_a_slurmstepd_is_named_by_its_step(command: bytes, job_id: int | None) -> None:
     assert job_of_title(command) == job_id
 
 
-def test_slurm_begins_beside_the_first_process_by_the_word_of_v2() -> None:
+def test_with_v2_slurms_cgroups_begin_next_to_that_of_the_first_process() -> None:
     assert top_of("12:memory:/docker/c0ffee\n0::/docker/c0ffee/init\n") == "/docker/c0ffee"
     assert top_of("12:memory:/docker/c0ffee\n") == top_of("") == ""
 
 
 @given(st.text(max_size=80))
-def test_no_text_is_too_odd_for_a_cgroup(text: str) -> None:
+def test_any_text_is_read_as_a_cgroup_without_an_error(text: str) -> None:
     found = job_of_cgroup(text, "host")
     assert found is None or found.job_id > 0
 
@@ -94,32 +94,32 @@ def test_a_gpu_is_claimed_by_slurms_index_or_by_its_uuid() -> None:
     assert claim.covers(5, "MIG-a")
 
 
-def test_processes_decide_whose_a_gpu_is_before_claims_do() -> None:
+def test_processes_decide_before_claims_to_which_job_a_gpu_belongs() -> None:
     jobs = {1: A, 2: A, 3: B, 4: None}
     here = [GpuProcess(1, 100.0), GpuProcess(2, 50.0), GpuProcess(1, 120.0), GpuProcess(2, None)]
     assert holders([*here, GpuProcess(4, 9.0)], jobs, [B]) == {A: Held((1, 2), 170.0)}
     assert holders([GpuProcess(3, None)], jobs, []) == {B: Held((3,), None)}
-    # allocated, and nothing on it: held and idle
+    # allocated, with nothing on it: held and idle
     assert holders([], jobs, [A]) == {A: Held((), 0.0)}
-    # processes of nobody's are the only claimant's; of several nobody knows
+    # processes of no known job are the only claimant's; with several claimants, nobody knows
     assert holders([GpuProcess(4, 9.0)], jobs, [A]) == {A: Held((), None)}
     assert holders([GpuProcess(4, 9.0)], jobs, [A, B]) == {}
     assert holders([GpuProcess(4, 9.0)], jobs, []) == {}
 
 
-def test_a_shared_gpu_is_parted_by_process_and_its_power_is_nobodys() -> None:
+def test_a_shared_gpu_is_attributed_by_process_and_its_power_to_no_job() -> None:
     held = {A: Held((1, 2), 100.0), B: Held((3,), None)}
     load = Load(90.0, 5000.0, 300.0)
     both = samples_of(Reading(2, -1, held, load, {1: 30.0, 2: 80.0}))
     assert both == [Sample(A, 2, -1, 100.0, 100.0, None), Sample(B, 2, -1, 0.0, 5000.0, None)]
-    # an instance's use is not known, whoever shares it
+    # the use of an instance is unknown, whoever shares it
     parted = samples_of(Reading(2, 3, held, Load(None, 5000.0, None), {1: 30.0}))
     assert [one.util_pct for one in parted] == [None, None]
     alone = samples_of(Reading(2, -1, {A: Held((1,), 100.0)}, load))
     assert alone == [Sample(A, 2, -1, 90.0, 100.0, 300.0)]
 
 
-def test_a_window_is_one_line_a_job_and_gpu() -> None:
+def test_a_window_is_one_line_per_job_and_gpu() -> None:
     windows = Windows()
     for second in range(30):
         power_w = None if second == 5 else 200.0
@@ -149,7 +149,7 @@ def test_a_window_is_one_line_a_job_and_gpu() -> None:
         ((None,), None, None),
     ],
 )
-def test_no_use_in_a_part_of_a_window_says_nothing_of_the_rest(
+def test_no_use_in_part_of_a_window_says_nothing_of_the_rest(
     seen_pct: tuple[float | None, ...], most: float | None, mean: float | None
 ) -> None:
     windows = Windows()
@@ -159,7 +159,7 @@ def test_no_use_in_a_part_of_a_window_says_nothing_of_the_rest(
     assert (line.util_max_pct, line.util_mean_pct) == (most, mean)
 
 
-def test_a_clock_that_is_set_back_turns_no_window_round() -> None:
+def test_a_clock_that_is_set_back_does_not_reverse_a_window() -> None:
     windows = Windows()
     for now_s in (T0, T0 - 500, T0 - 499):
         windows.add(Sample(A, 0, -1, 1.0, 1.0, None), now_s)

@@ -33,7 +33,7 @@ def of_user(name: str) -> tuple[str, ...]:
 
 @pytest.fixture
 def cgroups(tmp_path: Path) -> Iterator[Path]:
-    """Slurm's cgroups with one job, which was given GPU 2, and whose process is another user's."""
+    """Slurm's cgroups with one job that was given GPU 2 and whose process belongs to another user."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("only root can start processes of two other users, by setpriv")
     probe = [*of_user(OUR_USER), "--clear-groups", sys.executable, "-c", LOOK.replace("sys.argv[1]", "'/'")]
@@ -63,10 +63,12 @@ def seen_with(capabilities: list[str], cgroups: Path) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_with_the_units_capabilities_it_sees_the_gpu_that_a_job_leaves_alone(cgroups: Path) -> None:
+def test_with_the_units_capabilities_the_idle_gpu_of_a_job_is_seen(cgroups: Path) -> None:
     assert seen_with(capabilities_of_the_unit(), cgroups) == "[7] False"
 
 
 @pytest.mark.parametrize("kept", [[], ["sys_ptrace"], ["dac_read_search"]])
-def test_with_fewer_it_does_not_and_knows_it(cgroups: Path, kept: list[str]) -> None:
+def test_with_fewer_capabilities_it_is_not_seen_and_the_collector_knows_that(
+    cgroups: Path, kept: list[str]
+) -> None:
     assert seen_with(kept, cgroups) == "[] True"

@@ -37,7 +37,7 @@ def test_a_cgroup_that_was_left_behind_holds_no_gpu(node: Node) -> None:
     assert use.last_s == T0 + 29
 
 
-def test_a_gpu_of_nobody_is_not_even_asked_what_it_does(node: Node) -> None:
+def test_a_gpu_of_no_job_is_not_even_sampled(node: Node) -> None:
     node.process(300)
     node.fake.gpus[0].processes = [(300, 100)]
     assert node.watch(node.collector()) == []
@@ -52,7 +52,7 @@ def test_a_container_is_known_by_its_variables_if_its_user_has_that_job(node: No
         node.process(pid, docker, SLURM_JOB_ID=named)
     own = os.getuid() or 4321
     if not os.getuid():
-        # Root's own processes name nobody's job.
+        # Root's own processes cannot claim a job.
         for pid in (100, 101, 102, 103):
             os.chown(node.folder / "proc" / str(pid), own, own)
     stranger = [] if os.getuid() else [104]
@@ -66,7 +66,7 @@ def test_a_container_is_known_by_its_variables_if_its_user_has_that_job(node: No
         assert jobs.jobs_of([102]) == {102: expected}
 
 
-def test_memory_that_nvml_does_not_tell_by_process_is_the_gpus(node: Node) -> None:
+def test_memory_that_nvml_does_not_report_by_process_is_that_of_the_gpu(node: Node) -> None:
     node.job(7, 100)
     gpu = node.fake.gpus[0]
     gpu.processes, gpu.used_mib = [(100, None)], 4000
@@ -77,7 +77,7 @@ def test_memory_that_nvml_does_not_tell_by_process_is_the_gpus(node: Node) -> No
     assert use.mem_max_mib == 4500.0
 
 
-def test_two_jobs_on_one_gpu_get_their_own_share(node: Node) -> None:
+def test_two_jobs_on_one_gpu_each_get_their_own_share(node: Node) -> None:
     node.job(7, 100)
     node.job(8, 200)
     gpu = node.fake.gpus[3]
@@ -88,7 +88,7 @@ def test_two_jobs_on_one_gpu_get_their_own_share(node: Node) -> None:
     assert (eight.util_max_pct, eight.mem_max_mib, eight.power_mean_w) == (35.0, 5000.0, None)
 
 
-def test_beside_a_job_only_its_own_share_of_a_gpu_is_written(node: Node) -> None:
+def test_a_collector_for_one_job_writes_only_that_jobs_share_of_a_gpu(node: Node) -> None:
     node.job(7, 100)
     node.job(8, 200)
     node.fake.gpus[3].processes = [(100, 1000), (200, 2000)]
@@ -100,7 +100,7 @@ def test_beside_a_job_only_its_own_share_of_a_gpu_is_written(node: Node) -> None
     ("server_pct", "seven_pct", "seven_is", "eight_is"),
     [(95, 0, None, None), (95, 20, 20.0, None), (0, 0, 0.0, 0.0)],
 )
-def test_what_the_server_of_mps_does_may_be_any_of_its_clients(
+def test_what_the_mps_server_does_may_be_any_of_its_clients(
     node: Node, server_pct: int, seven_pct: int, seven_is: float | None, eight_is: float | None
 ) -> None:
     node.job(7, 100)
@@ -118,7 +118,7 @@ def test_what_the_server_of_mps_does_may_be_any_of_its_clients(
 
 
 @pytest.mark.parametrize("error", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION])
-def test_a_share_that_nvml_does_not_tell_is_not_called_idle(node: Node, error: int) -> None:
+def test_a_share_that_nvml_does_not_report_is_not_called_idle(node: Node, error: int) -> None:
     node.job(7, 100)
     node.job(8, 200)
     gpu = node.fake.gpus[3]
@@ -175,24 +175,24 @@ def test_an_index_tells_nothing_behind_a_gpu_whose_instances_slurm_counts(node: 
 
     assert seen(T0) == [(7, 0, -1), (8, 1, 0), (9, 2, -1)]
     node.fake.gpus[2].processes = []
-    # In that mode without an instance it is none of Slurm's, whose 1 is GPU 2 then.
+    # A GPU in MIG mode without an instance is none of Slurm's, whose 1 is then GPU 2.
     node.fake.gpus[1].instances = {}
     assert seen(T0 + 1000) == [(7, 0, -1)]
     node.fake.gpus[1].instances = None
     assert seen(T0 + 2000) == [(7, 0, -1), (8, 1, -1), (9, 3, -1)]
 
 
-def test_older_drivers_without_the_newest_calls_do_as_well(node: Node) -> None:
+def test_older_drivers_without_the_newest_calls_are_enough(node: Node) -> None:
     node.job(7, 100)
     gpu = node.fake.gpus[0]
     gpu.processes, gpu.lacks = [(100, 10)], frozenset({"compute_v3", "graphics_v3", "power"})
     (use,) = node.watch(node.collector())
     assert (use.mem_max_mib, use.power_mean_w, use.samples) == (10.0, None, 30)
-    # what is not there is not asked for each second
+    # a call that does not exist is not made again every second
     assert node.fake.calls.count("power") == 1
 
 
-def test_an_id_that_comes_again_is_another_process(node: Node) -> None:
+def test_a_process_id_that_is_reused_is_another_process(node: Node) -> None:
     node.job(7, 100)
     gpu = node.fake.gpus[0]
     collector = node.collector()
@@ -212,18 +212,18 @@ def test_an_id_that_comes_again_is_another_process(node: Node) -> None:
 SLUID = "sEKNKTV3WPV500"
 
 
-def test_a_cgroup_that_is_named_by_its_sluid_is_the_job_that_its_slurmstepd_serves(node: Node) -> None:
-    # So 26.05 names them with cgroup/v2.
+def test_a_cgroup_named_by_its_sluid_is_the_job_that_its_slurmstepd_serves(node: Node) -> None:
+    # 26.05 names them so with cgroup/v2.
     scope = "system.slice/slurmstepd.scope"
     node.job(7, 100, name=SLUID, SLURM_JOB_GPUS="0,1")
-    # What its user calls a process of his tells nothing.
+    # The name that a user gives to a process of their own says nothing.
     node.stepd(101, "8.0", f"{scope}/{SLUID}/step_batch/user/task_1")
     node.stepd(90, "7.batch stepmgr", f"{scope}/{SLUID}/step_batch/slurm")
     node.fake.gpus[0].processes = [(100, 3000)]
     collector = node.collector()
     told = [(use.job_id, use.gpu, use.mem_max_mib) for use in node.watch(collector)]
     assert told == [(7, 0, 3000.0), (7, 1, 0.0)]
-    # One that began since is known as soon as it has a process on a GPU.
+    # A job that has started since is known as soon as it has a process on a GPU.
     node.job(9, 300, node="n2_", name=SLUID.replace("E", "F"))
     node.stepd(91, "9.0+1", f"system.slice/n2_slurmstepd.scope/{SLUID.replace('E', 'F')}/step_0/slurm")
     node.fake.gpus[2].processes = [(300, 10)]
@@ -233,19 +233,19 @@ def test_a_cgroup_that_is_named_by_its_sluid_is_the_job_that_its_slurmstepd_serv
     assert {(use.job_id, use.node) for use in uses} == {(7, "n1"), (9, "n2")}
 
 
-def test_a_cgroup_whose_slurmstepd_is_gone_is_nobodys(node: Node) -> None:
+def test_a_cgroup_whose_slurmstepd_is_gone_belongs_to_no_job(node: Node) -> None:
     node.job(7, 100, name=SLUID, SLURM_JOB_GPUS="0")
     node.fake.gpus[0].processes = [(100, 3000)]
     assert node.watch(node.collector()) == []
 
 
-def test_slurms_cgroups_may_be_in_a_slice_of_the_sites(node: Node) -> None:
+def test_slurms_cgroups_may_be_in_a_slice_of_the_site(node: Node) -> None:
     node.job(7, 100, scope="batch.slice", SLURM_JOB_GPUS="0")
     node.job(8, 200, scope="user.slice", SLURM_JOB_GPUS="1")
     assert [(use.job_id, use.gpu) for use in node.watch(node.collector())] == [(7, 0)]
 
 
-def test_in_a_container_slurms_cgroups_are_beside_the_first_process(node: Node) -> None:
+def test_in_a_container_slurms_cgroups_are_next_to_that_of_the_first_process(node: Node) -> None:
     node.process(1, "0::/docker/c0ffee/init")
     node.job(7, 100, scope="docker/c0ffee/system.slice", SLURM_JOB_GPUS="0,1")
     node.job(8, 200, scope="docker/c0ffee/other/system.slice", SLURM_JOB_GPUS="2")
@@ -259,7 +259,7 @@ def test_in_a_container_slurms_cgroups_are_beside_the_first_process(node: Node) 
     assert told == [(6, 2, 0.0), (7, 0, 3000.0), (7, 1, 0.0), (9, 3, 20.0)]
 
 
-def test_where_slurm_makes_no_cgroups_it_says_once_that_nothing_can_be_told(node: Node) -> None:
+def test_where_slurm_makes_no_cgroups_the_collector_says_once_that_it_can_tell_nothing(node: Node) -> None:
     node.process(100, SLURM_JOB_ID="7")
     node.fake.gpus[0].processes = [(100, 3000)]
     collector = node.collector()
@@ -268,14 +268,14 @@ def test_where_slurm_makes_no_cgroups_it_says_once_that_nothing_can_be_told(node
     (said,) = node.said
     assert "job 7" in said
     assert "ProctrackType is not proctrack/cgroup" in said
-    # It tells nothing new to who stands beside a job for that reason.
+    # That is nothing new to a collector for a single job, which is used for this very reason.
     beside = node.collector(settings=CollectorSettings(job_id=8))
     for window in range(3, 5):
         node.watch(beside, first_s=T0 + 30 * window)
     assert len(node.said) == 1
 
 
-def test_an_allocation_that_waits_for_its_first_step_is_asked_again_when_it_has_one(node: Node) -> None:
+def test_an_allocation_without_a_step_is_asked_again_when_it_has_one(node: Node) -> None:
     path = "system.slice/slurmstepd.scope/job_7"
     node.stepd(90, "7.extern", f"{path}/step_extern/slurm")
     collector = node.collector()
@@ -286,7 +286,7 @@ def test_an_allocation_that_waits_for_its_first_step_is_asked_again_when_it_has_
     assert [(use.job_id, use.gpu) for use in node.watch(collector, first_s=T0 + 600)] == [(7, 3)]
 
 
-def test_a_job_lives_though_one_of_its_steps_ends_while_we_look(node: Node) -> None:
+def test_a_job_lives_although_one_of_its_steps_ends_during_the_look(node: Node) -> None:
     jobs = node.jobs()
     node.job(7, 100)
     ending = node.folder / "cgroup/system.slice/slurmstepd.scope/job_7/cgroup.procs"
@@ -295,10 +295,10 @@ def test_a_job_lives_though_one_of_its_steps_ends_while_we_look(node: Node) -> N
     assert jobs.lives(7)
 
 
-def test_a_users_cgroup_that_goes_while_we_look_stops_nothing(
+def test_a_users_cgroup_that_goes_during_the_look_stops_nothing(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With cgroup/v1 the last job of a user takes his own folder with it."""
+    """With cgroup/v1 the last job of a user removes the user's folder too."""
     folder = node.folder / "cgroup/freezer/slurm"
     (folder / "uid_1000/job_7/step_0").mkdir(parents=True)
     (folder / "uid_1000/job_7/step_0/cgroup.procs").write_text("100\n")
@@ -315,7 +315,7 @@ def test_a_users_cgroup_that_goes_while_we_look_stops_nothing(
     assert [(use.job_id, use.gpu) for use in node.watch(node.collector())] == [(7, 0)]
 
 
-def test_that_it_may_not_read_environments_is_said_once(node: Node) -> None:
+def test_missing_permission_to_read_environments_is_reported_once(node: Node) -> None:
     node.job(7, 100)
     jobs = node.jobs()
     collector = node.collector(jobs)

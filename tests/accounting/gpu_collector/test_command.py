@@ -89,7 +89,7 @@ def test_the_command_ends_with_its_job(tmp_path: Path, stand_in: Path) -> None:
     assert (use.job_id, use.node) == (42, "n5")
 
 
-def test_without_a_gpu_it_says_so_and_ends_well(tmp_path: Path, stand_in: Path) -> None:
+def test_without_a_gpu_the_command_says_so_and_succeeds(tmp_path: Path, stand_in: Path) -> None:
     environment = nvml_stand_in.environment(stand_in, gpus="0")
     process = started(tmp_path, environment, "--node", "n5")
     assert (process.wait(PATIENCE_S), said_by(tmp_path)) == (0, "no GPU to watch on n5: NVML lists none\n")
@@ -104,23 +104,23 @@ def test_without_a_gpu_it_says_so_and_ends_well(tmp_path: Path, stand_in: Path) 
         assert said.startswith("no GPU to watch on n5: ")
 
 
-def test_without_pynvml_it_says_which_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pynvml_the_command_names_the_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(NvmlFault, match="nvidia-ml-py is not installed"):
         Nvml()
 
 
 def collected(node: Node, monkeypatch: pytest.MonkeyPatch, fault: int) -> Result:
-    """Run the collector, which is told to end at once, where the driver answers with a fault."""
+    """Run the collector, which is told to end at once, while the driver answers with a fault."""
     monkeypatch.setattr("accounting.gpu_collector.loop.until_signalled", lambda: lambda _seconds: True)
     node.fake.driver = fault
     return CliRunner().invoke(collect, ["--spool", str(node.spool)])
 
 
-def test_a_library_that_is_newer_than_the_driver_is_no_node_without_gpus(
+def test_a_library_newer_than_the_driver_does_not_mean_a_node_without_gpus(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """systemd tries again then: what it waits for is the driver, which is loaded anew."""
+    """systemd then tries again: the driver only has to be reloaded."""
     found = collected(node, monkeypatch, pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
     assert isinstance(found.exception, RightsizerError)
     assert "reload the driver" in str(found.exception)
@@ -129,10 +129,10 @@ def test_a_library_that_is_newer_than_the_driver_is_no_node_without_gpus(
 @pytest.mark.parametrize(
     "fault", [pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_GPU_IS_LOST]
 )
-def test_a_driver_that_answers_with_a_fault_is_no_node_without_gpus(
+def test_a_driver_that_answers_with_a_fault_does_not_mean_a_node_without_gpus(
     node: Node, monkeypatch: pytest.MonkeyPatch, fault: int
 ) -> None:
-    """systemd tries again then: who may not open the devices yet, such as at a boot, would never meter."""
+    """systemd then tries again: otherwise a collector that may not yet open the devices, as at boot, never meters."""
     found = collected(node, monkeypatch, fault)
     assert isinstance(found.exception, RightsizerError)
     assert "NVML does not answer on" in str(found.exception)
@@ -140,7 +140,7 @@ def test_a_driver_that_answers_with_a_fault_is_no_node_without_gpus(
 
 @dataclass
 class Hardware:
-    """What the kernel says on a host of the test's making: a switch of NVIDIA's, a graphics card of somebody else's."""
+    """What the kernel reports on a host made by a test: an NVIDIA switch, a graphics card of another vendor."""
 
     pci: Path
     character_devices: Path
@@ -167,7 +167,7 @@ def hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hardware:
 
 @pytest.mark.parametrize("fault", [pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND])
 @pytest.mark.usefixtures("hardware")
-def test_a_node_without_driver_or_library_ends_well(
+def test_a_node_without_driver_or_library_is_no_failure(
     node: Node, monkeypatch: pytest.MonkeyPatch, fault: int
 ) -> None:
     found = collected(node, monkeypatch, fault)
@@ -180,9 +180,9 @@ def test_a_node_without_driver_or_library_ends_well(
 def test_the_driver_of_a_gpu_that_the_node_has_is_waited_for(
     node: Node, hardware: Hardware, monkeypatch: pytest.MonkeyPatch, kind: str, driver: str
 ) -> None:
-    """Where nothing loads it at a boot, the first job that wants it does."""
+    """Where nothing loads the driver at boot, the first job that needs it does."""
     hardware.plug("0000:00:06.0", "0x10de", kind)
-    (hardware.pci / "0000:00:07.0").mkdir()  # it was taken out
+    (hardware.pci / "0000:00:07.0").mkdir()  # a GPU that was removed
     waits: list[float] = []
 
     def stopped(seconds: float) -> bool:
@@ -200,13 +200,13 @@ def test_the_driver_of_a_gpu_that_the_node_has_is_waited_for(
     assert "start the collector again" in str(found.exception)
 
 
-def test_told_to_stop_it_waits_no_longer_for_a_driver(
+def test_a_stop_ends_the_wait_for_a_driver(
     node: Node, hardware: Hardware, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hardware.plug("0000:00:06.0", "0x10de", "0x030200")
     found = collected(node, monkeypatch, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
     assert (found.exit_code, found.exception) == (0, None)
     hardware.load("nvidia")
-    # Its device files are made a moment later.
+    # The driver's device files are made a moment later.
     found = collected(node, monkeypatch, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
     assert "NVML does not answer on" in str(found.exception)

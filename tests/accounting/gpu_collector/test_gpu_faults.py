@@ -13,7 +13,7 @@ from tests.spools import read_spool
 
 
 def ten_passes(collector: Collector, after_the_first: Callable[[], None]) -> None:
-    """Look for jobs and GPUs once, then pass over the GPUs ten times, a second apart."""
+    """Look for jobs and GPUs once, then sample the GPUs ten times, a second apart."""
     collector.look_again()
     collector.tick(T0)
     after_the_first()
@@ -21,7 +21,7 @@ def ten_passes(collector: Collector, after_the_first: Callable[[], None]) -> Non
         collector.tick(T0 + second)
 
 
-def test_a_lost_gpu_is_said_once_and_the_others_go_on(node: Node) -> None:
+def test_a_lost_gpu_is_reported_once_and_the_others_go_on(node: Node) -> None:
     node.job(7, 100, SLURM_JOB_GPUS="0,1,2,3")
     collector = node.collector()
     node.watch(collector)
@@ -36,7 +36,7 @@ def test_a_lost_gpu_is_said_once_and_the_others_go_on(node: Node) -> None:
     assert node.said[1:] == ["GPU 2 answers again"]
 
 
-def test_a_gpu_that_is_lost_meanwhile_is_left_alone_until_the_next_look(node: Node) -> None:
+def test_a_gpu_lost_in_between_is_left_alone_until_the_next_look(node: Node) -> None:
     node.job(7, 100, SLURM_JOB_GPUS="0,1,2,3")
     collector = node.collector()
     ten_passes(collector, lambda: setattr(node.fake.gpus[2], "broken", pynvml.NVML_ERROR_GPU_IS_LOST))
@@ -46,7 +46,7 @@ def test_a_gpu_that_is_lost_meanwhile_is_left_alone_until_the_next_look(node: No
     assert node.fake.calls.count("compute_v3") == 3 * 10 + 2
 
 
-def test_a_driver_that_goes_meanwhile_is_left_alone_until_the_next_look(node: Node) -> None:
+def test_a_driver_lost_in_between_is_left_alone_until_the_next_look(node: Node) -> None:
     node.job(7, 100, SLURM_JOB_GPUS="0,1")
     collector = node.collector()
     ten_passes(collector, lambda: setattr(node.fake, "driver", pynvml.NVML_ERROR_DRIVER_NOT_LOADED))
@@ -58,7 +58,7 @@ def test_a_driver_that_goes_meanwhile_is_left_alone_until_the_next_look(node: No
         "NVML does not answer (Driver Not Loaded)",
         "NVML does not answer (Uninitialized)",
     ]
-    # What it knows no more when it is back is not asked either.
+    # A GPU that the driver does not know any more when it is back is not asked either.
     node.fake.gpus[1].fails = {}
     del node.fake.gpus[2:]
     collector.look_again()

@@ -20,7 +20,7 @@ from tests.spools import read_spool
 
 @dataclass
 class Clock:
-    """Time that passes only where the loop waits."""
+    """Time that passes only while the loop waits."""
 
     now_s: float = float(T0)
     ends_after_s: float = 1e9
@@ -40,7 +40,7 @@ def drive(collector: Collector, jobs: JobProcesses, settings: CollectorSettings,
     run(collector, jobs, settings, clock.stopped, clock.time, clock.time, lambda: 0.0)
 
 
-def test_the_loop_writes_a_line_a_window_and_the_rest_at_its_end(node: Node) -> None:
+def test_the_loop_writes_a_line_per_window_and_the_rest_at_its_end(node: Node) -> None:
     node.job(7, 100, SLURM_JOB_GPUS="0")
     jobs = node.jobs()
     drive(node.collector(jobs), jobs, CollectorSettings(), Clock(ends_after_s=135))
@@ -58,10 +58,10 @@ def test_the_loop_writes_a_line_a_window_and_the_rest_at_its_end(node: Node) -> 
 
 
 @pytest.mark.parametrize(("every_s", "samples", "last_s"), [(0.5, 2400, 1199), (MOST_EVERY_S, 20, 1140)])
-def test_however_seldom_it_looks_a_run_is_one_use(
+def test_a_run_is_one_use_however_rarely_the_collector_looks(
     every_s: float, samples: int, last_s: int, node: Node
 ) -> None:
-    """Else each look would be another attempt's, too short to tell anything, and idle in between."""
+    """Otherwise each look would be another attempt's, too short to tell anything, with idle time in between."""
     node.job(7, 100, SLURM_JOB_GPUS="0")
     jobs, settings = node.jobs(), CollectorSettings(every_s=every_s)
     drive(node.collector(jobs, settings), jobs, settings, Clock(ends_after_s=1200))
@@ -70,7 +70,7 @@ def test_however_seldom_it_looks_a_run_is_one_use(
     assert metered_gpus([use], 1, T0, T0 + 1200).quality == "sampled"
 
 
-def test_beside_a_job_it_watches_that_job_and_ends_with_it(node: Node) -> None:
+def test_a_collector_for_one_job_watches_that_job_and_ends_with_it(node: Node) -> None:
     settings = CollectorSettings(job_id=7, window_s=10.0)
     jobs = node.jobs()
     node.job(8, 200, SLURM_JOB_GPUS="1")
@@ -81,14 +81,14 @@ def test_beside_a_job_it_watches_that_job_and_ends_with_it(node: Node) -> None:
     assert (use.job_id, use.first_s - T0, use.last_s - T0) == (7, 20, 59)
 
 
-def test_it_does_not_wait_for_ever_for_a_job_that_never_comes(node: Node) -> None:
+def test_the_loop_does_not_wait_for_ever_for_a_job_that_never_comes(node: Node) -> None:
     settings = CollectorSettings(job_id=7, window_s=10.0)
     jobs, clock = node.jobs(), Clock()
     drive(node.collector(jobs, settings), jobs, settings, clock)
     assert 120 < clock.now_s - T0 <= 140
 
 
-def test_it_does_not_count_itself_as_the_job(node: Node) -> None:
+def test_the_collector_does_not_count_itself_as_the_job(node: Node) -> None:
     jobs = node.jobs()
     node.job(7, os.getpid())
     jobs.look_again()
@@ -108,7 +108,7 @@ def test_another_slurmds_job_of_the_same_number_is_not_the_job(node: Node) -> No
     assert jobs.lives(7)
 
 
-def test_whoever_outlives_a_jobs_cgroup_is_not_the_job(node: Node) -> None:
+def test_a_process_that_outlives_a_jobs_cgroup_is_not_the_job(node: Node) -> None:
     jobs = node.jobs()
     jobs.trust(7, os.getuid())
     node.process(300, SLURM_JOB_ID="7")
@@ -123,10 +123,10 @@ def test_whoever_outlives_a_jobs_cgroup_is_not_the_job(node: Node) -> None:
 
 
 @pytest.mark.parametrize(("pass_s", "passes"), [(0.01, 100), (0.3, 7), (1.0, 4)])
-def test_dear_passes_make_it_look_less_often_but_once_a_window(
+def test_expensive_samples_make_the_collector_look_less_often_but_once_a_window(
     pass_s: float, passes: int, node: Node
 ) -> None:
-    """A pass that takes 0.3 s of CPU time is followed by 15 s of rest."""
+    """A sample that takes 0.3 s of CPU time is followed by 15 s of rest."""
     jobs, clock, spent = node.jobs(), Clock(ends_after_s=100), itertools.count(step=pass_s)
     run(
         node.collector(jobs), jobs, CollectorSettings(), clock.stopped, clock.time, clock.time, spent.__next__
@@ -134,7 +134,7 @@ def test_dear_passes_make_it_look_less_often_but_once_a_window(
     assert node.fake.calls.count("compute_v3") == passes * len(node.fake.gpus)
 
 
-def test_it_does_not_grow_however_long_it_runs(node: Node) -> None:
+def test_memory_does_not_grow_however_long_the_collector_runs(node: Node) -> None:
     collector = node.collector()
 
     def hour(begin: int) -> None:

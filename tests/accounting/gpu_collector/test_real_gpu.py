@@ -14,7 +14,7 @@ from accounting.gpu_collector.nvml import Nvml, NvmlFault
 from tests.accounting.gpu_collector.started import PATIENCE_S, started
 from tests.spools import read_spool
 
-# A process that holds 512 MiB of the first GPU and writes them again and again, by the driver's own interface.
+# A process that holds 512 MiB of the first GPU and writes them again and again, through the driver's own interface.
 BUSY_ON_A_GPU = """
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -45,7 +45,7 @@ def real_nvml() -> Iterator[Nvml]:
     nvml.close()
 
 
-def test_real_nvml_answers_as_its_stand_ins_do(real_nvml: Nvml) -> None:
+def test_the_real_nvml_answers_like_its_stand_ins(real_nvml: Nvml) -> None:
     devices = [device for gpu in range(real_nvml.count()) for device in real_nvml.devices_of(gpu)]
     assert devices
     for device in devices:
@@ -57,7 +57,7 @@ def test_real_nvml_answers_as_its_stand_ins_do(real_nvml: Nvml) -> None:
         assert all(0 <= share <= 100 for share in (real_nvml.process_util_pct(device) or {}).values())
 
 
-def test_on_a_real_gpu_it_sees_what_a_process_does(real_nvml: Nvml, tmp_path: Path) -> None:
+def test_on_a_real_gpu_the_collector_sees_what_a_process_does(real_nvml: Nvml, tmp_path: Path) -> None:
     if real_nvml.devices_of(0)[0].instance >= 0:
         pytest.skip("the first GPU is parted (MIG)")
     named = {**os.environ, "SLURM_JOB_ID": "43"}

@@ -12,7 +12,7 @@ from tests.builders import T0, gpu_use
 from tests.spools import read_spool
 
 
-def test_the_spool_is_bounded_and_says_what_it_dropped(tmp_path: Path) -> None:
+def test_the_spool_is_bounded_and_reports_what_it_dropped(tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "n1-gpu-20200101-0000.jsonl").write_text("another node's\n")
     writer = SpoolWriter(tmp_path, "n1", 80_000, said.append)
@@ -27,7 +27,7 @@ def test_the_spool_is_bounded_and_says_what_it_dropped(tmp_path: Path) -> None:
     assert (tmp_path / "n1-gpu-20200101-0000.jsonl").exists()
 
 
-def test_lines_that_the_disk_refuses_wait_for_it_as_many_as_may(tmp_path: Path) -> None:
+def test_a_bounded_number_of_lines_waits_for_a_disk_that_refuses_them(tmp_path: Path) -> None:
     said: list[str] = []
     spool = tmp_path / "spool"
     spool.write_text("in the way")
@@ -42,7 +42,7 @@ def test_lines_that_the_disk_refuses_wait_for_it_as_many_as_may(tmp_path: Path) 
     assert len(read_spool(spool)[0]) == 5 + 9 + 1
 
 
-def test_a_line_that_the_disk_cut_off_is_written_again_whole(
+def test_a_line_that_the_disk_cut_off_is_written_again_in_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
@@ -61,7 +61,7 @@ def test_a_line_that_the_disk_cut_off_is_written_again_whole(
     )
 
 
-def test_the_line_that_an_earlier_collector_left_unfinished_swallows_none_of_ours(tmp_path: Path) -> None:
+def test_a_line_left_unfinished_by_an_earlier_collector_swallows_none_of_ours(tmp_path: Path) -> None:
     for number in range(3):
         SpoolWriter(tmp_path, "n1", 64 * MIB, print).write([gpu_use(node=f"n{number}")], T0)
         (file,) = tmp_path.iterdir()
@@ -72,7 +72,7 @@ def test_the_line_that_an_earlier_collector_left_unfinished_swallows_none_of_our
     assert len(torn) == 2
 
 
-def test_a_node_name_makes_no_path(tmp_path: Path) -> None:
+def test_a_node_name_never_becomes_a_path(tmp_path: Path) -> None:
     SpoolWriter(tmp_path, "../../n 1", 64 * MIB, print).write([gpu_use()], T0)
     assert [file.name for file in tmp_path.iterdir()] == [".._.._n_1-20231114-0000.jsonl"]
 
@@ -89,7 +89,7 @@ def test_what_others_put_under_its_name_is_left_alone(tmp_path: Path) -> None:
     assert (own.name, own.read_bytes().count(b"\n"), said) == (f"n1-{day}-0002.jsonl", 3, [])
 
 
-def test_a_file_that_is_removed_while_it_is_looked_at_stops_nothing(
+def test_a_file_removed_while_it_is_looked_at_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []

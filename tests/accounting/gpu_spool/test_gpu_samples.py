@@ -24,7 +24,7 @@ def line(**changes: object) -> bytes:
 
 
 def window(number: int = 0, **changes: object) -> GpuUse:
-    """The collector's line of the window of that number: 30 samples, utilisation and power as its number."""
+    """The collector's line for the window of that number: 30 samples; utilisation and power follow from the number."""
     plain = gpu_use(
         job_id=7,
         samples=30,
@@ -47,7 +47,7 @@ def test_windows_that_follow_one_another_are_one_use(tmp_path: Path) -> None:
     assert (use.util_max_pct, use.util_mean_pct, use.mem_max_mib, use.power_mean_w) == (9, 4.5, 109, 204.5)
 
 
-def test_instances_nodes_sources_and_pauses_part_uses() -> None:
+def test_instances_nodes_sources_and_pauses_separate_uses() -> None:
     others = [
         window(1, instance=2),
         window(1, gpu=1),
@@ -59,7 +59,7 @@ def test_instances_nodes_sources_and_pauses_part_uses() -> None:
     assert len(merge_uses([window(0), *others])) == 7
 
 
-def test_a_use_that_names_no_cluster_is_of_the_one_whose_nodes_write_here(tmp_path: Path) -> None:
+def test_a_use_without_a_cluster_belongs_to_the_one_whose_nodes_write_here(tmp_path: Path) -> None:
     (tmp_path / "n1.jsonl").write_bytes(line() + line(cluster="beta"))
     for cluster, clusters in (("alpha", {"alpha", "beta"}), ("", {"", "beta"})):
         (part,) = read_on(tmp_path, {}, NOW_S, cluster)
@@ -70,7 +70,7 @@ def test_unknown_utilisation_and_power_stay_unknown() -> None:
     unknown = [window(n, util_max_pct=None, util_mean_pct=None, power_mean_w=None) for n in range(2)]
     (use,) = merge_uses(unknown)
     assert (use.util_max_pct, use.util_mean_pct, use.power_mean_w) == (None, None, None)
-    # Nor does it weigh, in whatever order it comes.
+    # It does not count in a mean either, in whatever order it comes.
     known = [window(1), window(3, samples=10)]
     for uses in ([unknown[0], *known], [*known, window(2, util_mean_pct=None, power_mean_w=None)]):
         (use,) = merge_uses(uses)
@@ -85,7 +85,7 @@ def test_unknown_utilisation_and_power_stay_unknown() -> None:
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True), st.integers(1, 7))
-def test_what_is_merged_in_pieces_is_the_same_as_at_once(numbers: list[int], pieces: int) -> None:
+def test_uses_merged_in_pieces_equal_those_merged_at_once(numbers: list[int], pieces: int) -> None:
     uses = [window(number) for number in sorted(numbers)]
     merged: list[GpuUse] = []
     for begin in range(0, len(uses), pieces):
@@ -158,7 +158,7 @@ def test_lines_that_cannot_be_true_are_quarantined_with_their_reason(
         {"first_s": NOW_S + 271, "last_s": NOW_S + 300},
     ],
 )
-def test_lines_that_may_just_be_true_are_taken(changes: dict[str, object]) -> None:
+def test_lines_that_are_just_possible_are_taken(changes: dict[str, object]) -> None:
     assert parse_line(line(**changes), NOW_S) == (window(0, **changes), "")
 
 
@@ -175,14 +175,14 @@ def test_lines_that_may_just_be_true_are_taken(changes: dict[str, object]) -> No
         b"\0" * 100,
     ],
 )
-def test_what_is_no_line_of_ours_says_why(text: bytes) -> None:
+def test_a_line_that_is_not_ours_says_why(text: bytes) -> None:
     use, reason = parse_line(text)
     assert use is None
     assert reason
 
 
 @given(st.binary(max_size=200))
-def test_no_line_is_too_odd(text: bytes) -> None:
+def test_no_line_is_too_odd_to_be_read_or_refused(text: bytes) -> None:
     use, reason = parse_line(text, NOW_S)
     assert (use is None) == bool(reason)
 
@@ -221,7 +221,7 @@ def test_each_line_is_read_once_and_a_torn_one_waits(tmp_path: Path) -> None:
         spool.write(second[50:])
     assert read_again() == [30]
     assert read_again() == []
-    # Another file under its name is read from its beginning.
+    # Another file under that name is read from its beginning.
     file.write_bytes(first)
     assert read_again() == [30]
 
@@ -237,13 +237,13 @@ def test_a_large_file_is_read_in_parts(age_s: int, tmp_path: Path, monkeypatch: 
     assert sum(use.samples for part in parts for use in part.uses) == 30 * 101
     assert sum(len(part.quarantined) for part in parts) >= 1
     assert parts[-1].read_bytes == (tmp_path / "n1.jsonl").stat().st_size
-    # Stopped anywhere and read on, nothing is missing and nothing double.
+    # Stopped anywhere and read on from there, nothing is missing and nothing double.
     offsets = {parts[7].file: parts[7].read_bytes}
     rest = [use.samples for part in read_on(tmp_path, offsets, NOW_S) for use in part.uses]
     assert sum(rest) + sum(use.samples for part in parts[:8] for use in part.uses) == 30 * 101
 
 
-def test_files_that_are_read_and_written_no_more_can_go(tmp_path: Path) -> None:
+def test_files_that_are_read_completely_and_no_longer_written_can_go(tmp_path: Path) -> None:
     old, young, torn = (tmp_path / f"{name}.jsonl" for name in ("old", "young", "torn"))
     for file in (old, young, torn):
         file.write_bytes(line())
@@ -259,7 +259,7 @@ def test_files_that_are_read_and_written_no_more_can_go(tmp_path: Path) -> None:
     assert finished_files(tmp_path, offsets, NOW_S) == [old, torn]
     assert len(parts[spool_key("torn.jsonl")].quarantined) == 1
     assert parts[spool_key("old.jsonl")].quarantined == []
-    # An empty one tells nothing more, and what is no file is not a collector's.
+    # An empty file has nothing more to say; anything but a file is not a collector's.
     (tmp_path / "empty.jsonl").touch()
     os.mkfifo(tmp_path / "fifo.jsonl")
     for name in ("empty", "fifo"):
@@ -267,7 +267,7 @@ def test_files_that_are_read_and_written_no_more_can_go(tmp_path: Path) -> None:
     assert finished_files(tmp_path, {}, NOW_S) == [tmp_path / "empty.jsonl"]
 
 
-def test_of_a_line_that_makes_no_sense_its_beginning_is_kept(tmp_path: Path) -> None:
+def test_the_beginning_of_a_line_that_makes_no_sense_is_kept(tmp_path: Path) -> None:
     (tmp_path / "n1.jsonl").write_bytes(b"x" * 20_000 + b"\n")
     (part,) = read_on(tmp_path, {}, NOW_S)
     assert [len(item.line) for item in part.quarantined] == [10_000]
@@ -279,14 +279,14 @@ def test_a_folder_of_users_is_one_that_others_may_write_to(mode: int, is_open: b
     assert not others_may_write(spool)
     spool.mkdir()
     (spool / "n1.jsonl").write_bytes(line())
-    # Elsewhere another name of a file is nobody's trick.
+    # In other folders, a second name of a file is nobody's trick.
     os.link(spool / "n1.jsonl", tmp_path / "kept")
     spool.chmod(mode)
     assert others_may_write(spool) is is_open
     assert [len(part.uses) for part in read_on(spool, {}, NOW_S)] == [0 if is_open else 1]
 
 
-def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "n0.jsonl").mkdir()
     (tmp_path / "n1.jsonl").write_bytes(line())
     read, told = read_on(tmp_path, {}, NOW_S)
@@ -296,7 +296,7 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     assert list(read_on(tmp_path / "nothing", {}, NOW_S)) == []
 
 
-def test_a_file_that_goes_away_meanwhile_is_no_failure(
+def test_a_file_that_disappears_meanwhile_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.jsonl").write_bytes(line())
@@ -312,7 +312,7 @@ def test_a_file_that_goes_away_meanwhile_is_no_failure(
 
 def test_the_key_of_a_long_name_fits_every_store() -> None:
     assert spool_key("n1.jsonl") == "gpu-spool/n1.jsonl"
-    for letter in ("n", "\udcff"):  # which stands for a byte that is no text
+    for letter in ("n", "\udcff"):  # the second one stands for a byte that is no text
         assert len(spool_key(letter * 250 + ".jsonl")) <= 191
 
 
@@ -323,7 +323,7 @@ SLURMS = [step(gpu_util_pct=250.0, gpu_mem_mib=9000.0), step(step_id="0", gpu_ut
     ("allocated", "steps", "uses", "expected"),
     [
         (4, [], [], (None, None, "absent", "")),
-        # the meter's word, whatever Slurm says
+        # the meter's figures, whatever Slurm says
         (
             4,
             SLURMS,
@@ -337,7 +337,7 @@ SLURMS = [step(gpu_util_pct=250.0, gpu_mem_mib=9000.0), step(step_id="0", gpu_ut
             (1, 100.0, "sampled", "nvml"),
         ),
         (1, [], [gpu_use(samples=1)], (1, 100.0, "short", "nvml")),
-        # Slurm's, where there is nothing to tell apart
+        # Slurm's figures, where they can be attributed to GPUs
         (4, SLURMS, [], (None, None, "absent", "")),
         (3, SLURMS, [], (3, None, "sampled", "slurm")),
         (1, SLURMS[1:], [], (1, None, "sampled", "slurm")),
@@ -358,7 +358,7 @@ SLURMS = [step(gpu_util_pct=250.0, gpu_mem_mib=9000.0), step(step_id="0", gpu_ut
         (2, [step(gpu_mem_mib=5.0)], [], (None, None, "absent", "")),
     ],
 )
-def test_whose_word_on_gpus_counts(
+def test_figures_of_a_meter_count_before_those_of_slurm(
     allocated: int | None, steps: list[Step], uses: list[GpuUse], expected: tuple[object, ...]
 ) -> None:
     use = label_attempt(job_row(alloc_gpus=allocated), steps, uses).use
