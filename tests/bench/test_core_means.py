@@ -1,4 +1,4 @@
-"""The benchmark of what means of cores say, by hand and on real traces where they are."""
+"""The benchmark of what means of cores say, by hand and on real traces where available."""
 
 import pandas
 import pytest
@@ -34,11 +34,13 @@ def trace(*used_cores: float) -> Trace:
         ((0.97, 0.98, 1.3, 0.95), []),
     ],
 )
-def test_of_which_jobs_the_past_speaks(used: tuple[float, ...], spoken: list[tuple[int, float]]) -> None:
+def test_jobs_are_predicted_where_the_past_shows_a_whole_number_of_cores(
+    used: tuple[float, ...], spoken: list[tuple[int, float]]
+) -> None:
     assert [(one.whole, round(one.excess, 6)) for one in spoken_of(trace(*used))] == spoken
 
 
-def test_what_used_more_is_counted_by_trace_and_in_all() -> None:
+def test_jobs_that_used_more_are_counted_by_trace_and_in_all() -> None:
     rows = {(row["trace"], row["cores"]): row for row in next_rows(list(spoken_of(trace(*[0.97] * 4, 1.2))))}
     for name in ("chipseq", "all"):
         row = rows[name, "1"]
@@ -51,20 +53,20 @@ def test_what_used_more_is_counted_by_trace_and_in_all() -> None:
         assert rows[name, "2 and more"]["jobs"] == 0
 
 
-def test_what_is_done_beyond_so_many_cores_takes_longer() -> None:
-    # Eight threads in a tenth of the time, and hardly one busy in the rest.
+def test_work_beyond_the_granted_cores_takes_longer() -> None:
+    # Eight threads for a tenth of the time, and hardly one busy for the rest.
     samples = pandas.DataFrame({"id": 1, "cores": [8.0, *[0.2] * 9]})
     row = {row["cores"]: row for row in peak_rows(samples)}[1]
     assert (row["jobs"], row["with a peak above %"], row["at most"]) == (1, 100.0, 70.0)
 
 
-def test_who_asked_for_less_asks_for_so_many() -> None:
+def test_a_smaller_request_than_asked_for_stays() -> None:
     assert set(trace(1.0, 1.0).asking(8).column("req_cpus")) == {8.0}
     assert set(trace(1.0, 1.0).asking(2).column("req_cpus")) == {4.0}
 
 
 @on_traces
-def test_one_thread_is_known_on_a_trace_that_nothing_was_chosen_on() -> None:
+def test_one_thread_is_recognised_on_a_trace_that_was_not_used_for_any_choice() -> None:
     rows = {
         row["cores"]: row
         for row in next_rows(list(spoken_of(read_trace(TRACES, "eager"))))

@@ -28,7 +28,7 @@ on_traces = needs_traces(*FILES)
 
 
 def small(deadlines_s: list[float]) -> EdgeLoad:
-    """Jobs of eight GPUs and 120 s at the beginning, on one node of each kind; the slow one is its owner's at first."""
+    """Jobs of eight GPUs and 120 s at the start, and a node of each kind; at first the owner uses the slow one."""
     jobs = workload(
         [0.0] * len(deadlines_s),
         [120.0] * len(deadlines_s),
@@ -50,19 +50,19 @@ def small(deadlines_s: list[float]) -> EdgeLoad:
     [
         ([120.0], 1.0),
         ([120.0, 120.0], 0.5),
-        ([120.0, 180.0], 0.75),  # half of the second is done, which no schedule can
+        ([120.0, 180.0], 0.75),  # half of the second job is done, which no schedule can achieve
         ([240.0, 240.0], 1.0),
         ([240.0, 240.0, 240.0], 2 / 3),
-        ([360.0] * 4, 3 / 4),  # the owner goes at 360 s
-        ([600.0] * 6, 1.0),  # five on the fast one, and one in the 240 s that are left of the slow one
+        ([360.0] * 4, 3 / 4),  # the owner leaves at 360 s
+        ([600.0] * 6, 1.0),  # five on the fast node, and one in the 240 s that are left of the slow one
         ([600.0] * 7, 6 / 7),
     ],
 )
-def test_the_bound_by_hand(deadlines_s: list[float], share: float) -> None:
+def test_the_bound_is_that_worked_out_by_hand(deadlines_s: list[float], share: float) -> None:
     assert most_in_time(small(deadlines_s)) == pytest.approx(share)
 
 
-def test_goals_by_hand() -> None:
+def test_goals_are_those_worked_out_by_hand() -> None:
     def seeds(*in_time: float) -> list[Measured]:
         return [Measured(one, one / 2, 0.5, 1, 10.0) for one in in_time]
 
@@ -84,7 +84,7 @@ def test_goals_by_hand() -> None:
 
 
 @on_traces
-def test_the_load_is_what_it_says() -> None:
+def test_the_load_has_the_stated_properties() -> None:
     load = read_edge_load(TRACES, 1.0, 5)
     jobs, cluster = load.jobs, load.cluster
     asked = float((jobs.asked[:, 2] / 1000 * jobs.run_s).sum())
@@ -101,7 +101,7 @@ def test_the_load_is_what_it_says() -> None:
 
 
 @on_traces
-def test_more_are_in_time_than_under_any_peer_and_no_more_than_can_be() -> None:
+def test_more_jobs_are_in_time_than_under_any_peer_and_no_more_than_possible() -> None:
     found = dict(measure(read_edge_load(TRACES, 1.2, 4)))
     peers = [one.in_time for name, one in found.items() if name not in {OURS, ALONE, BOUND}]
     assert max(peers) * 1.05 < found[OURS].in_time <= found[BOUND].in_time

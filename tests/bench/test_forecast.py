@@ -1,4 +1,4 @@
-"""The benchmark of forecasts, on drawn series and on the traces where they are."""
+"""The benchmark of forecasts, on drawn series and on the traces where available."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ on_traces = needs_traces("queue/helios_earth_*.csv.gz")
 QUICK = [one for one in methods() if one.name in ("seasonal naive", "last value", "exponential smoothing")]
 
 
-def test_a_walk_is_followed_an_hour_ahead_and_its_intervals_hold() -> None:
+def test_a_random_walk_is_followed_an_hour_ahead_and_its_intervals_hold() -> None:
     walk = 500 + np.random.default_rng(0).normal(size=(480, 2)).cumsum(axis=0)
     judged = bench.Judged(Panel(("a", "b"), walk, 0, 3600), QUICK)
     rows = {(row["lead"], row["method"]): row for row in judged.error_rows()}
@@ -41,7 +41,7 @@ def test_the_row_of_a_model_that_cannot_run_says_what_to_install() -> None:
 
 
 @on_traces
-def test_what_is_chosen_is_no_worse_than_seasonal_naive_on_any_cluster() -> None:
+def test_the_chosen_forecast_is_no_worse_than_seasonal_naive_on_any_cluster() -> None:
     files = sorted(TRACES.glob("queue/helios_earth_*.csv.gz"))
     always_there = [one for one in methods() if one.name != "PCA+LSTM"]
     judged = bench.Judged(bench.read_panel(files, "gpus"), always_there)

@@ -1,4 +1,4 @@
-"""Whether the benchmark of shared GPUs fills what there is, and by fragmentation fuller than its peers do."""
+"""The benchmark of shared GPUs: nodes can be filled completely, and ours fills them further than its peers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def nodes(count: int) -> Ints:
     return with_gpus(numpy.array([[32_000] * count, [1000] * count, [4000] * count], dtype=numpy.int64))
 
 
-def test_jobs_that_fill_the_nodes_exactly_are_all_placed_whatever_the_way() -> None:
+def test_jobs_that_fill_the_nodes_exactly_are_all_placed_by_every_method() -> None:
     jobs = numpy.array([[8000, 10, 1000]] * 8, dtype=numpy.int64)
     ways = {OURS: Gradient(usual_of(jobs)).place, **peers(nodes(2), 1)}
     for name, place in ways.items():
@@ -24,7 +24,7 @@ def test_jobs_that_fill_the_nodes_exactly_are_all_placed_whatever_the_way() -> N
         assert (found.allocated_pct, found.turned_away, len(found.took_ms)) == (100, 0, 8), name
 
 
-def test_packing_takes_a_used_gpu_before_a_used_node_before_a_free_one() -> None:
+def test_packing_prefers_a_used_gpu_then_a_used_node_then_a_free_one() -> None:
     jobs = numpy.array(
         [[1000, 10, 500], [1000, 10, 500], [1000, 10, 500], [1000, 10, 1000]], dtype=numpy.int64
     )
@@ -41,7 +41,7 @@ def test_packing_takes_a_used_gpu_before_a_used_node_before_a_free_one() -> None
     assert taken[0][1] == taken[1][1] != taken[2][1]
 
 
-def test_as_many_jobs_come_as_ask_for_so_much_and_each_seed_draws_anew() -> None:
+def test_jobs_are_drawn_up_to_the_requested_gpus_and_each_seed_draws_others() -> None:
     gpu_milli = numpy.array([500, 1000, 0, 2000], dtype=numpy.int64)
     found = drawn(gpu_milli, 5000, 1)
     assert gpu_milli[found].sum() <= 5000
@@ -51,7 +51,7 @@ def test_as_many_jobs_come_as_ask_for_so_much_and_each_seed_draws_anew() -> None
 
 
 @needs_traces("gpu/openb_*.csv.gz")
-def test_on_the_paper_s_own_jobs_ours_hands_out_more_than_the_paper_and_than_each_peer() -> None:
+def test_on_the_papers_own_jobs_ours_allocates_more_than_the_paper_and_each_peer() -> None:
     rows = measure(TRACES, "default", 1.3, range(1, 2))
     assert [row["met"] for row in goals(rows)] == ["yes", "yes"]
     shares = {str(row["placed by"]): float(str(row["allocated %"])) for row in rows}

@@ -32,7 +32,7 @@ from models.simulation.shared_gpus import Load, Machines, Seen, share
 from tests.traces import TRACES, needs_traces
 
 on_traces = needs_traces(GAVEL, PHILLY)
-# Kind 0 gains with 1, loses with itself; 2 fits beside nobody.
+# Kind 0 gains with 1 and loses with itself; 2 fits beside no other.
 TABLE = Measured(kinds=("a", "b", "c"), speed=numpy.array([[0.4, 0.8, 0], [0.7, 0.6, 0], [0, 0, 0.0]]))
 
 
@@ -50,20 +50,20 @@ def seen(on_gpus: list[list[int]], waiting: list[int], ran_s: dict[int, float] |
     )
 
 
-def test_exclusive_peers_by_hand() -> None:
+def test_exclusive_peers_decide_as_worked_out_by_hand() -> None:
     assert Exclusive().decide(seen([[], [0], []], [1, 2, 3])) == {1: 0, 2: 2}
     assert Exclusive(lambda job: -job).decide(seen([[]], [1, 2, 3])) == {3: 0}
-    # Job 0 has run for more than an hour, job 1 has not; job 2 has its place.
+    # Job 0 has run for an hour, job 1 for less; job 2 gets the place of job 0.
     moved = LeastAttained().decide(seen([[0], [1]], [2, 3], {0: 3600, 1: 3599}))
     assert moved == {0: None, 2: 0}
     assert LeastAttained().decide(seen([[0], [1], []], [], {0: 3600})) == {}
 
 
-def test_packing_peers_by_hand() -> None:
+def test_packing_peers_decide_as_worked_out_by_hand() -> None:
     first = first_fit(TABLE.speed)
     assert first.decide(seen([[0], [1], []], [3, 4])) == {3: 2, 4: 0}
     assert first.decide(seen([[2], [0, 1]], [3])) == {}, "beside c nobody fits, and two are enough"
-    # What a twin leaves of 0 says that it is busy all the time, of 1 that it is for 1 / 1.2 of it.
+    # By what a twin leaves of a job, kind 0 is busy all the time, and kind 1 for 1 / 1.2 of it.
     assert TABLE.use_of_twins() == pytest.approx([1, 1 / 1.2, 1])
     assert by_utilisation(TABLE.speed, TABLE.use_of_twins()).decide(seen([[0], [1]], [3])) == {3: 1}
     drawn = {random_pairs(TABLE.speed, seed).decide(seen([[0], [1]], [3]))[3] for seed in range(9)}
@@ -71,7 +71,7 @@ def test_packing_peers_by_hand() -> None:
     assert isinstance(first, Packing)
 
 
-def test_what_is_known_is_of_both_sides_and_of_all_that_does_not_fit() -> None:
+def test_known_pairs_are_known_from_both_sides_and_all_that_do_not_fit_are_known() -> None:
     known = TABLE.some(0.5, 3)
     assert (known == known.T).all()
     nothing = TABLE.pairs(numpy.zeros((3, 3), dtype=bool))
@@ -80,7 +80,7 @@ def test_what_is_known_is_of_both_sides_and_of_all_that_does_not_fit() -> None:
     }
 
 
-def test_a_drawn_load_asks_for_as_much_as_told() -> None:
+def test_a_drawn_load_requests_as_much_as_told() -> None:
     draw = numpy.random.default_rng(1)
     jobs = numpy.sort(draw.uniform(0, 1e6, 500)), draw.exponential(1000, 500)
     load = drawn_load(jobs, 200, 3, 1 / (10 * 1.1), seed=4)
@@ -89,11 +89,11 @@ def test_a_drawn_load_asks_for_as_much_as_told() -> None:
     assert set(load.kind) == {0, 1, 2}
 
 
-def test_the_greedy_takes_the_best_left_and_gains_no_more() -> None:
+def test_the_greedy_takes_the_best_pair_left_and_gains_no_more() -> None:
     known = Interference(TABLE.kinds, TABLE.pairs(TABLE.speed > 0))
     gain = gains(known)
     gpus = [[Job(job_id=1, kind="a")], [Job(job_id=2, kind="b")]]
-    # b comes first and takes a; then a with b is left: both find theirs. With b first of two, a stays alone.
+    # The first b takes the host a, which gains most; the second b is left with the host b: both find a host.
     waiting = [Job(job_id=3, kind="b", waited_s=2), Job(job_id=4, kind="b", waited_s=1)]
     cluster = Cluster(gpus, waiting)
     assert [(guest.job_id, host.job_id) for guest, host in greedy(cluster, known)] == [(3, 1), (4, 2)]
@@ -104,7 +104,7 @@ def test_the_greedy_takes_the_best_left_and_gains_no_more() -> None:
     assert reached[1] >= reached[0] > 0
 
 
-def test_tables_compare_with_the_best_peer_and_goals_with_tables() -> None:
+def test_tables_compare_with_the_best_peer_and_goals_with_the_tables() -> None:
     ran = {
         (1.0, name): numpy.array([[mean, 1, 1, 1, 1, 1, 1.0]] * 2)
         for name, mean in {
@@ -128,7 +128,7 @@ def test_tables_compare_with_the_best_peer_and_goals_with_tables() -> None:
 
 
 @on_traces
-def test_measured_pairs_are_speeds_and_the_last_and_first_of_philly_in_order() -> None:
+def test_measured_pairs_are_speeds_and_the_jobs_of_philly_are_in_order() -> None:
     table = measured(TRACES, "v100")
     assert len(table.kinds) == 26
     assert ((table.speed == 0) == (table.speed.T == 0)).all(), "both fit, or neither does"
@@ -157,7 +157,7 @@ def test_on_one_load_the_pairing_is_ahead_of_its_peers(monkeypatch: pytest.Monke
 
 
 @on_traces
-def test_where_two_hardly_gain_it_helps_that_long_jobs_give_way(
+def test_where_pairs_hardly_gain_it_helps_that_long_jobs_give_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gpu_sharing, "JOBS", 400)

@@ -18,7 +18,7 @@ from slurm_plugin.slurm.snapshot import AGAIN_S
 from tests.traces import TRACES, needs_traces
 
 on_traces = needs_traces(PHILLY, *map(owners_file, OWNERS))
-# An owner who has left his node for ten hours, nine times, and left it an hour ago.
+# An owner who has left the node for ten hours, nine times, and left it again an hour ago.
 TENS = tuple((-HOUR_S * (2 + 11 * past), -HOUR_S * (1 + 11 * past)) for past in reversed(range(10)))
 
 
@@ -27,7 +27,7 @@ def job(submit_s: float, run_s: float, gpus: int = 8, limit_s: float = math.inf)
 
 
 def one_each(*jobs: Asked, owner: tuple[Span, ...] = ()) -> LendingLoad:
-    """One own node, and a lent one."""
+    """One node of our own, and a lent one."""
     return LendingLoad(jobs=jobs, own_nodes=1, owners=(owner,))
 
 
@@ -41,54 +41,54 @@ def ends_s(load: LendingLoad, listing: Listing) -> list[float]:
     return [one.end_s for one in run(load, listing).became]
 
 
-def test_who_passes_does_not_delay_the_first() -> None:
+def test_a_job_that_passes_does_not_delay_the_first() -> None:
     first, large = job(0, 100, gpus=6), job(1, 10)
-    # Two GPUs are free until 100 s: for who will be done by then, by his limit, and nobody else.
+    # Two GPUs are free until 100 s: only for a job that will be done by then according to its limit.
     short, long = job(2, 50, gpus=2), job(3, 50, gpus=2, limit_s=200)
     assert ends_s(one_each(first, large, short), Nobody()) == [100, 110, 52]
     assert ends_s(one_each(first, large, long), Nobody()) == [100, 110, 160]
 
 
-def test_shorter_ones_come_first() -> None:
+def test_shorter_jobs_come_first() -> None:
     assert ends_s(one_each(job(0, 10), job(1, 100), job(2, 50)), Nobody()) == [10, 160, 60]
 
 
-def test_who_meets_an_owner_begins_anew() -> None:
+def test_a_job_that_meets_an_owner_starts_again() -> None:
     load = one_each(job(0, 1000), job(0, 1000), owner=((300, 5000),))
     queue = run(load, Everybody())
     assert [one.end_s for one in queue.became] == [1000, 2000]
     met = queue.became[1]
     assert (met.interrupted, met.lost_s, met.start_s, met.lent) == (1, 300, 1000, False)
     assert (queue.came, queue.met) == (0, 0)  # jobs had come by then
-    # He is not looked at again at once.
+    # The node is not looked at again at once.
     free = one_each(job(0, 1000), job(0, 1000), owner=((300, 301),))
     assert run(free, Everybody()).became[1].start_s == 300 + AGAIN_S
 
 
-def test_a_run_takes_longer_on_slower_nodes_of_others() -> None:
+def test_a_run_takes_longer_on_slower_lent_nodes() -> None:
     queue = LendingQueue(one_each(job(0, 100), job(0, 100)), Everybody(), slower=3)
     queue.run()
     assert [one.end_s for one in queue.became] == [100, 300]
 
 
-def test_who_knows_the_owners_is_never_interrupted() -> None:
+def test_with_the_owners_times_known_no_job_is_interrupted() -> None:
     load = one_each(job(0, 1000), job(1, 1000), job(2, 200), owner=((300, 5000),))
     assert ends_s(load, Oracle(load)) == [1000, 2000, 202]
 
 
-def test_the_forecast_is_productions_own() -> None:
-    """An owner comes after ten hours; half an hour is less than what he leaves, eleven hours are more."""
+def test_the_forecast_is_that_of_production() -> None:
+    """An owner comes after ten hours; half an hour fits into what is left, eleven hours do not."""
     owner = (*TENS, (9 * HOUR_S, 10 * HOUR_S))
     full = job(0, 8 * HOUR_S)
     short = one_each(full, job(10, HOUR_S / 2), owner=owner)
-    # He is let in when it is seen that he waits, not at once.
+    # The job is admitted when it is seen to wait, not at once.
     assert [one.start_s for one in run(short, ByForecast(short, 0.2)).became] == [0, 60]
     long = one_each(full, job(10, 11 * HOUR_S), owner=owner)
     assert ends_s(long, ByForecast(long, 1.0)) == [8 * HOUR_S, 19 * HOUR_S]
 
 
-def test_who_would_wait_for_days_may_try_it_once_where_that_is_allowed() -> None:
-    # Every second time the owner was away for two hours, else for ten; of runs of five hours half were ended.
+def test_a_job_that_would_wait_for_days_may_try_a_lent_node_once_where_that_is_allowed() -> None:
+    # Every second time the owner was away for two hours, otherwise for ten; half of all runs of five hours were ended.
     past = [(-HOUR_S * (1 + 14 * time), -HOUR_S * 14 * time) for time in range(6)]
     past += [(-HOUR_S * (4 + 14 * time), -HOUR_S * (3 + 14 * time)) for time in range(6)]
     load = one_each(job(0, 800 * HOUR_S), job(10, 5 * HOUR_S), owner=(*sorted(past), (HOUR_S, 2 * HOUR_S)))
@@ -97,18 +97,18 @@ def test_who_would_wait_for_days_may_try_it_once_where_that_is_allowed() -> None
     assert (careful.interrupted, careful.lent) == (0, True)
 
 
-def test_owners_are_as_often_back_as_is_said_where_they_keep_their_habits() -> None:
+def test_owners_return_as_often_as_predicted_where_they_keep_their_habits() -> None:
     coming = tuple((HOUR_S * (9 + 11 * time), HOUR_S * (10 + 11 * time)) for time in range(20))
     load = one_each(job(0, 1), owner=(*TENS, *coming))
     said = said_of_owners(load, 9 * DAY_S)
     table = calibration(said)
     assert sum(int(str(row["moments"])) for row in table) == len(said) > 1000
-    # Nine spells of ten hours each, and more: nobody is back before, all of them then.
+    # Nine spells of ten hours each, and more: no owner is back before that, and all are then.
     assert table[0]["back %"] == 0
     assert table[-1]["back %"] == 100
 
 
-def test_a_row_by_hand() -> None:
+def test_a_row_of_the_table_is_that_worked_out_by_hand() -> None:
     own, ours = (Measured(one * 60, HOUR_S, 2.0, 0.5, 0.25, 0.01, 0.1) for one in (20, 5))
     found = {("mixed", 0.7, "own nodes only"): [own, own], ("mixed", 0.7, "x"): [ours, own]}
     table = rows(found)
@@ -116,7 +116,7 @@ def test_a_row_by_hand() -> None:
     assert table[1]["mean wait (min)"] == 12.5
 
 
-def test_who_starts_beyond_the_horizon_is_not_told_when() -> None:
+def test_a_start_beyond_the_horizon_is_not_predicted() -> None:
     for left_h, told_s in ((23, 23 * HOUR_S), (25, math.inf)):
         queue = LendingQueue(one_each(job(0, left_h * HOUR_S), job(0, 1)), Nobody())
         queue.on[0][0] = Running(0, 0, left_h * HOUR_S, left_h * HOUR_S)
@@ -127,7 +127,7 @@ def test_who_starts_beyond_the_horizon_is_not_told_when() -> None:
 
 @on_traces
 @pytest.mark.parametrize("case", list(CASES))
-def test_a_load_asks_for_what_it_is_told(case: str) -> None:
+def test_a_load_requests_what_it_is_told_to(case: str) -> None:
     for_s = CASES[case].days * DAY_S
     load = read_lending_load(TRACES, CASES[case], 0.8, 3)
     asked = sum(one.gpus * one.run_s for one in load.jobs) / (load.own_nodes * 8 * for_s)
@@ -137,8 +137,8 @@ def test_a_load_asks_for_what_it_is_told(case: str) -> None:
 
 
 @on_traces
-def test_on_real_owners_lending_saves_waits_and_loses_less_than_where_all_list_both() -> None:
-    """One seed of those on which the rule was chosen; figures are in docs/decisions/0074."""
+def test_on_real_owners_lending_saves_waits_and_loses_less_than_listing_both_pools() -> None:
+    """One of the seeds on which the rule was chosen; figures are in docs/decisions/0074."""
     load = read_lending_load(TRACES, CASES["mixed"], 0.7, 1)
     own, careful, default, both = (
         measured(load, listing)
@@ -150,7 +150,7 @@ def test_on_real_owners_lending_saves_waits_and_loses_less_than_where_all_list_b
 
 
 @on_traces
-def test_how_slow_lent_nodes_are_counts_in_the_table(
+def test_the_speed_of_lent_nodes_counts_in_the_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def waits(*options: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The benchmarks of memory sizing and of its calibration: peers and scores by hand, and real traces where they are."""
+"""The benchmarks of memory sizing and of its calibration: peers and scores by hand, and real traces where available."""
 
 from __future__ import annotations
 
@@ -84,17 +84,17 @@ def test_the_maximum_and_the_percentile_are_those_of_the_past() -> None:
     assert percentile.size(job(1.0)) == pytest.approx(200 + 0.98 * 100)
 
 
-def test_the_first_allocation_weighs_the_second_run_against_the_room() -> None:
+def test_the_first_allocation_weighs_a_second_run_against_the_room() -> None:
     peer = FirstAllocation()
     for _ in range(9):
         peer.learn(job(100.0))
     peer.learn(job(900.0))
-    # 100 costs 10 times 100 and one run at the request; 900 costs 10 times 900.
+    # A grant of 100 costs ten times 100 and one run at the request; one of 900 costs ten times 900.
     assert peer.size(job(1.0, asked_mib=1000.0)) == 100.0
     assert peer.size(job(1.0, asked_mib=9000.0)) == 900.0
 
 
-def test_the_autoscaler_forgets_by_half_in_a_day() -> None:
+def test_the_autoscaler_forgets_half_in_a_day() -> None:
     peer = Autoscaler()
     for _ in range(5):
         peer.learn(job(1000.0))
@@ -105,7 +105,7 @@ def test_the_autoscaler_forgets_by_half_in_a_day() -> None:
     assert 115 <= peer.size(job(1.0)) <= 115 * 1.2
 
 
-def test_peers_are_silent_before_the_first_job_has_ended_and_of_what_is_known_before() -> None:
+def test_peers_are_silent_before_the_first_job_has_ended_and_for_warm_jobs() -> None:
     given_mib = sized_by(Highest, trace(100.0, 200.0, 50.0), "submit", ())
     assert math.isnan(given_mib[0])
     assert given_mib[1:].tolist() == pytest.approx([115.0, 230.0])
@@ -116,7 +116,7 @@ def test_peers_are_silent_before_the_first_job_has_ended_and_of_what_is_known_be
     assert numpy.isnan(sized_by(Oracle, overlapping, "submit", ())).all()
 
 
-def test_a_failed_job_holds_what_it_got_and_then_what_was_asked() -> None:
+def test_a_failed_job_holds_what_it_got_and_then_what_was_requested() -> None:
     asked, peak = numpy.array([1000.0, 1000.0, 100.0]), numpy.array([500.0, 500.0, 350.0])
     held, failed = held_by_all(asked, peak, numpy.array([600.0, 400.0, 100.0]))
     assert held.tolist() == [600.0, 400.0 + 1000.0, 100.0 + 200.0 + 400.0]
@@ -124,7 +124,7 @@ def test_a_failed_job_holds_what_it_got_and_then_what_was_asked() -> None:
 
 
 def test_the_best_figure_is_the_cheapest_of_those_sized() -> None:
-    # Nine of 200 MiB and one of 900: to let that one fail costs its run, and to cover it all others' room.
+    # Nine jobs of 200 MiB and one of 900: to let that one fail costs its run; to cover it costs room for all others.
     many = trace(*[200.0] * 9, 900.0, 950.0)
     sized = numpy.array([True] * 10 + [False])
     figure = best_figures(many, sized)
@@ -133,7 +133,7 @@ def test_the_best_figure_is_the_cheapest_of_those_sized() -> None:
     assert best_figures(trace(850.0, 900.0), numpy.array([True, True])).tolist() == [900.0, 900.0]
 
 
-def test_waste_is_against_the_request_and_failures_of_the_request_are_told_apart() -> None:
+def test_waste_is_relative_to_the_request_and_failures_of_the_request_are_separate() -> None:
     jobs = trace(500.0, 1500.0)
     nothing = numpy.full(2, math.nan)
     as_asked = sizing_of(jobs, COLD, REQUEST, nothing)
@@ -146,7 +146,7 @@ def test_waste_is_against_the_request_and_failures_of_the_request_are_told_apart
     assert floor.failed_gib_h == pytest.approx(2 * 128 * 50 / 1024 / 3600)
 
 
-def test_ours_and_theirs_see_the_same_jobs_and_sum_up_alike() -> None:
+def test_ours_and_the_peers_see_the_same_jobs_and_are_summed_up_alike() -> None:
     sizings, cores = measure(trace(*[300.0] * 30), "submit", None)
     by_method = {one.method: one for one in sizings}
     assert set(by_method) == {REQUEST, OURS, "oracle", FORESIGHT, *PEERS}
@@ -177,7 +177,7 @@ def test_observed_shares_are_those_of_the_true_tails() -> None:
         assert point.observed == pytest.approx(point.expected, abs=5 * chance)
 
 
-def test_one_in_so_many_exceeds_all_before_it() -> None:
+def test_one_job_in_n_plus_one_exceeds_the_n_before_it() -> None:
     jobs, truth = generated(families=150, jobs=12)
     seen = list(replayed(jobs, truth))
     for count in (1, 4, 9):
@@ -194,7 +194,7 @@ def test_shuffled_jobs_keep_their_family() -> None:
         assert sorted(other.jobs.loc[group.index, "peak_mem_mib"]) == sorted(group["peak_mem_mib"])
 
 
-def test_generated_tails_are_known() -> None:
+def test_generated_tails_are_the_known_ones() -> None:
     jobs, truth = generated(families=3, jobs=400)
     for name, group in jobs.jobs.groupby("job_name"):
         found = NormalDist.from_samples(numpy.log(group["peak_mem_mib"].to_numpy()).tolist())
@@ -202,13 +202,13 @@ def test_generated_tails_are_known() -> None:
         assert found.stdev == pytest.approx(truth[str(name)].stdev, rel=0.2)
 
 
-def test_of_jobs_that_are_cut_those_that_needed_more_than_they_got_are_counted() -> None:
+def test_of_cut_jobs_those_that_needed_more_than_they_got_are_counted() -> None:
     many = trace(*[100.0] * 30, 900.0, 1200.0)
     points = {(point.size, point.nominal): point for point in granted_points(many, list(replayed(many, {})))}
     few, settled = points["1-4", 0.01], points["20+", 0.01]
     assert few.exceeded == 0
     assert 0 < few.jobs <= 4
-    # The 31st job, cut as those before it; once it has ended, the request is hardly more than was used.
+    # The 31st job, cut like those before it; once it has ended, the request is hardly more than what was used.
     assert (settled.jobs, settled.exceeded) == (11, 1)
 
 
@@ -225,7 +225,7 @@ def test_methylseq_fails_less_than_one_per_cent_and_wastes_less_than_any_peer() 
 
 
 @on_traces
-def test_the_size_of_the_input_lowers_waste_where_it_is_known() -> None:
+def test_the_input_size_lowers_waste_where_it_is_known() -> None:
     whole = read_trace(TRACES, "galaxy")
     part = Trace(name="galaxy", jobs=whole.jobs.iloc[-12_000:].reset_index(drop=True))
     given = {BLIND: sized_by_us(without_input(part), "submit", frozenset())}

@@ -26,7 +26,7 @@ on_traces = needs_traces(PHILLY)
 
 
 def a_day() -> Planned:
-    """Three consumers who need 2, 1 and half an hour, planned to need an hour each."""
+    """Three consumers who need 2, 1 and half an hour, planned to need one hour each."""
     hours = numpy.array([2.0, 1.0, 0.5])
     day = Day(name="one", consumers=("a", "b", "c"), volumes=numpy.array([8.0, 4, 2]), gpu_s=hours * 3600)
     planned_s = numpy.full(3, 3600.0)
@@ -41,8 +41,8 @@ def a_day() -> Planned:
     )
 
 
-def test_waits_of_a_day_by_hand() -> None:
-    # By turns of an hour in the order they came: a 0-1 h, b 1-2 h, c 2-2.5 h, a 2.5-3.5 h.
+def test_waits_of_a_day_are_those_worked_out_by_hand() -> None:
+    # In turns of one hour, in the order they came: a 0-1 h, b 1-2 h, c 2-2.5 h, a 2.5-3.5 h.
     waits = waits_of_day(a_day(), numpy.arange(3), 3600, suppliers=1)
     assert waits == {
         "longest wait": 2,
@@ -54,12 +54,12 @@ def test_waits_of_a_day_by_hand() -> None:
     }
 
 
-def test_tables_of_plans_by_hand() -> None:
+def test_tables_of_plans_are_those_worked_out_by_hand() -> None:
     planned = a_day()
     wmape = {row["way"]: row["WMAPE"] for row in map_rows([planned])}
     assert wmape["map of volumes to durations"] == pytest.approx((1 + 0 + 0.5) / 3.5, abs=0.001)
     assert wmape["consumer's own mean, no volume"] == 0
-    # Two of three planned hours are served; the last of the order is blocked, and 2 of 14 is the least that can be.
+    # Two of three planned hours are served; the last of the order is blocked, and 2 of 14 is the least possible.
     assert planned.plan.chosen.performance.blocking_rate == pytest.approx(2 / 14)
     assert [
         (row["slice (s)"], row["candidates"], row["days chosen"]) for row in candidate_rows([planned])
@@ -70,8 +70,8 @@ def test_tables_of_plans_by_hand() -> None:
     assert "blocks least (14.3%; the most is" in str(choice_rows([planned])[0]["why"])
 
 
-def test_reasons_of_plans_by_hand() -> None:
-    # Of eight heaps six have the last consumer last, and block its 2 of 14; a window of a day serves all.
+def test_reasons_of_plans_are_those_worked_out_by_hand() -> None:
+    # In six of eight heaps the last consumer is last, and its 2 of 14 are blocked; a window of a day serves all.
     short, supply = a_day(), Supply(suppliers=1, window_s=DAY_S, slices_s=(3600,))
     served = plan(short.day.volumes, short.planned_s, supply, numpy.random.default_rng(1))
     long = msgspec.structs.replace(short, plan=served)
@@ -88,11 +88,11 @@ def test_reasons_of_plans_by_hand() -> None:
     assert reason_of(alone) == LEAST_BLOCKING
 
 
-def test_days_are_planned_by_what_came_before_alone() -> None:
+def test_days_are_planned_only_by_what_came_before() -> None:
     days = seeded_days(3)[:9]
     planned = list(planned_days(days, suppliers=2, seed=1))
     assert [one.day.name for one in planned] == ["day 8", "day 9"]
-    # The last day teaches nothing; it only changes how many GPUs the mean day fills.
+    # Nothing is learned from the last day, which only changes how many GPUs the mean day fills.
     last = days[-1]
     other = Day(
         name=last.name, consumers=last.consumers, volumes=last.volumes + 1, gpu_s=numpy.roll(last.gpu_s, 1)
@@ -115,7 +115,7 @@ def test_slices_spare_small_consumers_of_a_seeded_load() -> None:
 
 
 @on_traces
-def test_days_of_the_trace_are_whole_and_in_order() -> None:
+def test_days_of_the_trace_are_complete_and_in_order() -> None:
     days = philly_days(TRACES)
     names = [day.name for day in days]
     assert names == sorted(names)

@@ -37,7 +37,7 @@ def flat(rows: Floats) -> Floats:
 
 
 def learned(wmape: float = 0.1, name: str = "sort", *, trusted: bool = True) -> Learned:
-    """Three judged jobs of an hour that asked 8 cores and 1000 MiB; the last one used most of both."""
+    """Three judged jobs of one hour that requested 8 cores and 1000 MiB; the last one used most of both."""
     used = numpy.array([[1.0, 300.0], [1.0, 200.0], [2.0, 250.0], [1.0, 100.0], [6.0, 700.0]])
     traced = TracedType(
         workflow="flow",
@@ -68,7 +68,7 @@ def learned(wmape: float = 0.1, name: str = "sort", *, trusted: bool = True) -> 
     return Learned(traced=traced, judged=judged, model=model if trusted else NotLearned("too few"))
 
 
-def test_what_a_setting_saves_and_whom_it_leaves_short() -> None:
+def test_a_setting_has_its_savings_and_its_jobs_that_fall_short() -> None:
     point = swept([learned()], Setting(scaling=Scaling(alpha=0.25), floor=False))
     assert (point.saved_cores, point.saved_memory) == (0.75, 0.75)
     assert (point.scaled_jobs, point.changed_share) == (1, 0)
@@ -77,12 +77,12 @@ def test_what_a_setting_saves_and_whom_it_leaves_short() -> None:
     assert floored.saved_memory == pytest.approx(0.7), "not below the 300 MiB that an earlier job used"
 
 
-def test_a_type_that_the_earlier_jobs_do_not_vouch_for_is_left_alone() -> None:
+def test_a_type_without_enough_support_from_earlier_jobs_is_left_alone() -> None:
     point = swept([learned(trusted=False)], Setting(scaling=Scaling(alpha=0.25), floor=False))
     assert (point.saved_cores, point.saved_memory, point.scaled_jobs) == (0, 0, 0)
 
 
-def test_the_goals_name_those_that_miss_them() -> None:
+def test_the_goals_name_the_types_that_miss_them() -> None:
     doubted = learned(0.3, "guess", trusted=False)
     rows = {(row["goal"], row["of"]): row for row in run_time_table.summary([learned(), doubted])}
     assert rows["XGBoost ahead of the random forest", "all types"]["not for"] == "flow: guess"
@@ -94,7 +94,7 @@ def test_the_goals_name_those_that_miss_them() -> None:
 
 
 def that_said(one: Learned, ours_s: list[float], peers_s: list[float]) -> Learned:
-    """The same type with as many later jobs, all of an hour, of which the two methods said so much more."""
+    """The same type with as many later jobs, all of one hour, for which the methods predicted this much more."""
     run_s = numpy.full(one.judged.learned_from + len(ours_s), 3600.0)
     jobs = msgspec.structs.replace(one.traced.jobs, amounts=numpy.ones((len(run_s), 2)), run_s=run_s)
     said_s = {XGBOOST: 3600 + numpy.array(ours_s), FOREST: 3600 + numpy.array(peers_s)}
@@ -109,7 +109,7 @@ def that_said(one: Learned, ours_s: list[float], peers_s: list[float]) -> Learne
     ("nearer_s", "by_chance"),
     [([1.0] * 12, 2 / 2**12), ([1.0, -1.0] * 6, 1.0), ([0.0] * 12, 1.0)],
 )
-def test_how_often_a_lead_is_chance(nearer_s: list[float], by_chance: float) -> None:
+def test_the_chance_of_a_lead_is_that_of_random_signs(nearer_s: list[float], by_chance: float) -> None:
     one = that_said(learned(), [2.0] * len(nearer_s), [-2 - nearer for nearer in nearer_s])
     assert run_time_table.chance(one) == pytest.approx(by_chance, abs=0.015)
 
@@ -134,14 +134,14 @@ def test_pictures_are_written(tmp_path: Path) -> None:
         assert file.read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SystemExit, match=r"pip install -c constraints.txt '\.\[plots\]'"):
         run_time_table.check_plots()
 
 
 @on_traces
-def test_the_types_of_the_traces_are_those_that_are_fit() -> None:
+def test_the_types_of_the_traces_are_those_that_fit() -> None:
     types, unfit = read_types(TRACES)
     assert len({one.name for one in types}) == len(types) > 30
     for one in types:

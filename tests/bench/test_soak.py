@@ -1,4 +1,4 @@
-"""What the soak says of processes: growth is seen, warming up is not taken for it, a restart begins anew."""
+"""What the soak test says of processes: growth is seen, warming up is not taken for it, a restart begins again."""
 
 import os
 import threading
@@ -30,7 +30,7 @@ def test_growth_is_told_from_warming_up_and_from_noise(rss_kib: Callable[[int], 
     assert trend(samples(rss_kib), "rss_kib").is_flat == flat
 
 
-def test_its_slope_is_a_minute_s() -> None:
+def test_the_slope_of_a_growth_is_per_minute() -> None:
     assert trend(samples(lambda n: 1000 + 2 * n), "rss_kib").per_minute == pytest.approx(60.0)
 
 
@@ -43,7 +43,7 @@ def test_only_the_process_that_lived_longest_counts() -> None:
     assert trends(lived[:5]) == []
 
 
-def test_a_process_is_looked_at() -> None:
+def test_a_process_is_sampled() -> None:
     before = look(os.getpid(), 0.0)
     stop = threading.Event()
     threads = [threading.Thread(target=stop.wait) for _ in range(5)]
@@ -64,7 +64,7 @@ def test_a_process_is_looked_at() -> None:
     assert look(2**22 + 1, 0.0) is None
 
 
-def test_what_slurmctld_said_of_a_moment_is_found_in_its_log() -> None:
+def test_what_slurmctld_logged_at_a_moment_is_found() -> None:
     at_s = time.mktime((2026, 11, 1, 12, 0, 10, 0, 0, -1))
     lines = [
         "[2026-11-01T12:00:08.999] error: too early\n",
@@ -87,18 +87,18 @@ FAULTS = [(100.0, "swap_model"), (105.0, RECONFIGURE), (112.0, "reload_script")]
         (101.0, 101.1, "swap_model"),
         (104.99, 107.07, RECONFIGURE),  # sent just before
         (104.99, 108.1, "swap_model"),
-        (104.99, 135.0, "swap_model"),  # a patience of thirty seconds is no reconfigure's
+        (104.99, 135.0, "swap_model"),  # a wait of thirty seconds is not a reconfigure's
         (106.0, 106.1, RECONFIGURE),
         (111.0, 111.1, "swap_model"),  # too long after the reconfigure
         (112.1, 112.2, "reload_script"),
     ],
 )
-def test_a_submission_without_an_answer_is_put_down_to_a_fault(
+def test_a_submission_without_an_answer_is_attributed_to_a_fault(
     sent_s: float, ended_s: float, blamed: str
 ) -> None:
     assert blame(FAULTS, sent_s, ended_s) == blamed
 
 
-def test_how_long_ago_a_fault_was_made() -> None:
+def test_the_time_since_a_fault_is_known() -> None:
     assert since_s(FAULTS, RECONFIGURE, 107.0) == 2.0
     assert since_s(FAULTS, "reload_script", 107.0) == float("inf")

@@ -39,7 +39,7 @@ from bench import (
         (run_time_table, []),
     ],
 )
-def test_without_traces_they_say_what_to_do(
+def test_benchmarks_without_traces_say_what_to_do(
     bench: ModuleType, options: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["bench", "--traces", str(tmp_path), *options])

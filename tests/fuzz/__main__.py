@@ -1,6 +1,6 @@
 """Fuzz every parser, each in a process of its own, and print a table: `python -m tests.fuzz` (make fuzz).
 
-Exit 1: an input was a fault. It lies in the folder that is named, with what came of it; put into tests/fuzz/found it
+Exit 1: an input was a fault. The folder that is named holds it, with what came of it; put into tests/fuzz/found it
 becomes a test.
 """
 
@@ -27,7 +27,7 @@ _EDGES = re.compile(r"\bcov: (\d+)")
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What a target's process told; `died` says how it ended where that was no end. Seconds of a processor."""
+    """What a target's process reported; `died` says how it ended if it did not end normally. Times are CPU time."""
 
     target: str
     inputs: int = 0
@@ -73,11 +73,11 @@ def shared_out(inputs: int, targets: Sequence[Target]) -> list[int]:
 
 
 def run(target: Target, inputs: int, seed: int, folder: Path) -> Told:
-    """Run one target in a process of its own, so that not even its death ends the others."""
+    """Run one target in a process of its own, so that even its death does not end the others."""
     folder.mkdir(parents=True, exist_ok=True)
     begin_s = time.monotonic()
     command = [sys.executable, "-m", "tests.fuzz.guided", target.name, str(inputs), str(seed), str(folder)]
-    # In memory where that can be, since most inputs become a file; libFuzzer ends without cleaning up.
+    # In memory where possible, since most inputs become a file, and libFuzzer ends without cleaning up.
     shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - a folder of its own there
     with tempfile.TemporaryDirectory(prefix="rightsizer-fuzz-", dir=shared) as scratch:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What sacct prints and what others dumped: every line becomes a job, a step or a line with a reason."""
+"""What sacct prints and what dumps contain: every line becomes a job, a step or a line with a reason."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tests.builders import DRAWN, answer_of, job_line, sacct_row, step_line
 from tests.fuzz.corpus import captured, found, scratch
 from tests.fuzz.target import Target
 
-# Between sacct's two answers, and what it says when it is asked for one text again.
+# Separates sacct's two answers, and what it says when it is asked for one text again.
 PARTED = b"\n=====\n"
 LATER_S = 10**18
-# One dump in so many is read in small blocks too (bytes).
+# One dump in PARTED_DUMPS is also read in small blocks (bytes).
 PARTED_DUMPS, SMALL_BLOCK = 8, 700
 FIGURES_HEADING = DELIMITER.join(FIGURES).encode()
 TEXTS_HEADING = DRAWN.join((*KEY, *TEXTS)).encode()
 
 
 def check_sacct(data: bytes) -> None:
-    """No row is lost: each is taken, kept aside, or belongs to a job that has not ended."""
+    """Check that no row is lost: each is taken, quarantined, or belongs to a job that has not ended."""
     figures, texts, again = (*data.split(PARTED, 2), b"", b"")[:3]
     answer = Answer(
         figures=b"\n".join(filter(None, [FIGURES_HEADING, figures])) + b"\n",
@@ -86,7 +86,7 @@ def parted(answer: Answer, again: bytes = b"") -> bytes:
 
 
 def check_dump(data: bytes) -> None:
-    """A file that others made, in one block and in many: records or a DumpError."""
+    """Check a file made by others, read in one block or in many: it gives records or a DumpError."""
     file = scratch("dumps") / "dump.psv"
     file.write_bytes(data)
     for block_bytes in (SETTINGS.block_bytes, SMALL_BLOCK)[: 1 + (zlib.crc32(data) % PARTED_DUMPS == 0)]:
@@ -104,7 +104,7 @@ def check_dump(data: bytes) -> None:
 
 
 def dump_seeds() -> Iterator[bytes]:
-    """Yield dumps: all columns and few, with other delimiters, packed, and what each release printed."""
+    """Yield dumps: with all columns and few, with other delimiters, compressed, and what each release printed."""
     rows = [row for number in (100, 101) for row in numbered(number)]
     plain = text(rows)
     yield plain.encode()

@@ -1,4 +1,4 @@
-"""The site's configuration: what is no configuration is a ConfigError that says where, and nothing else."""
+"""The site's configuration: anything invalid is a ConfigError that says where, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.fuzz.target import Target
 
 SHIPPED = Path(__file__).resolve().parents[2] / "etc" / "rightsizer.toml"
 SOURCE = "site.toml"
-# An error names the line that is no TOML, the key that is not known, or the one whose value is wrong.
+# An error names the line that is no TOML, the unknown key, or the key whose value is wrong.
 PLACES = ("not valid TOML", "unknown key `", "at `$", "Expected `")
 
 
 def check(data: bytes) -> None:
-    """A configuration comes back from what it is rendered as."""
+    """Check that a configuration is parsed back from what it is rendered as."""
     try:
         config = parse_config(text_of(data), SOURCE)
     except ConfigError as error:
@@ -27,13 +27,13 @@ def check(data: bytes) -> None:
 
 
 def check_told(told: str) -> None:
-    """An error names the file, and the place in it."""
+    """Check that an error names the file, and the place in it."""
     assert told.startswith(SOURCE)
     assert any(place in told for place in PLACES), told
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield the file we ship table by table, and some that use what it leaves out."""
+    """Yield the shipped file table by table, and some configurations that use what it leaves out."""
     shipped = SHIPPED.read_text(encoding="utf-8")
     for table in shipped.split("\n["):
         lines = [line for line in f"[{table}".splitlines() if line and not line.startswith("#")]

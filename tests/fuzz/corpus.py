@@ -1,4 +1,4 @@
-"""What the seeds are made of: the captured output and the golden frames that the other tests are held to."""
+"""What the seeds are made of: the captured output and the golden frames against which the other tests run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 CONTRACT = Path(__file__).resolve().parents[1] / "contract"
-# Inputs that were a fault once, in a folder for each target.
+# Inputs that were once a fault, in a folder for each target.
 FOUND = Path(__file__).resolve().parent / "found"
 
 
@@ -26,12 +26,12 @@ def frames() -> dict[str, Any]:
 
 
 def found(name: str) -> list[bytes]:
-    """Return what was a fault of a target once."""
+    """Return the inputs that were once a fault of a target."""
     return [file.read_bytes() for file in sorted((FOUND / name).glob("*"))]
 
 
 def text_of(data: bytes) -> str:
-    """Return bytes as this project reads commands' output."""
+    """Return bytes decoded as this project decodes commands' output."""
     return data.decode("utf-8", errors="replace")
 
 

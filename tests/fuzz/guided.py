@@ -11,13 +11,13 @@ import random
 import sys
 from pathlib import Path
 
-# For an input that does not come back at all, by the wall clock: a busy machine is slow too.
+# For an input that never returns. Wall clock, so it is generous: a busy machine is slow too.
 HANG_S = 120
 MOST_RSS_MIB = 6000
 
 
 def main() -> int:
-    """Run it; what was found lies in FOLDER afterwards."""
+    """Run the target; afterwards, FOLDER holds what was found."""
     name, inputs, seed, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
     logging.disable(logging.CRITICAL)
     if importlib.util.find_spec("atheris") is None:
@@ -40,7 +40,7 @@ def at_random(name: str, inputs: int, seed: int, folder: Path) -> int:
 
 
 def guided(name: str, inputs: int, seed: int, folder: Path) -> int:
-    """Run a target by libFuzzer, which ends this process."""
+    """Run a target with libFuzzer, which ends this process."""
     import atheris
 
     with atheris.instrument_imports(include=["accounting", "models", "slurm_plugin"]):
@@ -49,7 +49,7 @@ def guided(name: str, inputs: int, seed: int, folder: Path) -> int:
 
         target = TARGETS[name]
         seeds = [*target.seeds()]
-        Watch(target).run(seeds[0])  # what is imported late is instrumented too
+        Watch(target).run(seeds[0])  # modules imported late are instrumented too
     watch = Watch(target)
     corpus = folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)

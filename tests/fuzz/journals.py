@@ -1,4 +1,4 @@
-"""Files of our own that something damaged: lines that are passed over, and states that are refused in words."""
+"""Files of our own that something damaged: lines that are skipped, and states that are refused with an error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Reader = Callable[[Path, bytes], None]
 
 
 def _feed(folder: Path, data: bytes) -> None:
-    """A job of the feed is joined, and what it tells must not stop the next prediction."""
+    """Join a job of the feed, and check that it does not stop the next prediction."""
     feed = folder / "recent"
     feed.mkdir(exist_ok=True)
     (feed / "jobs-20260101.jsonl").write_bytes(data + b"\n")
@@ -106,7 +106,7 @@ READERS: tuple[Reader, ...] = (
 
 
 def check(data: bytes) -> None:
-    """The first byte chooses the file, the rest is what it holds."""
+    """Read a file: the first byte of the input chooses the file, the rest is its content."""
     if data:
         READERS[data[0] % len(READERS)](scratch("journals"), data[1:])
 

@@ -10,7 +10,7 @@ NUMBERS = (b"0", b"-1", b"1", b"65536", b"4294967296", b"9223372036854775808", b
 
 
 def mutated(seeds: Sequence[bytes], words: Sequence[bytes], most_bytes: int, draw: random.Random) -> bytes:
-    """Return one of the seeds after some strokes."""
+    """Return one of the seeds after some random changes."""
     data = draw.choice(seeds)
     for _ in range(draw.randint(0, MOST_STROKES)):
         data = _stroke(data, seeds, words, draw)
@@ -26,7 +26,7 @@ def _stroke(data: bytes, seeds: Sequence[bytes], words: Sequence[bytes], draw: r
 def _piece(
     data: bytes, begin: int, end: int, seeds: Sequence[bytes], words: Sequence[bytes], draw: random.Random
 ) -> bytes:
-    """Return what stands between two places from now on."""
+    """Return what replaces the bytes between two places."""
     kind = draw.randrange(6)
     if kind == 0:
         return b""

@@ -1,4 +1,4 @@
-"""What Slurm's commands print of the queue and the cluster, damaged; and what users put into the texts among it."""
+"""What Slurm's commands print of the queue and the cluster, damaged; and what users put into the texts in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurm_plugin.slurm.queue import Failed
 from tests.fuzz.corpus import CONTRACT, captured, found, text_of
 from tests.fuzz.target import Target
 
-# In the record of `user` a text of his stands wherever Slurm prints one.
+# In the record of the forger, a text of theirs stands wherever Slurm prints one.
 RECORD = (CONTRACT / "queue" / "26.05" / "jobs.txt").read_text(encoding="utf-8").split("\n\n", 1)[0]
 HONEST, FORGER = 12, 4_000_000
 OWNERS = {HONEST: 0, FORGER: 1001}
@@ -52,7 +52,7 @@ READERS: tuple[Callable[[str], object], ...] = (
 
 
 def check_damaged(data: bytes) -> None:
-    """Every reader on every output: what cannot be read is left out, or said as SlurmError."""
+    """Run every reader on every output: what cannot be read is left out, or reported as SlurmError."""
     text = text_of(data)
     for reader in READERS:
         try:
@@ -64,7 +64,7 @@ def check_damaged(data: bytes) -> None:
 
 
 def check_forged(data: bytes) -> None:
-    """Whatever a user writes into his own job's texts: the queue is read, and the others' jobs stand as they are."""
+    """Check that whatever users write into their own jobs' texts, the queue is read and other jobs stay as they are."""
     name, command, line, folder, comment = (*text_of(data).split(CUT), "", "", "", "", "")[:5]
     own = (
         RECORD.replace("JobId=12 JobName=filler", f"JobId={FORGER} JobName={name}")

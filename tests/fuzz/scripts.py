@@ -15,13 +15,13 @@ from slurm_plugin.sbatch.wire_text import SCRIPT_BYTES, as_sent, clean
 from tests.fuzz.corpus import found, frames
 from tests.fuzz.target import Target
 
-# One in so many inputs is repeated to the length of the longest request: what backtracks shows it then.
+# One in so many inputs is repeated to the length of the longest request: backtracking shows then.
 STRETCHED = 64
 MOST_BYTES = 64 * 1024
 
 
 def check(data: bytes) -> None:
-    """Every reader of scripts, on a script as it is and, now and then, on a long one made of it."""
+    """Run every reader of scripts on a script and, now and then, on a long one made of it."""
     read(data)
     if data and zlib.crc32(data) % STRETCHED == 0:
         read((data * (MOST_BYTES // len(data) + 1))[:MOST_BYTES])

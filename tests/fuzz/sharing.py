@@ -1,4 +1,4 @@
-"""The tables of `rightsizer share`: what is none ends in an error that says where, and nothing else."""
+"""The tables of `rightsizer share`: an invalid one ends in an error that says where, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurm_plugin.cli.share import share
 from tests.fuzz.corpus import found
 from tests.fuzz.target import Target
 
-# Between both tables of an input.
+# Separates the two tables of an input.
 BETWEEN = b"\n--\n"
 PAIRS = b"kind,beside,speed,seconds,mem_mib\nlm,resnet,0.68,600,8000\nresnet,lm,0.74,600,4000\nlm,lm,0,,\n"
 LONG = (
@@ -23,7 +23,7 @@ JOBS = b"job,kind,gpu,waited_s,ran_s,mem_mib\n11,resnet,node1:0,,60,\n22,lm,,100
 
 
 def check(data: bytes) -> None:
-    """Whatever two tables say, there is an answer or an error of ours that names a file."""
+    """Check that any two tables give an answer, or an error of ours that names a file."""
     pairs, _, jobs = data.partition(BETWEEN)
     with tempfile.TemporaryDirectory() as name:
         files = Path(name) / "pairs.csv", Path(name) / "now.csv"
@@ -40,7 +40,7 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield tables as docs/gpu-sharing.md has them, and one alone."""
+    """Yield tables like those in docs/gpu-sharing.md, and one alone."""
     yield PAIRS + BETWEEN + JOBS
     yield PAIRS + BETWEEN + LONG
     yield PAIRS + BETWEEN

@@ -1,4 +1,4 @@
-"""What is fuzzed: a parser with its seeds, and a watch that runs it on one input after the other."""
+"""What is fuzzed: a parser with its seeds, and a watch that runs it on one input after another."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# An input that costs more of a processor than this is a fault.
+# An input that takes more CPU time than this is a fault.
 MOST_S = 1.0
-# As many faults of one kind are kept.
+# So many faults of one kind are kept.
 KEPT_ALIKE = 2
 
 
 @dataclass(frozen=True)
 class Target:
-    """A parser under test. `check` raises on whatever is a fault; all that its errors are made for is none.
+    """A parser under test. `check` raises on every fault; the errors that are meant for invalid input are no fault.
 
-    `share` is its part of all inputs, by weight; `words` are bytes that its inputs like to hold.
+    `share` is its weight among all inputs; `words` are bytes that often occur in its inputs.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Fault:
-    """An input that a target does not stand, and why."""
+    """An input that a target cannot handle, and why."""
 
     why: str
     data: bytes
@@ -40,7 +40,7 @@ class Fault:
 
 @dataclass
 class Watch:
-    """Runs a target on inputs; a fault ends nothing, so that one run finds them all."""
+    """Runs a target on inputs; a fault does not end the run, so that one run finds them all."""
 
     target: Target
     inputs: int = 0
@@ -49,7 +49,7 @@ class Watch:
     faults: dict[str, list[Fault]] = field(default_factory=dict)
 
     def run(self, data: bytes) -> None:
-        """Run it on one input, by the processor's clock: on a busy machine another one tells nothing."""
+        """Run the target on one input. CPU time is measured, because wall time means nothing on a busy machine."""
         self.inputs += 1
         begin_s = time.process_time()
         try:
@@ -78,7 +78,7 @@ class Watch:
 
 
 def _kind(error: Exception) -> str:
-    """Return what an exception is, and where it was raised: two of one kind have one cause."""
+    """Return what an exception is and where it was raised: two of one kind have one cause."""
     places = traceback.extract_tb(error.__traceback__)[-3:]
     return " ".join(
         [type(error).__name__, *(f"{Path(place.filename).name}:{place.lineno}" for place in places)]

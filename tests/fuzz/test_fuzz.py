@@ -1,6 +1,6 @@
-"""The seeds of every fuzzing target, what was a fault once, and a short run at random.
+"""The seeds of every fuzzing target, inputs that were once a fault, and a short run at random.
 
-`make fuzz` runs a million inputs guided by coverage; RIGHTSIZER_FUZZ_INPUTS=100000 as many here, at random.
+`make fuzz` runs a million inputs guided by coverage; RIGHTSIZER_FUZZ_INPUTS=100000 runs as many here, at random.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FAULTS = sorted(FOUND.glob("*/*"))
 
 
 @pytest.mark.parametrize("file", FAULTS, ids=[f"{file.parent.name}-{file.name}" for file in FAULTS])
-def test_what_was_a_fault_is_none_any_more(file: Path) -> None:
+def test_a_former_fault_is_none_any_more(file: Path) -> None:
     watch = Watch(TARGETS[file.parent.name])
     watch.run(file.read_bytes())
     assert not watch.faults, [fault.why for alike in watch.faults.values() for fault in alike]
@@ -51,7 +51,7 @@ def test_what_was_a_fault_is_none_any_more(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "inputs"), [*zip(NAMES, shared_out(INPUTS, [*TARGETS.values()]), strict=True)], ids=NAMES
 )
-def test_no_damage_at_random_is_a_fault(name: str, inputs: int) -> None:
+def test_random_damage_is_no_fault(name: str, inputs: int) -> None:
     target, draw = TARGETS[name], random.Random(20_26)
     watch, seeds = Watch(target), [*target.seeds()]
     for _ in range(inputs):
@@ -66,7 +66,7 @@ def test_the_seeds_of_the_wire_reach_a_grant() -> None:
     assert service().granted > before
 
 
-def test_a_fault_is_kept_and_one_kind_of_it_not_for_ever(tmp_path: Path) -> None:
+def test_a_fault_is_kept_and_only_a_few_of_each_kind(tmp_path: Path) -> None:
     def check(data: bytes) -> None:
         if data.startswith(b"x"):
             raise KeyError(data)
@@ -82,7 +82,7 @@ def test_a_fault_is_kept_and_one_kind_of_it_not_for_ever(tmp_path: Path) -> None
     assert watch.slowest_s < MOST_S
 
 
-def test_a_line_of_the_table() -> None:
+def test_a_line_of_the_table_has_its_columns() -> None:
     died = Told(target="sacct", inputs=5, slowest_s=0.0123, faults=("slow",), died="it ended", took_s=61.0)
     assert row(died).split() == ["sacct", "5", "-", "12", "ms", "2", "61", "s"]
 

@@ -1,4 +1,4 @@
-"""The audit token: whatever stands in a comment, and whatever a decision holds."""
+"""The audit token: whatever is in a comment, and whatever a decision holds."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.fuzz.corpus import found, text_of
 from tests.fuzz.target import Target
 
 NUMBER = re.compile(r"[0-9]{1,18}")
-# What Slurm can count, and asks for at least.
+# The most that Slurm can count, and the least that can be requested.
 LEAST, MOST = 1, 2**32 - 3
 CUT = "\x1f"
 
 
 def check(data: bytes) -> None:
-    """What is read in a comment stays what it is when it is written again."""
+    """Check that what is read in a comment stays the same when it is written again."""
     comment = text_of(data)
     token = find_token(comment)
     opts_out(comment)
@@ -65,7 +65,7 @@ def amounts(grant: Grant) -> dict[str, int]:
 
 
 def made_decision(text: str) -> Decision:
-    """Return a decision whose texts and numbers are those of a text."""
+    """Return a decision whose texts and numbers come from a text."""
     texts = [*text.split(CUT), *[""] * 6]
     numbers = [*(min(max(int(one), LEAST), MOST) for one in NUMBER.findall(text)), 1, 1, 1]
     asked = request(

@@ -39,7 +39,7 @@ from tests.slurm_plugin.service.asking import json_line, model_in_use
 MOST_REPLY_BYTES, MOST_TEXT_BYTES, MOST_JOURNAL_BYTES = 16 * 1024, 512, 2**20
 PRINTABLE = re.compile(r"[ -~]*\Z")
 UID = 1000
-# One in so many is rehearsed.
+# One line in so many is rehearsed.
 REHEARSED = 8
 KINDS = (
     {"mem_per_node_mib": 8000, "gpus_per_node": 4},
@@ -51,7 +51,7 @@ KINDS = (
 
 
 def check_lines(line: bytes) -> None:
-    """Both decoders: a request or words, and a request gives itself back."""
+    """Check both decoders: each gives a request or words, and a request is encoded to itself."""
     for request in (decode_request(line), decode_client_request(line)):
         if isinstance(request, str):
             continue
@@ -70,7 +70,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def known_jobs() -> Iterator[bytes]:
-    """Yield requests that are cut, in each way of asking."""
+    """Yield requests that are cut, in each form of request."""
     for kind in KINDS:
         job = msgspec.to_builtins(submission(cpus_per_task=8, **kind))
         told = {name: value for name, value in job.items() if value not in (None, "", False)}
@@ -79,7 +79,7 @@ def known_jobs() -> Iterator[bytes]:
 
 
 class Service:
-    """The service's way from line to line, on a real model and a real journal."""
+    """The service's way from line to line, with a real model and a real journal."""
 
     def __init__(self, folder: Path) -> None:
         attempts = past(60)
@@ -154,7 +154,7 @@ class Service:
 
 
 def never_above(grant: Grant, job: Submission) -> None:
-    """Check what the hook checks too: nothing that was not asked for, from 1 to what was asked."""
+    """Check what the hook checks too: nothing that was not requested, and amounts from 1 to the request."""
     for name, value in msgspec.structs.asdict(grant).items():
         asked = getattr(job, name)
         assert value is None or (asked is not None and 1 <= value <= asked), (name, value, asked)
@@ -162,12 +162,12 @@ def never_above(grant: Grant, job: Submission) -> None:
 
 @cache
 def service() -> Service:
-    """Return the one service of this process; training its model takes a second."""
+    """Return the single service of this process; training its model takes a second."""
     return Service(scratch("answers"))
 
 
 def check_answers(line: bytes) -> None:
-    """The whole of what the service does with a line."""
+    """Check all that the service does with a line."""
     service().check(line)
 
 
