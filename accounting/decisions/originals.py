@@ -97,7 +97,7 @@ def lost_decisions(jobs: pa.Table, wanted: Collection[str]) -> list[Decision]:
 
 
 def asked_first(jobs: pa.Table, num_tasks: Ints, by_client: Mapping[int, ClientDecision]) -> Columns:
-    """Return columns of what was first requested: totals of the job, memory in MiB.
+    """Return columns of what was first requested: totals of the job, memory in MiB, and whether it was per node.
 
     `num_tasks` is the number of tasks according to Slurm; `by_client` are the decisions that clients carried out,
     by row.
@@ -107,6 +107,7 @@ def asked_first(jobs: pa.Table, num_tasks: Ints, by_client: Mapping[int, ClientD
         "asked_cpus": floats(jobs["req_cpus"]),
         "asked_mem_mib": floats(jobs["req_mem_mib"]),
         "asked_gpus": floats(jobs["req_gpus"]),
+        "mem_per_node": np.zeros(len(jobs), dtype=bool),
         "decision_id": np.full(len(jobs), "", dtype=object),
         "script_signature": np.full(len(jobs), "", dtype=object),
     }
@@ -121,6 +122,7 @@ def asked_first(jobs: pa.Table, num_tasks: Ints, by_client: Mapping[int, ClientD
             request = msgspec.structs.replace(original.request, nodes=held)
             columns["num_tasks"][row] = request.num_tasks
             columns["asked_cpus"][row] = request.cpus
+            columns["mem_per_node"][row] = request.mem_per_node_mib is not None
             for name, amount in (("asked_mem_mib", request.mem_mib), ("asked_gpus", request.gpus)):
                 columns[name][row] = columns[name][row] if amount is None else amount
     return columns

@@ -75,7 +75,7 @@ def label(
         **_gpus(jobs, steps, gpu_use or {}),
         **_input_output(steps, elapsed_s, count, sampled_every_s),
         **_energy(jobs, steps, elapsed_s, count),
-        **_shared_out(jobs, steps, asked["num_tasks"]),
+        **_shared_out(jobs, steps, asked),
     }
     for name in ("memory_quality", "cores_quality", "io_quality"):
         use[name][~started] = "absent"  # nothing ran that could have been too short
@@ -292,23 +292,32 @@ def _energy(jobs: pa.Table, steps: Columns, elapsed_s: Ints, count: int) -> Colu
     }
 
 
-def _shared_out(jobs: pa.Table, steps: Columns, num_tasks: Ints) -> Columns:
+def _shared_out(jobs: pa.Table, steps: Columns, asked: Columns) -> Columns:
     """Return the most CPUs and memory held at one time by steps that asked for a part of their job; NaN for none.
 
-    An srun without such options gets everything that its job has on the step's nodes (seen on 22.05 and 26.05). A
-    step that asked for a part has fewer CPUs per node, or more tasks than the job; or less memory per node, and not
-    just the share that comes with its CPUs. Steps shorter than a second are left out: it is unknown which of them
-    ran at the same time.
+    An srun without such options gets everything that its job has on the step's nodes, or as many CPUs per task as the
+    job asked for (from 24.11 on, and if its user sets SRUN_CPUS_PER_TASK); these follow a cut. A step that asked for a
+    part has fewer CPUs per task than that, or more but not all, or more tasks than the job; or less memory per node,
+    and not just the share that comes with its CPUs or GPUs. How many CPUs a job had on one of several nodes is unknown:
+    on some of the nodes, more CPUs per task than the job asked for count as all. Steps shorter than a second are left
+    out: it is unknown which of them ran at the same time.
     """
-    of, nodes = steps["job"], np.maximum(steps["nodes"], 1)
+    of, nodes, tasks = steps["job"], np.maximum(steps["nodes"], 1), steps["tasks"]
     job_nodes = np.maximum(ints(jobs["nodes"]), 1)
+    num_tasks = np.maximum(asked["num_tasks"], job_nodes)[of]
     job_cpus, job_mib = floats(jobs["alloc_cpus"]), floats(jobs["alloc_mem_mib"])
     cpus, mem_mib = steps["alloc_cpus"], steps["alloc_mem_mib"]
-    share = nodes / job_nodes[of]
     lasted = steps["by_srun"] & ((steps["end_s"] > steps["start_s"]) | (steps["end_s"] == 0))
-    asked_cpus = (cpus < job_cpus[of] * share) | (steps["tasks"] > np.maximum(num_tasks, job_nodes)[of])
+    # Whole cores may give a job more CPUs than it asked for, and a step either.
+    below_its_tasks = cpus * num_tasks < tasks * np.fmin(floats(jobs["req_cpus"]), job_cpus)[of]
+    above_its_tasks = cpus * num_tasks > tasks * job_cpus[of]
+    in_between = above_its_tasks & (cpus < job_cpus[of]) & (nodes >= job_nodes[of])
+    asked_cpus = below_its_tasks | in_between | (tasks > num_tasks)
     with_cpus_mib = job_mib[of] * cpus / job_cpus[of]
-    asked_mib = (mem_mib < job_mib[of] * share) & (np.abs(mem_mib - with_cpus_mib) > 1)
+    gpu_mib = (job_mib / np.fmax(floats(jobs["alloc_gpus"]), 1))[of]
+    with_gpus_mib = np.rint(mem_mib / np.fmax(gpu_mib, 1)) * gpu_mib
+    comes_along = np.minimum(np.abs(mem_mib - with_cpus_mib), np.abs(mem_mib - with_gpus_mib)) <= 1
+    asked_mib = (mem_mib < job_mib[of] * nodes / job_nodes[of]) & (asked["mem_per_node"][of] | ~comes_along)
 
     def at_once(amount: Floats, asked: Flags, most: Floats) -> Floats:
         told = np.where(lasted & asked, amount, np.nan)

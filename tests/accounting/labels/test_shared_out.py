@@ -1,4 +1,4 @@
-"""What steps that requested a part of their job held at one time, for steps as 22.05 and 26.05 record them."""
+"""What steps that requested a part of their job held at one time, as 22.05, 24.11 and 26.05 record such steps."""
 
 from typing import Any
 
@@ -16,8 +16,11 @@ def part(
     return srun(number, start_s, end_s, 1, alloc_cpus=cpus, alloc_mem_mib=mem_mib, **told)
 
 
-def held(*steps: Step, num_tasks: int = 1, **changes: Any) -> tuple[int | None, int | None]:
-    token = format_token(decision(request=request(num_tasks=num_tasks, cpus_per_task=CPUS // num_tasks)))
+def held(
+    *steps: Step, num_tasks: int = 1, node_mib: int | None = None, **changes: Any
+) -> tuple[int | None, int | None]:
+    asked = request(num_tasks=num_tasks, cpus_per_task=CPUS // num_tasks, mem_per_node_mib=node_mib)
+    token = format_token(decision(request=asked))
     amounts = {"alloc_cpus": CPUS, "alloc_mem_mib": MEM_MIB, "admin_comment": token}
     use = label_attempt(job_row(**{**amounts, **changes}), steps).use
     return use.step_cpus, use.step_mem_mib
@@ -61,6 +64,45 @@ def test_a_step_of_as_many_tasks_as_its_job_requested_nothing_else() -> None:
 def test_a_step_on_one_of_two_nodes_has_all_that_the_job_has_there() -> None:
     assert held(part(0, CPUS // 2, MEM_MIB // 2), nodes=2) == (None, None)
     assert held(part(0, 1, 100), nodes=2) == (1, 100)
+
+
+@pytest.mark.parametrize(
+    ("steps", "job"),
+    [
+        ([part(number, 2, 1000) for number in range(4)], {"num_tasks": 4}),
+        ([part(0, 3)], {"req_cpus": 3, "alloc_cpus": 4}),
+        ([part(0, 9, 3600, tasks=3)], {"num_tasks": 3, "req_cpus": 9, "alloc_cpus": 10}),
+        ([part(n, 6, 2000) for n in range(2)], {"num_tasks": 2, "req_cpus": 6, "alloc_cpus": 12}),
+        ([part(0, 2, MEM_MIB, tasks=2, nodes=2)], {"num_tasks": 8, "nodes": 2}),
+    ],
+    ids=["side_by_side", "odd_on_two_threads_a_core", "tasks_on_them", "one_thread_a_core", "a_launcher"],
+)
+def test_a_step_with_as_many_cpus_a_task_as_its_job_asked_for_nothing(
+    steps: list[Step], job: dict[str, Any]
+) -> None:
+    """From 24.11 on srun takes them from the job, as it does by SRUN_CPUS_PER_TASK before: they follow a cut."""
+    assert held(*steps, **{"req_cpus": CPUS, **job}) == (None, None)
+
+
+def test_a_step_with_fewer_cpus_a_task_asked_and_one_with_more_but_not_all() -> None:
+    assert held(*[part(number, 1) for number in range(8)], num_tasks=4)[0] == 8
+    assert held(part(0, 4), num_tasks=4)[0] == 4
+
+
+@pytest.mark.parametrize("cpus", [4, 8])
+def test_a_step_on_one_of_uneven_nodes_asked_for_nothing(cpus: int) -> None:
+    """Of `-N2 -n3 -c4` one node has eight CPUs and the other four."""
+    uneven = {"num_tasks": 3, "nodes": 2, "req_cpus": 12, "alloc_cpus": 12}
+    assert held(part(0, cpus, MEM_MIB // 2), **uneven) == (None, None)
+    assert held(part(0, 3, MEM_MIB // 2), **uneven) == (3, None)
+
+
+def test_an_equal_part_of_memory_was_asked_for_if_memory_does_not_come_with_cpus_or_gpus() -> None:
+    parts = [part(number, 1, MEM_MIB // CPUS) for number in range(8)]
+    assert held(*parts, node_mib=MEM_MIB)[1] == MEM_MIB
+    assert held(*parts)[1] is None
+    assert held(part(0, CPUS, MEM_MIB // 4), alloc_gpus=4)[1] is None
+    assert held(part(0, CPUS, MEM_MIB // 4), alloc_gpus=4, node_mib=MEM_MIB)[1] == MEM_MIB // 4
 
 
 @pytest.mark.parametrize(
