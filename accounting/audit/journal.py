@@ -90,8 +90,7 @@ def gone(connection: Connection, check: ChainCheck, read: Sequence[ReadChain]) -
 
 def _gone(file: str, first: int, last: int) -> Found:
     what = (
-        f"{numbered(first, last)} unlike what the store has read: removed, rewritten, or lost in a "
-        "power cut"
+        f"{numbered(first, last)} unlike what the store has read: removed, rewritten, or lost in a power cut"
     )
     return Found(Place(file, 0), "removed", what)
 
