@@ -121,7 +121,7 @@ def test_training_ends_with_an_error_if_the_workers_do_not_start(shell: "Shell",
     file = write(config, "held", directives=("--hold",), start_timeout_s=HELD_S)
     before = models_of(shell, file)
     _, said = shell.run_both("rightsizer", "train", "--engine", "dask", "--config", file, code=1)
-    assert f"did not all start within {HELD_S} s (0 of 2 are there)" in said
+    assert f"did not all start within {HELD_S} s (0 of 2 are running)" in said
     assert said.count("PENDING JobHeldUser") == WORKERS
     assert all(state.startswith("CANCELLED") for _, state, *_ in jobs_of(shell, said))
     assert models_of(shell, file) == before

@@ -37,7 +37,7 @@ def test_idle_gpus_are_lost_if_jobs_without_gpus_hold_the_cpus(make_folder: Call
         assert (
             "5 GPUs are idle. On average over 2 attempts with GPUs, such a job could use 1.0 of them" in said
         )
-        assert "no more than 2 CPUs and 4,000 MiB for each GPU" in said
+        assert "had at most 2 CPUs and 4,000 MiB per GPU" in said
         # Slurm agrees: one job starts on the usable GPU, the next one waits although four are idle.
         usable, lost = (shell.submit(*USUALLY, script="sleep 600") for _ in range(2))
         shell.wait_state(usable, "RUNNING")

@@ -210,7 +210,7 @@ def test_an_up_that_fails_halfway_says_why_and_cleans_up(
 
     monkeypatch.setattr(daemons, "slurmctld", broken)
     with pytest.raises(
-        SandboxError, match=r"slurmctld ended as it started: .*NoSuchKey.*read .*slurmctld\.out"
+        SandboxError, match=r"slurmctld ended right after its start: .*NoSuchKey.*read .*slurmctld\.out"
     ):
         cluster.start(bare(directory))
     assert left_of(directory) == ()

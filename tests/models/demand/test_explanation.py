@@ -200,7 +200,7 @@ def test_the_room_left_for_a_new_run_is_reported_as_a_step() -> None:
     rows = [row for row in explained_rows(memory) if row["part"] == "step"]
     assert rows[3]["what"] == "a new run may need more than the runs before it"
     # It counts in place of both others, although one of them is the lower.
-    assert [row["effect"] for row in rows] == ["", "does not count", "does not count", "", ""]
+    assert [row["effect"] for row in rows] == ["", "not counted", "not counted", "", ""]
 
 
 def test_the_only_job_of_a_family_far_smaller_than_the_sites_is_explained() -> None:
@@ -225,7 +225,7 @@ def test_the_only_job_of_a_family_far_smaller_than_the_sites_is_explained() -> N
     ("ends", "kills", "what"),
     [
         (["OUT_OF_MEMORY", "COMPLETED"], "unseen", "with more memory than Slurm saw them use"),
-        (["OUT_OF_MEMORY", "OUT_OF_MEMORY"], "unanswered", "none since has shown what is enough"),
+        (["OUT_OF_MEMORY", "OUT_OF_MEMORY"], "unanswered", "no later job has shown how much is enough"),
     ],
 )
 def test_kills_that_leave_memory_unpredicted_are_explained(ends: list[str], kills: str, what: str) -> None:
@@ -240,7 +240,7 @@ def test_kills_that_leave_memory_unpredicted_are_explained(ends: list[str], kill
     predictor = Predictor("m", history, {}, ChainSettings())
     predicted, told = predictor.predict(KNOWN), explained(predictor)
     assert (predicted.memory, predicted.untold, told.untold) == (None, kills, kills)
-    [said] = [str(row["what"]) for row in explained_rows(told) if "request stands" in str(row["what"])]
+    [said] = [str(row["what"]) for row in explained_rows(told) if "request is kept" in str(row["what"])]
     assert what in said
     assert explained(predictor, "cores").untold == ""
 

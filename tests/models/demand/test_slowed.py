@@ -246,7 +246,7 @@ def test_memory_that_slows_stays_as_requested_with_the_reason(
     assert sized.grant.mem_per_node_mib is None
     assert {one.dimension: one.reason for one in sized.reasons}["memory"] == UNTOLD[untold]
     [memory] = [one for one in explain(predictor, ASKED, {}) if one.dimension == "memory"]
-    assert f"{UNTOLD[untold]}: the request stands" in [row["what"] for row in explained_rows(memory)]
+    assert f"{UNTOLD[untold]}: the request is kept" in [row["what"] for row in explained_rows(memory)]
 
 
 def test_equal_jobs_are_rarely_called_slowed() -> None:

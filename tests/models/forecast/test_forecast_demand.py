@@ -117,13 +117,13 @@ def test_only_the_latest_steps_of_a_long_past_are_computed_and_decide_which_grou
 @pytest.mark.parametrize("ends", [(110, 120, 190), (101, 250), (199, 200)])
 def test_less_than_a_whole_step_is_an_error(ends: tuple[int, ...]) -> None:
     rows = [job(0, end_s) for end_s in ends]
-    said = f"no whole step of 100 s lies between the first end .* and the last \\({len(ends)} attempts\\)"
+    said = f"no whole step of 100 s between the first and the last end of the {len(ends)} attempts"
     with pytest.raises(SeriesError, match=said):
         demand_of(attempts(*rows), "jobs", "all", STEP_S, 9)
 
 
 def test_no_demand_at_all_is_an_error() -> None:
-    with pytest.raises(SeriesError, match="none of the 12 attempts in the store was given or asked for gpus"):
+    with pytest.raises(SeriesError, match="none of the 12 attempts in the store had gpus or asked for any"):
         demand(*short(100, 200), what="gpus")
     with pytest.raises(SeriesError, match="no job that has ended; run `rightsizer ingest`"):
         demand_of(attempts(), "jobs", "all", STEP_S, 9)

@@ -58,7 +58,7 @@ def test_columns_are_chosen_by_name() -> None:
 def test_a_short_gap_is_filled_with_the_value_before_it_never_with_the_one_after() -> None:
     read = panel_of(read_table(hourly("4", "", "nan", "NA", "8")), 3600)
     assert read.panel.values[:, 0].tolist() == [4, 4, 4, 4, 8]
-    assert read.notes == ("3 steps without a value were filled with the last one before them",)
+    assert read.notes == ("3 steps without a value were filled with the last value before them",)
 
 
 def test_the_past_before_a_long_gap_is_left_out() -> None:
@@ -91,7 +91,7 @@ def test_nothing_but_gaps_leaves_nothing() -> None:
     read = panel_of(read_table(hourly("", "", "")), 3600)
     assert read.panel.values.shape == (0, 1)
     assert read.notes == (
-        "no step is left: gpus has no value at the end; leave out that series, or the rows after its last",
+        "no step is left: gpus has no value at the end; leave out that series, or the rows after its last value",
     )
 
 
@@ -111,10 +111,10 @@ def test_a_column_that_ends_before_the_others_is_named(until: int) -> None:
         (csv("0,1,2", header="t,a,a"), "same name"),
         (csv("0,1,2"), "line 2 of the CSV has 3 fields, but its header has 2"),
         (csv("yesterday,1"), "'yesterday' is not a time"),
-        (csv("0,many"), "line 2 .* 'many' is no number"),
-        (csv("0,-1"), "-1 is no demand"),
-        (csv("0,inf"), "inf is no demand"),
-        (csv("0,1e31"), r"1e31 is no demand; it must be 0 to 1e\+30"),
+        (csv("0,many"), "line 2 .* 'many' is not a number"),
+        (csv("0,-1"), "-1 is not a valid demand"),
+        (csv("0,inf"), "inf is not a valid demand"),
+        (csv("0,1e31"), r"1e31 is not a valid demand; it must be 0 to 1e\+30"),
         (
             csv("1699920000,1", "1699920005000,2"),
             "line 3 .* not a time in unix seconds; divide milliseconds by 1000",
