@@ -29,7 +29,7 @@ from accounting.frames import (
     ints,
     table_of,
 )
-from accounting.labels import quality, usage
+from accounting.labels import quality, shared_out, usage
 from accounting.labels.gpus import SLURM, metered_gpus, recorded_gpus
 from accounting.labels.usage import Flags
 from accounting.records import GpuUse
@@ -293,41 +293,34 @@ def _energy(jobs: pa.Table, steps: Columns, elapsed_s: Ints, count: int) -> Colu
 
 
 def _shared_out(jobs: pa.Table, steps: Columns, asked: Columns) -> Columns:
-    """Return the most CPUs and memory held at one time by steps that asked for a part of their job; NaN for none.
-
-    An srun without such options gets everything that its job has on the step's nodes, or as many CPUs per task as the
-    job asked for (from 24.11 on, and if its user sets SRUN_CPUS_PER_TASK); these follow a cut. A step that asked for a
-    part has fewer CPUs per task than that, or more but not all, or more tasks than the job; or less memory per node,
-    and not just the share that comes with its CPUs or GPUs. How many CPUs a job had on one of several nodes is unknown:
-    on some of the nodes, more CPUs per task than the job asked for count as all. Steps shorter than a second are left
-    out: it is unknown which of them ran at the same time.
-    """
-    of, nodes, tasks = steps["job"], np.maximum(steps["nodes"], 1), steps["tasks"]
-    job_nodes = np.maximum(ints(jobs["nodes"]), 1)
-    num_tasks = np.maximum(asked["num_tasks"], job_nodes)[of]
-    job_cpus, job_mib = floats(jobs["alloc_cpus"]), floats(jobs["alloc_mem_mib"])
-    cpus, mem_mib = steps["alloc_cpus"], steps["alloc_mem_mib"]
-    lasted = steps["by_srun"] & ((steps["end_s"] > steps["start_s"]) | (steps["end_s"] == 0))
-    # Whole cores may give a job more CPUs than it asked for, and a step either.
-    below_its_tasks = cpus * num_tasks < tasks * np.fmin(floats(jobs["req_cpus"]), job_cpus)[of]
-    above_its_tasks = cpus * num_tasks > tasks * job_cpus[of]
-    in_between = above_its_tasks & (cpus < job_cpus[of]) & (nodes >= job_nodes[of])
-    asked_cpus = below_its_tasks | in_between | (tasks > num_tasks)
-    with_cpus_mib = job_mib[of] * cpus / job_cpus[of]
-    gpu_mib = (job_mib / np.fmax(floats(jobs["alloc_gpus"]), 1))[of]
-    with_gpus_mib = np.rint(mem_mib / np.fmax(gpu_mib, 1)) * gpu_mib
-    comes_along = np.minimum(np.abs(mem_mib - with_cpus_mib), np.abs(mem_mib - with_gpus_mib)) <= 1
-    asked_mib = (mem_mib < job_mib[of] * nodes / job_nodes[of]) & (asked["mem_per_node"][of] | ~comes_along)
-
-    def at_once(amount: Floats, asked: Flags, most: Floats) -> Floats:
-        told = np.where(lasted & asked, amount, np.nan)
-        # Overlapping steps may hold more than there is.
-        return np.minimum(usage.peak_at_once(of, steps["start_s"], steps["end_s"], told, len(jobs)), most)
-
-    return {
-        "step_cpus": at_once(cpus, asked_cpus, job_cpus),
-        "step_mem_mib": at_once(mem_mib, asked_mib, job_mib),
+    """Return the most that steps which asked for a part of their job held at one time; NaN if none did."""
+    of, nodes = steps["job"], np.maximum(ints(jobs["nodes"]), 1)
+    job = shared_out.Shares(
+        tasks=np.maximum(asked["num_tasks"], nodes)[of],
+        nodes=nodes[of],
+        cpus=floats(jobs["alloc_cpus"])[of],
+        mem_mib=floats(jobs["alloc_mem_mib"])[of],
+        gpus=floats(jobs["alloc_gpus"])[of],
+    )
+    step = shared_out.Shares(
+        tasks=steps["tasks"],
+        nodes=np.maximum(steps["nodes"], 1),
+        cpus=steps["alloc_cpus"],
+        mem_mib=steps["alloc_mem_mib"],
+    )
+    flags = {
+        "cpus": shared_out.asked_for_cpus(step, job, floats(jobs["req_cpus"])[of]),
+        "mem_mib": shared_out.asked_for_memory(step, job, asked["mem_per_node"][of]),
     }
+    # Times are whole seconds: of shorter steps it is unknown which ran at the same time.
+    lasted = steps["by_srun"] & ((steps["end_s"] > steps["start_s"]) | (steps["end_s"] == 0))
+    found: Columns = {}
+    for name, flagged in flags.items():
+        held = np.where(lasted & flagged, steps[f"alloc_{name}"], np.nan)
+        peak = usage.peak_at_once(of, steps["start_s"], steps["end_s"], held, len(jobs))
+        # Overlapping steps may hold more than there is.
+        found[f"step_{name}"] = np.minimum(peak, floats(jobs[f"alloc_{name}"]))
+    return found
 
 
 def _steps(steps: pa.Table, elapsed_s: Ints) -> Columns:
