@@ -293,7 +293,7 @@ def test_a_calm_past_is_replayed_as_it_was() -> None:
             "1 ask for up to 32 CPUs on one node, but no node has more than 16",
         ),
         ({"req_mem_mib": 20_000, "alloc_mem_mib": 20_000}, "up to 20,000 MiB of memory on one node"),
-        ({"req_gpus": 1, "alloc_gpus": 1}, "up to 1 GPUs on one node, and none has more than 0"),
+        ({"req_gpus": 1, "alloc_gpus": 1}, "up to 1 GPUs on one node, but no node has more than 0"),
         ({"req_cpus": 16, "alloc_cpus": 16, "req_mem_mib": 16_000, "alloc_mem_mib": 16_000}, "together"),
         ({"nodes": 9, "req_cpus": 256, "alloc_cpus": 256}, "1 multi-node jobs ask for more than all nodes"),
     ],
