@@ -261,7 +261,7 @@ def assert_explained(site: Site, job: int) -> None:
     [row] = site.rows(job)
     assert row.token is not None
     assert f"decision {row.token.decision_id} (resized) was applied" in story
-    assert f"in place of {row.token.was}" in story
+    assert f"and replaced {row.token.was}" in story
 
 
 def test_our_own_cut_is_raised_once_a_similar_job_has_failed(
@@ -317,4 +317,4 @@ def test_a_brake_gives_pending_jobs_back_what_was_cut(
     [row] = site.rows(waits)
     assert row.token is not None
     assert f"decision {row.token.decision_id} (braked) was not applied" in story
-    assert f"in place of {row.token.was}" in story
+    assert f"and replaced {row.token.was}" in story

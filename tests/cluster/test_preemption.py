@@ -32,7 +32,7 @@ def test_a_job_that_may_preempt_starts_when_foreseen(make_folder: Callable[[], P
         running, waiting = sorted(now.jobs, key=lambda job: job.job_id)
         assert (running.job_id, waiting.job_id) == (low, high)
         assert preemption_in_words(running, now) == MAY_BE_PREEMPTED
-        assert preemption_in_words(waiting, now).startswith("it may preempt 1 of the jobs that run")
+        assert preemption_in_words(waiting, now).startswith("it may preempt 1 of the running jobs")
         (span,) = expected_starts(problem_of(now, lambda job: by_limit(job, "this is a test")), samples=0)
         assert span.start_s <= EXEMPT_S
         shell.wait_state(high, "RUNNING")
