@@ -56,12 +56,13 @@ def peak_at_once(job: Ints, start_s: Ints, end_s: Ints, amount: Floats, jobs: in
     """
     known = ~np.isnan(amount)
     job, start_s, end_s = job[known], start_s[known], end_s[known]
-    amount_b = np.rint(amount[known] * BYTES_IN_MIB).astype(np.int64)
+    # CPUs are small whole numbers: the same resolution holds them exactly.
+    fixed = np.rint(amount[known] * BYTES_IN_MIB).astype(np.int64)
     ended = end_s >= start_s
     # In half seconds: a step lasts at least one, and of events in the same half second, ends come first.
     owner = np.concatenate([job, job[ended]])
     moment = np.concatenate([2 * start_s, np.maximum(2 * end_s[ended], 2 * start_s[ended] + 1)])
-    change = np.concatenate([amount_b, -amount_b[ended]])
+    change = np.concatenate([fixed, -fixed[ended]])
     order = np.lexsort((change > 0, moment, owner))
     running = np.cumsum(change[order])
     owner = owner[order]
