@@ -269,4 +269,4 @@ def test_no_saving_is_claimed_for_a_real_cluster_that_measured_nothing(run: Run)
     # Some of that cluster's jobs, alone on all its nodes; in reality they had waited for others.
     assert (asked["mean wait (s)"], recorded["mean wait (s)"] > 1000) == (0, True)
     assert asked["completed"] == recorded["completed"] > 3000
-    assert re.search(r"5,\d\d\d jobs: CPU use was not measured; it stays as asked", ran.err)
+    assert re.search(r"5,\d\d\d jobs: CPU use was not measured; that resource stays as asked", ran.err)
