@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,14 @@ Quality = Literal["exact", "sampled", "short", "censored", "contaminated", "abse
 
 # Cluster, job id, submit time and start time (unix seconds); also the key of the store's table.
 Key = tuple[str, int, int, int]
+
+
+class Meter(NamedTuple):
+    """What measured a stored attempt: Slurm's release and plugins; `is_known` is false if that was a guess."""
+
+    slurm_release: str
+    gather: str
+    is_known: bool
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,8 @@ columns that the file does not state, and steps that it lacks, stay as stored. S
 ones before or after rich ones.
 
 Slurm forgets, too: slurmdbd purges steps long before their jobs (PurgeStepAfter), and then returns jobs without
-steps. So stored steps also stay when live sacct returns their job again.
+steps. So stored steps also stay when live sacct returns their job again. And it only says what measures now, so what
+measured an attempt stays as it was when the attempt was first read.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 
 from accounting.frames import Records, flagged, table_of
 from accounting.labels.usage import Flags
-from accounting.records import Key
+from accounting.records import Key, Meter
 
 # The value other than null that means "not stated" in a column: Slurm writes 0 if nothing meters energy.
 _JOBS_UNTOLD = {"nodes": 0, "energy_j": 0}
@@ -47,6 +48,26 @@ def completed(told: Records, stored: Records) -> Records:
 def remembered(told: Records, stored: Records) -> Records:
     """Return Slurm's records, with stored steps of the same attempts that Slurm has forgotten since."""
     return _united(told, stored, _places(told, stored), np.zeros(len(told.jobs), bool))
+
+
+def as_measured(told: Records, meters: Mapping[Key, Meter]) -> Records:
+    """Return Slurm's records with the release and plugins that measured them, where the store knows these.
+
+    Slurm may have been upgraded since, or given another plugin: its figures of earlier jobs stay what they were. A
+    stored guess stands only until a run knows better.
+    """
+    if not meters:
+        return told
+    jobs, is_sure = told.jobs, pc.is_valid(told.jobs["digest"]).to_pylist()
+    kept = [
+        meter if meter is not None and (meter.is_known or (meter.gather != "" and not sure)) else None
+        for meter, sure in zip(map(meters.get, _keys(jobs)), is_sure, strict=True)
+    ]
+    for name in ("slurm_release", "gather"):
+        stored = pa.array([None if meter is None else getattr(meter, name) for meter in kept], pa.string())
+        place = jobs.schema.get_field_index(name)
+        jobs = jobs.set_column(place, jobs.schema.field(name), pc.coalesce(stored, jobs[name]))
+    return replace(told, jobs=jobs)
 
 
 def each_once(records: Records) -> Iterator[Records]:

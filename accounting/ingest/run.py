@@ -15,7 +15,7 @@ from accounting.decisions import originals
 from accounting.decisions.by_clients import ClientDecision, carried_out
 from accounting.decisions.decision import Decision
 from accounting.frames import Records, attempts_in, job_row_of
-from accounting.ingest.completing import completed, each_once, remembered
+from accounting.ingest.completing import as_measured, completed, each_once, remembered
 from accounting.journal.recoveries import Recovered
 from accounting.labels.attempts import label
 from accounting.labels.requeued import out_of_time, queued_again
@@ -25,7 +25,7 @@ from accounting.slurm.sacct_records import Metering
 from accounting.slurm.windows import DAY_S
 from accounting.store.audit import read_recoveries_of
 from accounting.store.bulk import upsert_attempts
-from accounting.store.recorded import jobs_with_other_steps, read_records
+from accounting.store.recorded import jobs_with_other_steps, read_meters, read_records
 from accounting.store.records import (
     Counts,
     read_decisions,
@@ -101,8 +101,9 @@ class Run:
         self.report = IngestReport()
 
     def write(self, connection: Connection, records: Records) -> None:
-        """Label Slurm's records and write them over the stored attempts, but keep stored steps that Slurm lost."""
+        """Label Slurm's records and write them over the stored attempts, but keep what it no longer tells."""
         told = self._hidden(records)
+        told = as_measured(told, read_meters(connection, told.jobs["job_id"].to_pylist()))
         forgotten = jobs_with_other_steps(connection, told)
         self._write(connection, remembered(told, read_records(connection, forgotten)) if forgotten else told)
 

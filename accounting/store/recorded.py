@@ -12,7 +12,7 @@ from accounting.decisions.by_clients import CLOCKS_DIFFER_S, LEAD_S
 from accounting.decisions.decision import Decision
 from accounting.decisions.originals import CARRIED_WORD, TOKEN_WORD, VIA_WORD, named_decisions
 from accounting.frames import JOBS, STEPS, Records
-from accounting.records import Key
+from accounting.records import Key, Meter
 from accounting.store.schema import attempts, portions, rows_among, steps
 
 LATEST_S = 2.0**40  # beyond any time in a job
@@ -57,6 +57,21 @@ def jobs_with_other_steps(connection: Connection, records: Records) -> list[int]
     )
     stored = map(tuple, rows_among(connection, query, own.job_id, keys["job_id"].to_pylist()))
     return sorted({key[1] for key in stored if key not in told and key[:4] in attempts_told})
+
+
+def read_meters(connection: Connection, job_ids: Sequence[int]) -> dict[Key, Meter]:
+    """Return what measured the jobs' stored attempts; attempts of which nobody told are left out."""
+    own = attempts.c
+    query = select(
+        own.cluster, own.job_id, own.submit_s, own.start_s, own.slurm_release, own.gather, own.record_digest
+    ).where(own.slurm_release != "")
+    rows = rows_among(connection, query, own.job_id, job_ids)
+    return {
+        (row.cluster, row.job_id, row.submit_s, row.start_s): Meter(
+            row.slurm_release, row.gather, is_known=row.record_digest is not None
+        )
+        for row in rows
+    }
 
 
 def jobs_naming(connection: Connection, decisions: Sequence[Decision]) -> list[int]:

@@ -14,7 +14,7 @@ from accounting.audit.jobs import stored_comments
 from accounting.store.audit import read_links, read_recoveries_of, stored_origin
 from accounting.store.bulk import known_digests, upsert_attempts
 from accounting.store.database import open_store, writing
-from accounting.store.recorded import jobs_with_other_steps, read_records
+from accounting.store.recorded import jobs_with_other_steps, read_meters, read_records
 from accounting.store.records import (
     earliest_end_s,
     known_attempts,
@@ -41,6 +41,7 @@ READERS: dict[str, Callable[[Connection], object]] = {
     "last end": lambda connection: latest_end_s(connection, 10, "alpha"),
     "latest measured": lambda connection: latest_measured(connection, T0 + 200, "alpha"),
     "links": lambda connection: list(read_links(connection, "decisions", 10, ["a"])),
+    "meters": lambda connection: read_meters(connection, [1, 2]),
     "origin": lambda connection: stored_origin(connection, "a"),
     "records": lambda connection: read_records(connection, [1, 2]),
     "steps that are not told": lambda connection: jobs_with_other_steps(
