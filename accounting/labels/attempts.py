@@ -66,13 +66,14 @@ def label(
     outcome[over & (outcome == "cut_short")] = "out_of_memory"
     outcome[(killed | over) & _cut(jobs, asked) & (outcome == "completed")] = "out_of_memory"
     started = _started(jobs, steps)
+    lost = _lost_use(steps, memory_mib, sampled_every_s, count)
     use: Columns = {
         "outcome": outcome,
-        **_memory(jobs, steps, memory_mib, peak_mib, outcome, killed | over, sampled_every_s),
-        **_cores(jobs, steps, memory_mib, asked["num_tasks"]),
+        **_memory(jobs, steps, memory_mib, peak_mib, outcome, killed | over, lost, sampled_every_s),
+        **_cores(jobs, steps, memory_mib, asked["num_tasks"], lost),
         "wall_s": elapsed_s,
         "wall_quality": quality.wall_quality(outcome, started),
-        **_gpus(jobs, steps, gpu_use or {}),
+        **_gpus(jobs, steps, gpu_use or {}, lost),
         **_input_output(steps, elapsed_s, count, sampled_every_s),
         **_energy(jobs, steps, elapsed_s, count),
         **_shared_out(jobs, steps, asked),
@@ -137,6 +138,19 @@ def _with_step(steps: Columns, flagged: Flags, count: int) -> Flags:
     return flags
 
 
+def _lost_use(steps: Columns, memory_mib: Floats, sampled_every_s: int, count: int) -> Flags:
+    """Flag measured attempts with a step that ran for longer than one interval, and of which there is no figure.
+
+    Its slurmstepd was killed, or what it reported never reached slurmdbd. Seen on 22.05 and 26.05: a step's slurmstepd
+    was killed, as the kernel does if memory is short; the job waited for its time limit, and the 4 MiB of its batch
+    script were the only figure.
+    """
+    ran_on = (steps["ran_s"] < 0) | (steps["ran_s"] > sampled_every_s)
+    unknown = np.isnan(memory_mib) & ~(steps["cpu_s"] > 0)
+    flags: Flags = _with_step(steps, unknown & ran_on & ~steps["extern"], count)
+    return flags & _with_step(steps, ~np.isnan(memory_mib), count)
+
+
 def _killed_over(jobs: pa.Table, peak_mib: Floats) -> Flags:
     """Flag attempts with a step that slurmd killed for its measured memory: their state is then FAILED or COMPLETED."""
     kills = by_value(jobs["gather"], quality.kills_over_memory).astype(bool)
@@ -152,12 +166,14 @@ def _memory(
     peak_mib: Floats,
     outcome: Texts,
     with_kill: Flags,
+    lost: Flags,
     sampled_every_s: int,
 ) -> Columns:
     """Return memory peaks. A job that was killed for memory needed at least what it had.
 
     `with_kill` flags attempts with a step that was killed for memory: the attempt may survive, and the step needed more
     than its limit, which is unknown. Slurm may record 0 for a killed job, because the kill came between two samples.
+    `lost` flags attempts with a step of which there is no figure: those of the others are no more than a bound.
     """
     count, nodes = len(jobs), np.maximum(ints(jobs["nodes"]), 1)
     node_mib = usage.step_node_mib(memory_mib, steps["mem_max_task_mib"], steps["tasks"], steps["nodes"])
@@ -175,8 +191,9 @@ def _memory(
             limit_mib,
             killed | with_kill | _loses_tasks(jobs, steps, meters),
             by_value(meters, lambda meter: quality.counts_cache(*meter.split("\n"))).astype(bool),
-            by_value(meters, lambda meter: quality.knows_peak(*meter.split("\n"))).astype(bool),
-            quality.seen_once(ints(jobs["elapsed_s"]), brief_share, sampled_every_s),
+            by_value(meters, lambda meter: quality.knows_peak(*meter.split("\n"))).astype(bool) & ~lost,
+            quality.seen_once(ints(jobs["elapsed_s"]), brief_share, sampled_every_s)
+            | (lost & ~np.isnan(peak_mib)),
         ),
     }
 
@@ -199,14 +216,15 @@ def _meters(jobs: pa.Table) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(jobs["slurm_release"], jobs["gather"], "\n")
 
 
-def _cores(jobs: pa.Table, steps: Columns, memory_mib: Floats, num_tasks: Ints) -> Columns:
+def _cores(jobs: pa.Table, steps: Columns, memory_mib: Floats, num_tasks: Ints, lost: Flags) -> Columns:
     """Return busy cores. If nothing was gathered, sacct shows a CPU time of 0: that means not known.
 
     A job that only slept still shows its memory, and a millisecond or two. Seen on 22.05, with jobacct_gather/none.
+    `lost` flags attempts with a step of which there is no figure.
     """
     count, elapsed_s = len(jobs), ints(jobs["elapsed_s"])
     gathered = _with_step(steps, (steps["cpu_s"] > 0) | ~np.isnan(memory_mib), count)
-    cpu_s = np.where(gathered, usage.sums(steps["job"], steps["cpu_s"], count), np.nan)
+    cpu_s = np.where(gathered & ~lost, usage.sums(steps["job"], steps["cpu_s"], count), np.nan)
     cores = usage.busy_cores(cpu_s, elapsed_s)
     busiest = usage.busiest_task_cores(
         steps["job"], steps["cpu_max_task_s"], steps["ran_s"], steps["by_srun"], count
@@ -220,12 +238,15 @@ def _cores(jobs: pa.Table, steps: Columns, memory_mib: Floats, num_tasks: Ints) 
     }
 
 
-def _gpus(jobs: pa.Table, steps: Columns, gpu_use: Mapping[int, Sequence[GpuUse]]) -> Columns:
-    """Return the GPUs that were busy, from whatever metered them (accounting/labels/gpus.py)."""
+def _gpus(jobs: pa.Table, steps: Columns, gpu_use: Mapping[int, Sequence[GpuUse]], lost: Flags) -> Columns:
+    """Return the GPUs that were busy, from whatever metered them (accounting/labels/gpus.py).
+
+    Slurm's own figures say nothing of attempts with a step of which there are none (`lost`).
+    """
     count = len(jobs)
     recorded = recorded_gpus(
         floats(jobs["alloc_gpus"]),
-        usage.maxima(steps["job"], steps["gpu_util_pct"], count),
+        np.where(lost, np.nan, usage.maxima(steps["job"], steps["gpu_util_pct"], count)),
         usage.maxima(steps["job"], steps["gpu_mem_mib"], count),
     )
     known = ~np.isnan(recorded.gpus) | ~np.isnan(recorded.gpu_mem_mib)

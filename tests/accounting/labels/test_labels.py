@@ -89,6 +89,18 @@ def test_cpu_time_of_zero_is_unknown_where_nothing_was_gathered() -> None:
     assert use_of(off, srun(0, 0, 90, None, cpu_s=50.0)).cores == 0.5
 
 
+def test_the_use_of_an_attempt_with_a_step_without_figures_is_not_known() -> None:
+    """A step's slurmstepd was killed: nothing is left of what the step used, only what its batch script did."""
+    batch = step(cpu_s=0.1, gpu_util_pct=0.0, gpu_mem_mib=0.0)
+    for end_s in (90, -T0):
+        use = use_of(batch, srun(0, 0, end_s, None, cpu_s=0.0), state="TIMEOUT", alloc_gpus=1)
+        assert (use.memory_quality, use.cores, use.cores_quality, use.gpus) == ("short", None, "absent", None)
+    # A step that ended before it was sampled may have no figure, nor what only waits for others.
+    for other in (srun(0, 0, 30, None, cpu_s=0.0), step(step_id="extern", mem_max_task_mib=None, cpu_s=0.0)):
+        whole = use_of(batch, other, alloc_gpus=1)
+        assert (whole.memory_quality, whole.cores_quality, whole.gpus) == ("sampled", "exact", 0)
+
+
 def test_cpu_time_of_a_lost_node_was_only_sampled() -> None:
     assert use_of(step(), state="NODE_FAIL").cores_quality == "sampled"
     assert use_of(state="NODE_FAIL").cores_quality == "absent"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from accounting.decisions.token import format_token
 from accounting.frames import attempts_in
 from accounting.labels.attempts import label
+from accounting.records import Attempt
 from accounting.request import Grant
 from tests.accounting.labels.test_labels import use_of
 from tests.builders import (
@@ -93,6 +94,21 @@ def test_work_in_steps_that_were_sampled_at_most_once_shows_a_lower_bound(
     """Each step has its own sampling clock: work of 20 s in a job of 100 s was sampled only as it began."""
     batch = step(mem_max_task_mib=5.0, mem_total_mib=5.0, cpu_s=batch_cpu_s)
     assert use_of(batch, *works).memory_quality == expected
+
+
+def measured_by(release: str, gather: str, *steps: Step, **changes: Any) -> Attempt:
+    """An attempt whose memory this release and plugin measured."""
+    one = records_of([(job_row(**changes), steps)])
+    told = one.jobs.set_column(*column(one.jobs, "slurm_release", release))
+    told = told.set_column(*column(told, "gather", gather))
+    [labelled] = attempts_in(label(type(one)(told, one.steps)))
+    return labelled
+
+
+def test_the_kernels_peak_of_a_batch_script_says_nothing_of_a_lost_step() -> None:
+    meter = ("24.11", "jobacct_gather/cgroup cgroup/v2")
+    assert measured_by(*meter, step()).use.memory_quality == "exact"
+    assert measured_by(*meter, step(), srun(0, 0, 90, None, cpu_s=0.0)).use.memory_quality == "short"
 
 
 AMOUNTS = st.integers(0, 2**30).map(lambda kib: kib / 1024)
@@ -185,10 +201,7 @@ def test_a_failed_job_with_a_killed_step_was_killed_for_memory() -> None:
 def test_a_peak_near_the_limit_may_be_page_cache(
     release: str, gather: str, peak_mib: float, quality: str
 ) -> None:
-    one = records_of([(job_row(alloc_mem_mib=8000), [step(mem_total_mib=peak_mib)])])
-    told = one.jobs.set_column(*column(one.jobs, "slurm_release", release))
-    told = told.set_column(*column(told, "gather", gather))
-    [labelled] = attempts_in(label(type(one)(told, one.steps)))
+    labelled = measured_by(release, gather, step(mem_total_mib=peak_mib), alloc_mem_mib=8000)
     assert (labelled.use.memory_quality, labelled.slurm_release, labelled.gather) == (
         quality,
         release,
@@ -212,10 +225,7 @@ def test_a_peak_near_the_limit_may_be_page_cache(
 def test_memory_that_slurm_did_not_count_fully_is_a_lower_bound(
     release: str, gather: str, nodes: int, display_id: str, quality: str
 ) -> None:
-    one = records_of([(job_row(display_id=display_id, nodes=nodes), [step(nodes=nodes)])])
-    told = one.jobs.set_column(*column(one.jobs, "slurm_release", release))
-    told = told.set_column(*column(told, "gather", gather))
-    [labelled] = attempts_in(label(type(one)(told, one.steps)))
+    labelled = measured_by(release, gather, step(nodes=nodes), display_id=display_id, nodes=nodes)
     assert (labelled.use.memory_quality, labelled.use.peak_mem_mib) == (quality, 200)
 
 
