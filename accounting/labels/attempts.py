@@ -202,7 +202,7 @@ def _loses_tasks(jobs: pa.Table, steps: Columns, meters: pa.ChunkedArray) -> Fla
     """Flag attempts whose memory Slurm counted only in part: of tasks on several nodes, or of a later component."""
     loses = by_value(meters, lambda meter: quality.loses_tasks(*meter.split("\n"))).astype(bool)
     later = pc.match_substring_regex(jobs["display_id"], r"\+[1-9]").to_numpy().astype(bool)
-    parted = _with_step(steps, steps["nodes"] > 1, len(jobs)) | later
+    parted = _with_step(steps, (steps["nodes"] > 1) | steps["later"], len(jobs)) | later
     flags: Flags = loses & parted
     return flags
 
@@ -361,14 +361,17 @@ def _steps(steps: pa.Table, elapsed_s: Ints) -> Columns:
         )
     }  # fmt: skip
     extern = pc.equal(steps["step_id"], "extern").to_numpy(zero_copy_only=False).astype(bool)
-    by_srun = (
-        pc.match_substring_regex(steps["step_id"], r"^[0-9]+$").to_numpy(zero_copy_only=False).astype(bool)
+    # Of `srun a : b`, each component has a row of its own: 0+0 and 0+1.
+    by_srun, later = (
+        pc.match_substring_regex(steps["step_id"], form).to_numpy(zero_copy_only=False).astype(bool)
+        for form in (r"^[0-9]+(\+[0-9]+)?$", r"\+[1-9]")
     )
     return {
         **whole,
         **amounts,
         "ran_s": np.minimum(whole["end_s"] - whole["start_s"], elapsed_s[whole["job"]]),
         "by_srun": by_srun,
+        "later": later,
         "extern": extern,
         "outcome": by_value(steps["state"], outcome_of),
     }

@@ -80,6 +80,17 @@ def test_two_seconds_say_how_many_cores_were_busy() -> None:
     assert (use.cores, use.cores_per_task, use.cores_quality) == (2.0, 1.5, "exact")
 
 
+def test_the_busiest_task_may_be_in_any_component_of_a_step() -> None:
+    parts = [
+        srun(0, 0, 100, 1, step_id=f"0+{at}", cpu_s=cpu_s, cpu_max_task_s=cpu_s)
+        for at, cpu_s in enumerate((50.0, 600.0))
+    ]
+    assert (
+        use_of(*parts, admin_comment=format_token(decision(request=request(num_tasks=8)))).cores_per_task
+        == 6.0
+    )
+
+
 def test_cpu_time_of_zero_is_unknown_where_nothing_was_gathered() -> None:
     off = step(cpu_s=0.0, mem_max_task_mib=None, mem_total_mib=None)
     use = use_of(off, srun(0, 0, 90, None, cpu_s=0.0))

@@ -229,6 +229,14 @@ def test_memory_that_slurm_did_not_count_fully_is_a_lower_bound(
     assert (labelled.use.memory_quality, labelled.use.peak_mem_mib) == (quality, 200)
 
 
+@pytest.mark.parametrize(("last", "quality"), [("0+1", "censored"), ("1+0", "sampled")])
+def test_so_is_that_of_a_job_with_a_later_component_of_a_step(last: str, quality: str) -> None:
+    """Seen on 22.05: `srun -N1 small : -N1 large` showed 0 for the second, on a node of its own."""
+    parts = [srun(0, 0, 90, 25, step_id="0+0"), srun(0, 0, 90, 0, step_id=last)]
+    labelled = measured_by("22.05", "jobacct_gather/cgroup cgroup/v1", step(), *parts, nodes=2)
+    assert labelled.use.memory_quality == quality
+
+
 def test_a_job_that_survives_a_step_killed_for_memory_needs_more_than_was_seen() -> None:
     use = use_of(step(), srun(0, 0, 9, 300, state="OUT_OF_MEMORY"), state="COMPLETED", alloc_mem_mib=512)
     assert (use.outcome, use.peak_mem_mib, use.memory_quality) == ("completed", 300, "censored")

@@ -66,6 +66,12 @@ def test_a_step_on_one_of_two_nodes_has_all_that_the_job_has_there() -> None:
     assert held(part(0, 1, 100), nodes=2) == (1, 100)
 
 
+def test_each_component_of_a_step_has_its_own_part() -> None:
+    """`srun -N1 -c2 --mem=100 a : -N1 -c3 --mem=200 b`, as 22.05 records it."""
+    parts = [part(0, 2, 100, step_id="0+0"), part(0, 3, 200, step_id="0+1")]
+    assert held(*parts, num_tasks=2, nodes=2) == (5, 300)
+
+
 @pytest.mark.parametrize(
     ("steps", "job"),
     [
