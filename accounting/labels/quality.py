@@ -9,6 +9,8 @@ The words are those of `Quality` in accounting/records.py. The meaning of Slurm'
                                      23.11, 24.05: all memory with the page cache, sampled
     jobacct_gather/cgroup, either    24.11 and later: the kernel's own peak, with the page cache
     … with no_file_cache (v2)        25.11 and later: all memory but the cache of files on disk, sampled
+
+With Slurm's default, CgroupPlugin=autodetect, nobody says which version of cgroups the nodes have.
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ _RELEASE = re.compile(r"(\d+)\.(\d+)", re.ASCII)
 
 
 def counts_cache(release: str, gather: str) -> bool:
-    """Whether a release and plugin count the page cache as a job's memory."""
+    """Whether a release and plugin count the page cache as a job's memory; if either version may do it, both must."""
     since = [first for plugin, first in CACHE_SINCE.items() if plugin in gather]
-    return _reads_cgroups(gather) and any(_release(release) >= first for first in since)
+    return _reads_cgroups(gather) and _release(release) >= min(since, default=max(CACHE_SINCE.values()))
 
 
 def knows_peak(release: str, gather: str) -> bool:
     """Whether a release and plugin report the kernel's own peak, which no sampling misses."""
-    return _reads_cgroups(gather) and "cgroup/v" in gather and _release(release) >= KERNEL_PEAK_SINCE
+    return _reads_cgroups(gather) and _release(release) >= KERNEL_PEAK_SINCE
 
 
 def loses_tasks(release: str, gather: str) -> bool:

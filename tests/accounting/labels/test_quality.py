@@ -26,7 +26,10 @@ LINUX, V1, V2 = (
         ("24.11.5", V2, True, True, False),
         ("25.11.2", f"{V2} No_File_Cache", False, False, False),
         ("", V2, False, False, False),
-        ("24.11.5", "jobacct_gather/cgroup", False, False, False),
+        # As with CgroupPlugin=autodetect, Slurm's default.
+        ("23.11.1", "jobacct_gather/cgroup", False, False, False),
+        ("24.11.5", "jobacct_gather/cgroup", True, True, False),
+        ("25.11.2", "jobacct_gather/cgroup no_file_cache", False, False, False),
     ],
 )
 def test_the_release_and_the_plugin_decide_what_is_measured(

@@ -40,11 +40,12 @@ def test_on_slurm_22_05_with_cgroup_v2_the_other_plugin_is_right(surrounded: Sur
     surrounded.expect("slurm.conf", "ok", "all the settings that rightsizer needs")
 
 
-def test_the_kernels_own_peak_needs_no_samples(surrounded: Surrounded) -> None:
+@pytest.mark.parametrize("version", ["cgroup/v2", "autodetect"])
+def test_the_kernels_own_peak_needs_no_samples(version: str, surrounded: Surrounded) -> None:
     peak = {
         "SLURM_VERSION": "24.11.5",
         "JobAcctGatherType": "jobacct_gather/cgroup",
-        "CgroupPlugin": "cgroup/v2",
+        "CgroupPlugin": version,
     }
     say_settings(surrounded.site, JobAcctGatherFrequency="0", **peak)
     surrounded.expect("slurm.conf", "ok", "all the settings that rightsizer needs")
