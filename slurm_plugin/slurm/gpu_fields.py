@@ -4,7 +4,9 @@
     TresPerJob=gres/gpu:2                    --gpus
     TresPerTask=cpu=2,gres/gpu=1             --gpus-per-task; it includes the CPUs from 23.11
     MemPerTres=gres/gpu:2048                 --mem-per-gpu, MiB
+    CpusPerTres=gres/gpu:8                   --cpus-per-gpu
 
+The last two come without a prefix (`gpu:8`) if the partition's DefMemPerGPU and DefCpuPerGPU say so.
 Up to 23.02 the prefix is `gres:`, since then `gres/`, and each release wants its own back: only numbers are changed
 in a field. slurmctld of 22.05 refuses TresPerTask by itself («Invalid generic resource (gres) specification»), and
 accepts it together with the GPUs of all tasks in TresPerJob, as `sbatch --gpus --gpus-per-task` asks. It also refuses
@@ -58,6 +60,11 @@ def gpus_by_type(request: str) -> Counter[str]:
         if match := _ENTRY.fullmatch(entry.strip()):
             found[match[1] or ""] += int(match[2] or 1)
     return found
+
+
+def most_per_gpu(request: str) -> int:
+    """Return how much a field asks for with each GPU, `gres:gpu:8`; the most of any type, 0 if it asks for none."""
+    return max(gpus_by_type(request).values(), default=0)
 
 
 def amount(fields: Mapping[str, str], kind: str) -> int | None:

@@ -26,6 +26,7 @@ from accounting.tres import gpu_types, parse_tres, split_tres
 from accounting.units import parse_duration_s, parse_memory_mib, whole
 from slurm_plugin.slurm.array_tasks import count_tasks
 from slurm_plugin.slurm.asked_besides import asked_else, asked_gpus, constraints, counted_gpus, types_in
+from slurm_plugin.slurm.gpu_fields import most_per_gpu
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.queue import Dependent
 from slurm_plugin.slurm.snapshot import QueuedJob
@@ -68,7 +69,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 # it.
 _AT_MOST_ONCE = (
     *_WORDS, "DerivedExitCode", "AdminComment", "Comment", "StdErr", "StdOut", "TresPerJob", "TresPerNode",
-    "TresPerTask", "TresPerSocket", "TresBind", "MemPerTres", "Switches",
+    "TresPerTask", "TresPerSocket", "TresBind", "MemPerTres", "CpusPerTres", "Switches",
 )  # fmt: skip
 # States in which a job waits or holds nodes; in all others it has ended.
 ALIVE = frozenset({
@@ -298,7 +299,9 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         num_tasks=tasks_asked, cpus_per_task=whole(words["CPUs/Task"]) or 1,
         tres_per_task=texts.get("TresPerTask", ""),
         mem_per_node_mib=memory_mib if "MinMemoryNode" in words else None,
-        mem_per_cpu_mib=memory_mib if "MinMemoryCPU" in words else None, num_nodes=nodes,
+        mem_per_cpu_mib=memory_mib if "MinMemoryCPU" in words else None,
+        cpus_per_gpu=most_per_gpu(texts.get("CpusPerTres", "")),
+        mem_per_gpu_mib=most_per_gpu(texts.get("MemPerTres", "")), num_nodes=nodes,
         min_cpus_per_node=whole(words["MinCPUsNode"]) or 1,
         min_cpus=(whole(words["NumCPUs"].partition("-")[0]) or 0) if pending else 0,
         nodes=() if pending else expand_nodes(words["NodeList"]),

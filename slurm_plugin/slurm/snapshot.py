@@ -28,7 +28,8 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     CPUs, memory, GPUs and `billing` are those of one task of an array. `gpu_types` says how many of its `gpus` are of
     each type that it names, or that Slurm reports for it. `min_cpus` is what a waiting job asks for in all, else 0:
     its user may set it apart from its tasks' CPUs. `tres_per_task` is what slurmctld says of each task in its own
-    words (`cpu=2,gres/gpu=1`), including CPUs from 23.11; only scontrol shows it.
+    words (`cpu=2,gres/gpu=1`), including CPUs from 23.11; only scontrol shows it, and how many CPUs and MiB come with
+    each GPU (0: it does not say). A waiting job's `cpus` lack the former.
 
     `start_s` of a waiting job is Slurm's estimate. `fixed` says that its priority was set directly, so that no factor
     counts; `nice` is what its user subtracts from it. `fair_share` is the factor of 0 to 1, None if it does not
@@ -78,6 +79,8 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tres_per_task: str = ""
     mem_per_node_mib: int | None = None
     mem_per_cpu_mib: int | None = None
+    cpus_per_gpu: int = 0
+    mem_per_gpu_mib: int = 0
     num_nodes: int = 1
     min_cpus_per_node: int = 1
     min_cpus: int = 0

@@ -364,10 +364,12 @@ def test_both_backends_see_the_same(full: Shell) -> None:
     wait_until(lambda: {made[0], made[1]} <= shown(full).keys())
     stopped = next(job.job_id for job in open_queue("scontrol").read().jobs if job.state == "RUNNING")
     full.run("scontrol", "suspend", str(stopped))
-    # Slurm's estimates of starts change within a moment, and pyslurm has no text of what is requested for a task.
+    # Slurm's estimates of starts change within a moment, and pyslurm has no text of what is requested for a task or a
+    # GPU.
+    untold = {"reason": "", "tres_per_task": "", "cpus_per_gpu": 0, "mem_per_gpu_mib": 0}
     seen = [
         {
-            job.job_id: msgspec.structs.replace(job, start_s=0.0, end_s=0.0, reason="", tres_per_task="")
+            job.job_id: msgspec.structs.replace(job, start_s=0.0, end_s=0.0, **untold)
             for job in open_queue(name).read().jobs
         }
         for name in ("scontrol", "pyslurm")

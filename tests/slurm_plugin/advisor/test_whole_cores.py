@@ -71,6 +71,51 @@ def test_how_much_a_job_takes_of_cores_with_two_threads(
     assert whole_cores_of(seen).taken(waiting(1, **{**amounts, **job})) == (cpus, mem_mib)
 
 
+@pytest.mark.parametrize(
+    ("job", "cpus", "mem_mib"),
+    [
+        # What AllocTRES then says of two GPUs on 22.05, with 1000 MiB for a CPU by default.
+        ({"cpus_per_gpu": 3}, 6, 6000),
+        ({"cpus_per_gpu": 3, "cpus": 8, "mem_mib": 8000}, 8, 8000),
+        ({"cpus_per_gpu": 3, "mem_per_cpu_mib": 100, "mem_mib": 100}, 6, 600),
+        ({"cpus_per_gpu": 3, "mem_per_cpu_mib": None, "mem_per_node_mib": 100, "mem_mib": 100}, 6, 100),
+        ({"cpus_per_gpu": 3, "num_nodes": 2, "gpus": 6, "cpus": 2}, 18, 18_000),
+        ({"mem_per_gpu_mib": 3000, "mem_per_cpu_mib": None, "mem_per_node_mib": 0, "mem_mib": 6000}, 1, 6000),
+        ({"mem_per_gpu_mib": 3000, "cpus_per_gpu": 3}, 6, 6000),
+        # DefMemPerGPU=2500, with and without --mem and --mem=0.
+        ({"mem_per_gpu_mib": 2500, "mem_per_cpu_mib": None, "mem_per_node_mib": 0}, 1, 5000),
+        ({"mem_per_gpu_mib": 2500, "cpus": 8, "mem_mib": 8000}, 8, 5000),
+        ({"mem_per_gpu_mib": 2500, "mem_per_cpu_mib": None, "mem_per_node_mib": 100, "mem_mib": 100}, 1, 100),
+        (
+            {"mem_per_gpu_mib": 2500, "mem_per_cpu_mib": None, "mem_per_node_mib": 0, "mem_mib": 64_000},
+            1,
+            64_000,
+        ),
+        ({"state": "RUNNING", "cpus": 4, "cpus_per_gpu": 3, "mem_per_gpu_mib": 9, "nodes": ("n1",)}, 4, 1000),
+    ],
+)
+def test_a_waiting_job_takes_the_cpus_and_the_memory_that_come_with_its_gpus(
+    job: dict[str, Any], cpus: int, mem_mib: int
+) -> None:
+    asked = waiting(1, **{"gpus": 2, "mem_per_cpu_mib": 1000, **job})
+    assert whole_cores_of(cluster()).taken(asked) == (cpus, mem_mib)
+    # CR_CPU: each CPU is a thread, and no more is given than is counted.
+    by_thread = whole_cores_of(replace(cluster(), terms=replace(TERMS, counts_threads=True)))
+    assert by_thread.taken(asked) == (cpus, mem_mib)
+
+
+def test_a_job_whose_gpus_bring_more_cpus_than_are_free_is_not_foreseen_to_start_now() -> None:
+    nodes = (replace(node("n1"), gpus=2),)
+    jobs = (running(1, cpus=5, limit_s=700), waiting(2, gpus=1, cpus_per_gpu=4, mem_per_node_mib=1000))
+    (start,) = expected_starts(problem(snapshot(*jobs, nodes=nodes)), 0)
+    assert start.start_s == 100
+
+
+def test_a_text_like_slurms_own_line_does_not_overflow_a_plan() -> None:
+    forged = waiting(2, gpus=10**9, cpus_per_gpu=10**9, mem_per_gpu_mib=10**9, mem_per_cpu_mib=10**9)
+    assert [one.start_s for one in expected_starts(problem(cluster(forged, waiting(3))), 0)][1] == 0
+
+
 def test_with_whole_sockets_no_task_needs_a_core_of_its_own() -> None:
     seen = cluster(whole_sockets=True, cpus_per_core=2, cpus_per_socket=4)
     cores = whole_cores_of(replace(seen, terms=replace(TERMS, one_task_per_core=True)))

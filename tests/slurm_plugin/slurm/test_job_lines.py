@@ -173,6 +173,25 @@ def test_gpus_are_read_where_the_site_does_not_account_for_them(
 
 
 @pytest.mark.parametrize(
+    ("fields", "cpus", "mem_mib"),
+    [
+        ("CpusPerTres=gres:gpu:3\n   MemPerTres=gres:gpu:700", 3, 700),
+        ("CpusPerTres=gres/gpu:3", 3, 0),
+        # What a partition says (DefCpuPerGPU, DefMemPerGPU).
+        ("CpusPerTres=gpu:3\n   MemPerTres=gpu:2500", 3, 2500),
+        ("MemPerTres=gres:gpu:a100:700,gres:gpu:h100:900", 0, 900),
+        ("TresPerJob=gres:gpu:2", 0, 0),
+    ],
+)
+def test_what_comes_with_each_gpu_is_read(fields: str, cpus: int, mem_mib: int) -> None:
+    text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
+    (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
+    found = job_lines.parse_job(block.replace("StdIn=/dev/null", f"StdIn=/dev/null\n   {fields}"))
+    assert found is not None
+    assert (found.cpus_per_gpu, found.mem_per_gpu_mib) == (cpus, mem_mib)
+
+
+@pytest.mark.parametrize(
     ("allocated", "gpus", "types"),
     [
         ("gres/gpu=3", 3, ()),
