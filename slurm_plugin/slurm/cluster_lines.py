@@ -22,7 +22,10 @@ from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, gpus_
 from slurm_plugin.slurm.release import parse_release
 from slurm_plugin.slurm.snapshot import (
     AGAIN_S,
+    FORGETS_S,
+    LATE_TO_FORGET_S,
     MINUTES,
+    MOST_REMEMBERED_S,
     RUN_MINUTES,
     WALL,
     AssociationState,
@@ -253,6 +256,7 @@ def parse_terms(text: str) -> SchedulerTerms:
         counts_from_s=_number(words.get("BOOT_TIME", "")),
         counts_each_s=parse_duration_s(words.get("PriorityCalcPeriod", "")) or 0.0,
         again_s=_again_s(_listed(words.get("AuthInfo", ""))),
+        forgets_s=_forgets_s(words.get("MinJobAge", "")),
         # Earlier releases accept MaxTRESRunMinsPU and PA, but do not enforce them.
         counts_for_each=parse_release(words.get("SLURM_VERSION", "0.0")) >= (24, 5),
     )
@@ -263,6 +267,14 @@ def _again_s(auth_info: Iterable[str]) -> float:
     told = (one.partition("=") for one in auth_info)
     found = [_number(value) for name, _, value in told if name == "cred_expire"]
     return found[0] if found and found[0] > 0 else AGAIN_S
+
+
+def _forgets_s(min_job_age: str) -> float:
+    """Return after how long slurmctld has forgotten a job that has ended, from `300 sec`; with 0 it forgets none."""
+    seconds = whole(min_job_age.removesuffix(" sec"))
+    if seconds is None:
+        return FORGETS_S
+    return min(MOST_REMEMBERED_S, seconds + LATE_TO_FORGET_S) if seconds else MOST_REMEMBERED_S
 
 
 def _tres_weights(text: str) -> dict[str, float]:

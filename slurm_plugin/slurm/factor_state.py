@@ -10,7 +10,8 @@ before us again is forgotten only after LATE_S, and is looked at once more.
 
 A job that runs, is held, or is not eligible yet keeps its SiteFactor, but sprio does not show it. Such an entry stays
 as long as the job exists: the job may be requeued. So may a task of an array, which inherits the SiteFactor of the
-record that it is split from: it gets an entry of its own (`with_tasks`).
+record that it is split from: it gets an entry of its own (`with_tasks`). And so may a job that has ended, by its user
+or by recovery, as long as slurmctld knows of it; until then nothing of it can be changed (seen on 22.05).
 
 A number alone does not identify a job: a slurmctld that has lost its state hands out numbers again. So an entry says
 when its job was submitted, and counts for no other job (`without_others`).
@@ -45,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     `back` is when it was first seen to be as before us again. For an array, `tasks_to` is the highest id looked at
     among its tasks with records of their own. `submit_s` is when it was submitted (unix seconds; 0: not known, as in
-    files written before this was noted).
+    files written before this was noted). `gone` is when it was first seen to have ended.
     """
 
     job_id: int
@@ -54,6 +55,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     back: Clock | None = None
     tasks_to: int = 0
     submit_s: float = 0.0
+    gone: Clock | None = None
 
 
 class Submission(NamedTuple):
@@ -115,7 +117,11 @@ def intend(
         ours = (*(value for value in old.ours if value != change.after), change.after)
         since = submitted.get(change.job_id)
         entries[change.job_id] = msgspec.structs.replace(
-            old, ours=ours[-_MOST_VALUES:], back=None, submit_s=since.submit_s if since else old.submit_s
+            old,
+            ours=ours[-_MOST_VALUES:],
+            back=None,
+            gone=None,
+            submit_s=since.submit_s if since else old.submit_s,
         )
     return msgspec.structs.replace(state, entries=tuple(entries.values()))
 
@@ -148,7 +154,7 @@ def with_tasks(state: FactorState, array_of: Mapping[int, int]) -> FactorState:
     """
     known, newest = state.by_job, _newest(array_of)
     new = [
-        msgspec.structs.replace(known[array], job_id=task, back=None)
+        msgspec.structs.replace(known[array], job_id=task, back=None, gone=None)
         for task, array in array_of.items()
         if array in known and task > known[array].tasks_to and task not in known
     ]
@@ -173,17 +179,26 @@ def settle(
     alive: Collection[int] | None,
     now: Clock,
     taken: Collection[int] = (),
+    forgets_s: float = 0.0,
 ) -> FactorState:
     """Forget the jobs that have ended, those that somebody else has changed, and those that are again as before us.
 
-    The last only once they have been so for LATE_S. `alive` are the jobs that still exist; None if that is not known.
-    Of the jobs that sprio does not show, those in `taken` have just been restored.
+    The last only once they have been so for LATE_S, the first only after `forgets_s`. `alive` are the jobs that wait
+    or run; None if that is not known. Of the jobs that sprio does not show, those in `taken` have just been restored.
     """
-    there = [entry for entry in state.entries if alive is None or entry.job_id in alive]
     settled = (
-        _settled(entry, current.get(entry.job_id), now, taken=entry.job_id in taken) for entry in there
+        _settled(entry, current.get(entry.job_id), now, taken=entry.job_id in taken)
+        if alive is None or entry.job_id in alive
+        else _ended(entry, now, forgets_s)
+        for entry in state.entries
     )
     return msgspec.structs.replace(state, entries=tuple(entry for entry in settled if entry))
+
+
+def _ended(entry: Entry, now: Clock, forgets_s: float) -> Entry | None:
+    """Return what to remember of a job that has ended; None: nothing."""
+    gone = entry.gone or now
+    return None if is_over(Lease(gone, forgets_s), now) else msgspec.structs.replace(entry, gone=gone)
 
 
 def _settled(entry: Entry, shown: int | None, now: Clock, *, taken: bool) -> Entry | None:
@@ -192,9 +207,9 @@ def _settled(entry: Entry, shown: int | None, now: Clock, *, taken: bool) -> Ent
         return None
     as_before = taken or entry.back is not None if shown is None else shown == entry.original
     if not as_before or entry.ours[-1] != entry.original:
-        return msgspec.structs.replace(entry, back=None)
+        return msgspec.structs.replace(entry, back=None, gone=None)
     if entry.back is None:
-        return msgspec.structs.replace(entry, back=now)
+        return msgspec.structs.replace(entry, back=now, gone=None)
     return None if is_over(Lease(entry.back, LATE_S), now) else entry
 
 
@@ -235,8 +250,8 @@ def restorations(
 
 
 def in_force(state: FactorState) -> dict[int, int]:
-    """Return the SiteFactor that we last gave each job, except those that were seen as before us since."""
-    return {entry.job_id: entry.ours[-1] for entry in state.entries if entry.back is None}
+    """Return the SiteFactor that we last gave each job, but for those seen as before us, or to have ended, since."""
+    return {entry.job_id: entry.ours[-1] for entry in state.entries if not (entry.back or entry.gone)}
 
 
 def may_be_ours(state: FactorState) -> dict[int, frozenset[int]]:

@@ -26,7 +26,7 @@ from slurm_plugin.slurm.factor_state import FactorState, Lease, Submission
 from slurm_plugin.slurm.listed_by_us import Listed
 from slurm_plugin.slurm.queue import Dependent, FactorChange, Failed, Queue, Relist, Requeue, Resize, Written
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
-from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
+from slurm_plugin.slurm.snapshot import FORGETS_S, QueuedJob, Snapshot
 from slurm_plugin.slurm.unnumbered import LEFT, Unnumbered
 
 log = logging.getLogger(__name__)
@@ -74,6 +74,7 @@ class Gateway:
         self._jobs: Mapping[int, QueuedJob] = {}
         self._array_of: Mapping[int, int] = {}
         self._submitted: Mapping[int, Submission] = {}
+        self._forgets_s = FORGETS_S
         self._unnumbered = Unnumbered(clock_s)
 
     def __enter__(self) -> Gateway:
@@ -92,6 +93,7 @@ class Gateway:
     def read(self) -> Snapshot:
         """Return the cluster as it is now; raises SlurmError if it does not answer."""
         snapshot = self._queue.read()
+        self._forgets_s = snapshot.terms.forgets_s
         self._alive = frozenset(job.job_id for job in snapshot.jobs)
         self._jobs = {job.job_id: job for job in snapshot.jobs}
         self._array_of, self._submitted = _array_of(snapshot), _submitted(snapshot)
@@ -130,7 +132,9 @@ class Gateway:
         alive = (
             None if self._alive is None else self._alive | after.keys() | {change.job_id for change in wanted}
         )
-        self._log.change(lambda state: factor_state.settle(state, after, alive, now()))
+        self._log.change(
+            lambda state: factor_state.settle(state, after, alive, now(), forgets_s=self._forgets_s)
+        )
         return [
             _logged(change, refusal or problems.get(change.job_id, ""))
             for change, refusal in zip(changes, refused, strict=True)
@@ -187,13 +191,14 @@ class Gateway:
         return written
 
     def _note(self, change: Callable[[Sequence[Listed]], tuple[Listed, ...]]) -> None:
-        """Note which partitions jobs list because of us, for the jobs that exist."""
-        there = self._jobs.values()
-        self._log.change(
-            lambda state: msgspec.structs.replace(
-                state, listed=change(listed_by_us.still_there(state.listed, there))
-            )
-        )
+        """Note which partitions jobs list because of us, for the jobs that slurmctld knows."""
+        there, now_s = self._jobs.values(), now().time_s
+
+        def noted(state: FactorState) -> FactorState:
+            kept = listed_by_us.still_there(state.listed, there, now_s, self._forgets_s)
+            return msgspec.structs.replace(state, listed=change(kept))
+
+        self._log.change(noted)
 
     def _take_out(self, state: FactorState, snapshot: Snapshot) -> list[Written]:
         """Remove the partitions that were added by us from all jobs."""
@@ -217,6 +222,7 @@ class Gateway:
         ):
             return []
         snapshot = self._queue.read()
+        self._forgets_s = snapshot.terms.forgets_s
         current = self._queue.site_factors()
         alive = {job.job_id for job in snapshot.jobs} | current.keys()
         array_of, submitted = _array_of(snapshot), _submitted(snapshot)
@@ -234,7 +240,7 @@ class Gateway:
         self._log.change(lambda newest: factor_state.follow(newest, state, back))
         problems, after = self._write(changes, unseen=alive) if changes else ({}, current)
         taken = {job for job, problem in problems.items() if not problem}
-        settled = factor_state.settle(back, after, alive, now(), taken)
+        settled = factor_state.settle(back, after, alive, now(), taken, self._forgets_s)
         self._log.change(lambda newest: factor_state.follow(newest, back, settled))
         return [*relisted, *(_logged(change, problems.get(change.job_id, "")) for change in changes)]
 

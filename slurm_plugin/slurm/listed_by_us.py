@@ -1,7 +1,7 @@
 """Which jobs list a partition that their users did not: it was added by us, and is to be taken out again. Pure.
 
-It is noted before it is written to Slurm, and for as long as the job, or any task of its array, exists: a task that
-is split off, or was preempted and is requeued, lists it too.
+It is noted before it is written to Slurm, and for as long as slurmctld knows of the job, or of any task of its array:
+a task that is split off, or was preempted and is requeued, lists it too, and so does a job that ended and is requeued.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from slurm_plugin.slurm.snapshot import QueuedJob
 
 
 class Listed(msgspec.Struct, frozen=True, gc=False):
-    """A job, or the array of all its tasks, the partition that was added, and the submit time (unix seconds)."""
+    """A job, or the array of all its tasks, the partition that was added, and the submit time (unix seconds).
+
+    `gone_s` is when it was first seen to have ended (unix seconds; 0: it has not).
+    """
 
     job_id: int
     partition: str
     submit_s: float
+    gone_s: float = 0.0
 
 
 def number_of(job: QueuedJob) -> int:
@@ -54,10 +58,16 @@ def without(listed: Iterable[Listed], job: QueuedJob) -> tuple[Listed, ...]:
     return tuple(one for one in listed if job.array_job_id or one.job_id != job.job_id)
 
 
-def still_there(listed: Iterable[Listed], jobs: Collection[QueuedJob]) -> tuple[Listed, ...]:
-    """Return what is noted of jobs that wait or run."""
+def still_there(
+    listed: Iterable[Listed], jobs: Collection[QueuedJob], now_s: float, forgets_s: float
+) -> tuple[Listed, ...]:
+    """Return what is noted of jobs that wait or run, or that ended less than `forgets_s` ago (now in unix seconds)."""
     there = {number_of(job) for job in jobs}
-    return tuple(one for one in listed if one.job_id in there)
+    seen = (
+        msgspec.structs.replace(one, gone_s=0.0 if one.job_id in there else one.gone_s or now_s)
+        for one in listed
+    )
+    return tuple(one for one in seen if not one.gone_s or 0 <= now_s - one.gone_s < forgets_s)
 
 
 def taken_out(jobs: Iterable[QueuedJob], ours: Mapping[int, str], reason: str) -> list[Relist]:

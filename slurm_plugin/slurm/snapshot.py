@@ -14,6 +14,10 @@ import msgspec
 BY_QOS = "preempt/qos"
 # How long a requeued job waits for its credential to expire, if AuthInfo does not say (seconds).
 AGAIN_S = 120.0
+# How long slurmctld knows of a job that has ended if MinJobAge is the default of 300 s: it looks once a minute, and
+# what it clears takes time. Whatever MinJobAge is, we remember such a job for no longer than a day (seconds).
+LATE_TO_FORGET_S, MOST_REMEMBERED_S = 120.0, 86_400.0
+FORGETS_S = 300.0 + LATE_TO_FORGET_S
 # The PriorityType that has SiteFactors.
 MULTIFACTOR = "priority/multifactor"
 
@@ -270,7 +274,8 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     `limits_hold`: the limits of accounts and QOS apply. slurmctld recounts the time that running jobs may still use
     every `counts_each_s` (PriorityCalcPeriod), the first time when it started, `counts_from_s` (unix). It enforces
     such limits for a QOS's users and accounts only if `counts_for_each`. `safe`: no job starts whose limit is beyond
-    what is left of a budget. A requeued job waits for at least `again_s`.
+    what is left of a budget. A requeued job waits for at least `again_s`. A job that has ended may be requeued for
+    `forgets_s` (MinJobAge); then slurmctld has forgotten it.
     """
 
     priority_type: str
@@ -296,6 +301,7 @@ class SchedulerTerms(msgspec.Struct, frozen=True, kw_only=True):
     counts_for_each: bool = True
     safe: bool = False
     again_s: float = AGAIN_S
+    forgets_s: float = FORGETS_S
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

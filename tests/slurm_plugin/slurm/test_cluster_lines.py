@@ -236,6 +236,14 @@ def test_a_requeued_job_waits_until_its_credential_has_expired(auth_info: str, a
     assert cluster_lines.parse_terms(f"AuthInfo = {auth_info}\n").again_s == again_s
 
 
+@pytest.mark.parametrize(
+    ("min_job_age", "forgets_s"),
+    [("300 sec", 420), ("2 sec", 122), ("0 sec", 86_400), ("200000 sec", 86_400), ("(null)", 420)],
+)
+def test_when_slurmctld_has_forgotten_a_job_that_ended(min_job_age: str, forgets_s: float) -> None:
+    assert cluster_lines.parse_terms(f"MinJobAge               = {min_job_age}\n").forgets_s == forgets_s
+
+
 @pytest.mark.parametrize(("release", "does"), [("22.05.8", False), ("23.11.10", False), ("24.05.0", True)])
 def test_which_releases_count_run_minutes_of_a_user(release: str, *, does: bool) -> None:
     assert cluster_lines.parse_terms(f"SLURM_VERSION           = {release}\n").counts_for_each is does

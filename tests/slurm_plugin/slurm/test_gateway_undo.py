@@ -227,6 +227,43 @@ def test_ended_jobs_are_forgotten(tmp_path: Path) -> None:
     assert in_force(tmp_path) == {2: 6}
 
 
+@pytest.mark.parametrize(("after_s", "factor"), [(400.0, 3), (430.0, 5)])
+def test_a_job_that_ended_and_is_requeued_is_undone_as_long_as_slurmctld_knew_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_s: float, factor: int
+) -> None:
+    """It keeps its SiteFactor (seen on 22.05). MinJobAge is 300 s here, and slurmctld forgets with a delay."""
+    clock = Clock(1000.0, "boot", 10.0)
+    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
+    queue = MemoryQueue({1: 3})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    del queue.factors[1]
+    for since_boot_s in (20.0, 20.0 + after_s):
+        clock = Clock(1000.0, "boot", since_boot_s)
+        gateway.read()
+        gateway.reorder([])
+        assert in_force(tmp_path) == {}
+    queue.factors[1], queue.submitted[1] = 5, (400.0, 1)
+    gateway.read()
+    gateway.undo()
+    assert queue.factors == {1: factor}
+
+
+def test_a_job_that_ended_and_came_back_is_in_force_again(tmp_path: Path) -> None:
+    queue = MemoryQueue({1: 0})
+    gateway = gate(queue, tmp_path)
+    gateway.reorder(changes_of({1: 5}, queue.factors))
+    del queue.factors[1]
+    gateway.read()
+    gateway.reorder([])
+    assert in_force(tmp_path) == {}
+    assert gateway.ours() == {1: {5}}
+    queue.factors[1] = 5
+    gateway.read()
+    gateway.reorder([])
+    assert in_force(tmp_path) == {1: 5}
+
+
 def test_an_undo_that_fails_is_tried_again(tmp_path: Path) -> None:
     queue = MemoryQueue({1: 0, 2: 0, 3: 0})
     gateway = gate(queue, tmp_path)

@@ -132,7 +132,11 @@ def test_tasks_of_an_array_list_the_partitions_of_the_array() -> None:
     noted = added((), array, "lent")
     assert by_us(noted, [array, task]) == {9: "lent"}
     assert without(noted, array) == noted == (Listed(7, "lent", array.submit_s),)
-    assert still_there(noted, [task]) == noted
-    assert still_there(noted, [JOB, waiting(8)]) == noted
-    assert still_there(noted, [waiting(8)]) == ()
+    assert still_there(noted, [task], 100.0, 60.0) == noted
+    assert still_there(noted, [JOB, waiting(8)], 100.0, 60.0) == noted
+    ended = still_there(noted, [waiting(8)], 100.0, 60.0)
+    # It may be requeued until slurmctld has forgotten it.
+    assert still_there(ended, [JOB], 150.0, 60.0) == noted
+    assert still_there(ended, [], 150.0, 60.0) == ended
+    assert still_there(ended, [], 160.0, 60.0) == ()
     assert without(added((), JOB, "lent"), JOB) == ()

@@ -54,6 +54,8 @@ class Queues(RuleBasedStateMachine):
         self.folder = TemporaryDirectory()
         self.queue = MemoryQueue({})
         self.originals: dict[int, int] = {}
+        # Factors of jobs that have ended, and what they must have after an undo once they are requeued.
+        self.ended: dict[int, tuple[int, int]] = {}
         self.hung: dict[int, int] = {}
         self.next = 1
 
@@ -72,8 +74,17 @@ class Queues(RuleBasedStateMachine):
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(sorted(self.queue.factors)))
-        del self.queue.factors[job], self.originals[job]
+        self.ended[job] = self.queue.factors.pop(job), self.originals.pop(job)
         self.queue.hidden.discard(job)
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data(), hidden=st.booleans())
+    def requeue_ended(self, data: st.DataObject, hidden: bool) -> None:
+        job = data.draw(st.sampled_from(sorted(self.ended)))
+        self.queue.factors[job], self.originals[job] = self.ended.pop(job)
+        self.queue.submitted[job] = (2.0, 1)
+        if hidden:
+            self.queue.hidden.add(job)
 
     @precondition(lambda self: self.queue.factors)
     @rule(data=st.data())
