@@ -18,8 +18,8 @@ from models.planning.futures import likely_future, look_ahead
 from models.planning.planning import plan
 from models.planning.problem import Bounds, Holding, Machine, Pending, Problem, Yields
 from models.planning.rollout import expected_starts, places_of
-from models.scheduling.backfill import Promise
-from models.scheduling.room import Amounts
+from models.scheduling.backfill import Ending, Promise
+from models.scheduling.room import PLAIN, Amounts
 from tests.models.planning.problems import POOL, holding, job, problems
 
 CPU = 1000
@@ -96,10 +96,21 @@ def test_a_promise_that_is_kept_equals_one_worked_out_anew(seed: int) -> None:
         limit_s = run_s * float(draw.uniform(1, 4))
         pending.append(job(number, demand=times(gpus, kind), run_s=run_s, limit_s=limit_s))
     machines = [node(4, 0), node(0, 4), node(2, 2), node(2, 2)]
-    kept = starts(machines, pending)
+    holds, seen = Promise.holds, set[tuple[bool, bool]]()
+
+    def watched(promise: Promise, ending: Ending, end_s: float) -> bool:
+        before = promise.beside.free.copy()
+        is_kept = holds(promise, ending, end_s)
+        seen.add((is_kept, bool((promise.beside.free != before)[PLAIN:].any())))
+        return is_kept
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Promise, "holds", watched)
+        kept = starts(machines, pending)
         patch.setattr(Promise, "holds", lambda *_: False)
         assert starts(machines, pending) == kept
+    # Promises were kept, also while GPUs of a type became free beside them, and others were not.
+    assert seen >= {(True, True), (True, False), (False, False)}
 
 
 def test_a_job_on_several_nodes_needs_its_type_on_each() -> None:

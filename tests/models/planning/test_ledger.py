@@ -152,14 +152,23 @@ def test_a_job_that_comes_and_is_at_a_limit_takes_no_room() -> None:
 
 
 def test_a_preempted_job_counts_no_longer() -> None:
-    low = job(1, cpus=8, run_s=500.0, dues=due(2), yields=Yields(above=1))
-    high = job(2, cpus=8, run_s=50.0, tier=2)
-    (cell,) = cells_of(problem(low, high, job(3, cpus=8, run_s=60.0, tier=2, dues=due(), priority=1)))
-    ledger = Ledger({JOBS: 2}, [(due(2), 0.0)])
-    assert ledger.barring(due())
-    ledger.give(due(2))
-    assert ledger.barring(due()) is None
-    assert cell.preempts
+    low, high = Yields(above=1), job(2, cpus=6, run_s=50.0, tier=2)
+    small = job(3, cpus=2, run_s=60.0, dues=due())
+    runs = counting(holding(0, 8, left_s=500.0), dues=due(2))
+    # The small job is at the limit until the running job ends: at 500 s or, if it yields, at once.
+    assert starts(problem(high, small, running=(runs,))) == [500.0, 500.0]
+    yielding = msgspec.structs.replace(runs, yields=low)
+    assert starts(problem(high, small, running=(yielding,))) == [0.0, 0.0]
+
+
+def test_a_job_that_began_meanwhile_and_is_preempted_counts_no_longer() -> None:
+    comes = Coming(
+        at_s=40.0, account=0, user=0, pools=POOL, priority=1, demand=(6000, 6, 0), limit_s=50.0, likely_s=50.0, tier=2
+    )  # fmt: skip
+    small = job(3, cpus=2, run_s=60.0, dues=due())
+    for yields, start_s in ((None, 500.0), (Yields(above=1), 40.0)):
+        first = job(1, cpus=8, run_s=500.0, dues=due(2), yields=yields)
+        assert starts(problem(first, small, coming=((comes,),))) == [0.0, start_s]
 
 
 def test_jobs_that_cannot_start_now_are_moved_last() -> None:
