@@ -218,6 +218,7 @@ def change_of(job: QueuedJob, before: JobRequest, after: JobRequest, decision: D
         reason=f"gets {words}, {why}",
         admin_comment=replace_token(job.admin_comment, format_token(decision)),
         before=job.admin_comment,
+        seen=job,
         **fields,
     )
 

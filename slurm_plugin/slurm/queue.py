@@ -27,7 +27,8 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     """What one pending record is to get, in the kind of request that its user used; None stays. `uid` is its owner's.
 
     `admin_comment` is the whole new comment, in place of `before`: if the job has another comment by then, nothing is
-    changed. CPUs are changed together with everything in the job that repeats them.
+    changed. Nor is it if its user has changed what the job asks for, or the user's comment, since the record `seen`.
+    CPUs are changed together with everything in the job that repeats them.
     """
 
     job_id: int
@@ -39,6 +40,7 @@ class Resize(msgspec.Struct, frozen=True, kw_only=True):
     mem_per_cpu_mib: int | None = None
     admin_comment: str | None = None
     before: str | None = None
+    seen: QueuedJob | None = None
 
 
 class Relist(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,7 @@ _TASK = re.compile(r"\d+_\[?([\d,\-:]+)\]?: ")
 _FINE = "No error"
 HELD = "was queued again and is held"
 COMMENTED = "has another admin comment meanwhile"
+CHANGED = "was changed by its user meanwhile"
 
 
 def resize(change: Resize, record: Record, update: Update) -> Written:
@@ -66,6 +67,8 @@ def obstacle(change: Resize, job: QueuedJob | None) -> str:
         return HELD
     if change.before not in (None, job.admin_comment):
         return COMMENTED
+    if change.seen is not None and _user_set(change.seen) != _user_set(job):
+        return CHANGED
     if job.uid != change.uid:
         return f"belongs to user {job.uid}, not {change.uid}"
     if job.num_tasks != change.num_tasks:
@@ -77,6 +80,11 @@ def obstacle(change: Resize, job: QueuedJob | None) -> str:
     if not resource_words(job, change):
         return "is that size already"
     return ""
+
+
+def _user_set(job: QueuedJob) -> tuple[int | str | None, ...]:
+    """Return what users change of a waiting job when they want other resources, or want it to be left alone."""
+    return job.cpus_per_task, job.min_cpus, job.mem_per_node_mib, job.mem_per_cpu_mib, job.comment
 
 
 def ended(job: QueuedJob | None) -> str:

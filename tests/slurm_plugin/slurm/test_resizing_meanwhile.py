@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -32,6 +33,29 @@ def resize_while(job: QueuedJob, complaint: str, after: QueuedJob | None) -> tup
 
     found = resizing.resize(change, lambda _job_id: next(records), update)
     return found.problem, written
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"mem_per_node_mib": 16_000},
+        {"cpus_per_task": 8, "min_cpus": 8},
+        {"min_cpus": 8},
+        {"comment": "rightsize=off"},
+    ],
+)
+def test_what_a_user_changes_after_the_queue_was_read_is_not_overwritten(changed: dict[str, Any]) -> None:
+    change = Resize(
+        job_id=2, uid=SINGLE.uid, num_tasks=1, reason="", mem_per_node_mib=500, admin_comment=NEW, seen=SINGLE
+    )
+    now, written = msgspec.structs.replace(SINGLE, **changed), list[Sequence[str]]()
+
+    def update(words: Sequence[str]) -> str:
+        written.append(words)
+        return ""
+
+    assert resizing.resize(change, lambda _: now, update).problem == resizing.CHANGED
+    assert not written
 
 
 @pytest.mark.parametrize(
