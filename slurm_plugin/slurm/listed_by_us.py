@@ -32,9 +32,10 @@ def number_of(job: QueuedJob) -> int:
 
 
 def by_us(listed: Iterable[Listed], jobs: Iterable[QueuedJob]) -> dict[int, str]:
-    """Return the partition that was added to each record that waits and still lists it.
+    """Return the partition that was added to each record that waits and still lists it next to its own.
 
-    A number may belong to another job by now: a job that was not requeued has the submit time that was noted.
+    A number may belong to another job by now: a job that was not requeued has the submit time that was noted. A job
+    that lists nothing else was given that by its user since: without it, it would list no partition at all.
     """
     noted = {one.job_id: one for one in listed}
     found = ((job, noted.get(number_of(job))) for job in jobs if job.waits)
@@ -43,6 +44,7 @@ def by_us(listed: Iterable[Listed], jobs: Iterable[QueuedJob]) -> dict[int, str]
         for job, one in found
         if one is not None
         and one.partition in job.partitions
+        and job.partitions != (one.partition,)
         and (job.restarts or job.submit_s == one.submit_s)
     }
 

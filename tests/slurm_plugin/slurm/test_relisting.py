@@ -126,6 +126,11 @@ def test_a_job_id_that_was_given_out_again_is_not_ours() -> None:
     assert by_us(noted, [JOB, msgspec.structs.replace(lists, state="RUNNING")]) == {}
 
 
+def test_a_job_that_its_user_lets_wait_for_the_added_partition_alone_is_not_ours() -> None:
+    """Without it, the job would list none, which Slurm refuses: «Invalid partition name» (seen on 22.05)."""
+    assert by_us(added((), JOB, "lent"), [msgspec.structs.replace(JOB, partitions=("lent",))]) == {}
+
+
 def test_tasks_of_an_array_list_the_partitions_of_the_array() -> None:
     array = waiting(7, array_job_id=7, array_tasks="2-9", tasks=8)
     task = waiting(9, array_job_id=7, array_tasks="1", partitions=("lent", "batch"), restarts=1)
