@@ -27,7 +27,7 @@ _SHARED = r"((?<![ \t])-|-(?=[ \t])|//?|%/%)[ \t]*(\d{1,3})\b"
 # What may come between the number and the sign: its default if Slurm sets none, and closing brackets and quotes.
 _DEFAULT = r"(?::?-\d+\}|[\"']?,[ \t]*(?:unset[ \t]*=[ \t]*)?[\"']?\d+[\"']?)?"
 _PART = re.compile(rf"{_DEFAULT}[\]\"')}} \t]*{_SHARED}")
-_NAME = re.compile(r"([A-Za-z_]\w*)[ \t]*(?:=|<-)[^=;<]{0,80}\Z")
+_NAME = re.compile(r"(?<!\w)([A-Za-z_]\w*)[ \t]*(?:=|<-)[^=;<]{0,80}\Z")
 # What precedes the number where a script counts up to it.
 _COUNTED = re.compile(
     r"(?:\bseq\b[^;|`]*|\brange\([^):;]*|\{\d+\.\.|\w\}?[ \t]*(?:<=?|-l[te])[ \t]*)[$({\"'\s]*\Z"

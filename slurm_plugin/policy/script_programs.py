@@ -40,7 +40,7 @@ _PROGRAMS = (
         ("nextflow", "cwltool", "toil-", "cactus"),
         re.compile(
             rf"\bnextflow{_OPTIONS}\brun\b|\bcwltool{_OPTIONS}--parallel\b|toil-(?:cwl|wdl)-runner\b{_ITSELF}"
-            rf"|\bcactus(?:-[a-z0-9]+)*[ \t]+(?=[^\n;|&]{{0,200}}?(?:\.hal\b|--outDir\b)){_ITSELF}"
+            rf"|\bcactus(?:-[a-z0-9]{{1,30}}){{0,5}}[ \t]+(?=[^\n;|&]{{0,200}}?(?:\.hal\b|--outDir\b)){_ITSELF}"
         ),
     ),
     # A worker that uses more than its share of the job's memory is ended, however little the others use.

@@ -18,6 +18,9 @@ FOLLOWING = rf"\$\(\(\s*{_SLURMS}(?:\s*[-+*/]\s*{_SLURMS}|\s*[-/]\s*\d+)*\s*\)\)
 _READABLE = re.compile(rf"(?:\d[\w.]*|\$SLURM_\w+|\$\{{SLURM_\w+(?::-\w*)?\}}|{FOLLOWING})")
 _SETS = re.compile(r"=[ \t]*[\"']?(?:\d|\$\{?SLURM_|\$\(\()")
 _USED = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+# Variables made of others (`B=$A$A`, `C=$B$B`) would double with each line, and a submission waits. No longer value is
+# read, and a script that would grow by more than this is left as written.
+_MOST_CHARS, _MOST_GROWTH = 80, 8192
 
 
 def with_values(body: str) -> str:
@@ -25,7 +28,8 @@ def with_values(body: str) -> str:
     if "$" not in body or not _SETS.search(body):
         return body
     values: dict[str, str | None] = {}
-    return "\n".join(";".join(_read(part, values) for part in line.split(";")) for line in body.split("\n"))
+    read = "\n".join(";".join(_read(part, values) for part in line.split(";")) for line in body.split("\n"))
+    return read if len(read) <= len(body) + _MOST_GROWTH else body
 
 
 def _read(part: str, values: dict[str, str | None]) -> str:
@@ -44,5 +48,5 @@ def _read(part: str, values: dict[str, str | None]) -> str:
 
 def _set(name: str, value: str, values: dict[str, str | None]) -> None:
     plain = value.partition(" #")[0].strip().strip("\"'")
-    read = plain if _READABLE.fullmatch(plain) else None
+    read = plain if len(plain) <= _MOST_CHARS and _READABLE.fullmatch(plain) else None
     values[name] = read if values.get(name, read) == read else None

@@ -1,6 +1,7 @@
 """What a script fixes by itself: numbers in it are floors, and what no number gives is kept as requested."""
 
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,11 @@ from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
 from slurm_plugin.policy.submission import job_request
 from slurm_plugin.service.decide import fixed_by
 from tests.builders import submission
+
+SLOW_S = 0.2  # of processor time; what the hook sends of such a script takes some ten milliseconds
+# `a1` is as long as two of `a0`, and so on: the last is 16 million characters long.
+DOUBLED = "a0=1\n" + "".join(f"a{n + 1}=$a{n}$a{n}\n" for n in range(24))
+LONG_VALUE = "a=$((SLURM_CPUS_PER_TASK*SLURM_CPUS_PER_TASK*SLURM_NTASKS))\nsrun "
 
 
 @pytest.mark.parametrize(
@@ -407,3 +413,21 @@ def test_any_script_can_be_read(script: str, num_tasks: int) -> None:
     floors = read_floors(script, num_tasks)
     assert floors.memory_mib >= 0
     assert floors.cpus_per_task >= 0
+
+
+@pytest.mark.parametrize("command", ["srun -n $a24 ./a", "srun -n $a9 ./a"])
+def test_a_variable_that_grows_with_each_line_is_not_read(command: str) -> None:
+    """A script of 300 bytes once kept the service busy for two minutes and took 1.5 GiB."""
+    begun_s = time.process_time()
+    floors = read_floors(f"#!/bin/sh\n{DOUBLED}{command}\n", 1)
+    assert time.process_time() - begun_s < SLOW_S
+    assert floors.kept == (("cores", "an srun in the script asks for a number that cannot be read"),)
+
+
+@pytest.mark.parametrize(
+    "script", [LONG_VALUE + "$a" * 8000, "cactus-a-" * 4000, "SLURM_CPUS_PER_TASK" * 3500]
+)
+def test_no_script_takes_long(script: str) -> None:
+    begun_s = time.process_time()
+    script_floors._read(script, 4)
+    assert time.process_time() - begun_s < SLOW_S
