@@ -178,13 +178,14 @@ NOTHING = ScriptFloors()
 @functools.lru_cache(maxsize=16)
 def read_floors(script: str, num_tasks: int) -> ScriptFloors:
     """Return what a script fixes by itself. The job's `num_tasks` tasks share the ranks and steps that it starts."""
-    return NOTHING if _fixes_nothing(without_numbers(script)) else _read(script, num_tasks)
+    return NOTHING if _fixes_nothing(without_numbers(script), min(num_tasks, 2)) else _read(script, num_tasks)
 
 
 # Tasks of a workflow differ only in numbers: if nothing is fixed when all digits are nines, nothing is by any others.
+# What is fixed for two tasks is for any more.
 @functools.lru_cache(maxsize=512)
-def _fixes_nothing(script: str) -> bool:
-    return _read(script.replace("0", "9"), 1) == NOTHING
+def _fixes_nothing(script: str, num_tasks: int) -> bool:
+    return _read(script.replace("0", "9"), num_tasks) == NOTHING
 
 
 def _read(script: str, num_tasks: int) -> ScriptFloors:

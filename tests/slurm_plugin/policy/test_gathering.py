@@ -146,6 +146,7 @@ def test_a_job_that_sets_its_tasks_per_node_keeps_them_there(fields: dict[str, A
         ("srun -N $SLURM_NNODES ./fit", {}, False),
         ("mpirun --map-by ppr:4:node ./fit", {}, True),
         ("mpirun -npernode 4 ./fit", {"nodes_min": 4, "nodes_max": 4}, True),
+        ("srun -m plane=4 ./fit", {"nodes_min": 4, "nodes_max": 4}, True),
         ("mpiexec -ppn 4 ./fit", {"nodes_min": 4, "nodes_max": 4, "ntasks_per_node": 4}, False),
         ("mpirun ./fit -ppn 4", {}, True),
         ("mpirun -np 16 ./fit", {}, False),

@@ -382,7 +382,7 @@ PLAIN_LAUNCHED = re.compile(
 PIECES = (
     "mpirun", "mpiexec", "orterun", "make", "srun", "-np", "-n", "--np", "--n", "-j", "-t", "-@", "-c", "-", "--mem=",
     "--threads", "--ncpus", "--gres=", "--max-mem ", "OMP_NUM_THREADS", "-Xmx", "g", "k", ".", "x", "_", "=", " ", " ",
-    " ", "\t", "\n", "\\\n", ";", "|", "&", "0", "4", "16", "250", '"', "'",
+    " ", "\t", "\n", "\\\n", ";", "|", "&", "0", "4", "16", "250", '"', "'", "srun -m plane",
 )  # fmt: skip
 
 
