@@ -101,6 +101,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     `memory` holds the cluster's own terms, for partitions that are not known; None until Slurm has been asked.
     `select_parameters` are its SelectTypeParameters, None if not known.
     `whole_nodes`: all of its partitions allocate only whole nodes (select/linear).
+    `restricted_cores` are the partitions with nodes that reserve cores for each of their GPUs (RestrictedCoresPerGPU).
     `chosen_later`: a job that names no partition may be given any of them after the decision.
     `brakes` are those that are pulled. `missing` are those of SLURM_PARTS that are needed and were never read.
     """
@@ -115,6 +116,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     whole_nodes: bool = False
     chosen_later: bool = False
     cpus_per_core: Mapping[str, int] = {}
+    restricted_cores: frozenset[str] = frozenset()
     brakes: frozenset[Brake] = frozenset()
     missing: frozenset[str] = frozenset()
 
@@ -145,6 +147,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             "min_billing": self.minimum_for(request).is_billed,
             "qos_maximum": self._is_refused(request),
             "whole_sockets": any(one.whole_sockets for one in partitions),
+            "restricted_cores": not self.restricted_cores.isdisjoint(self.partition_names(request)),
             "max_cpus_per_node": all(
                 is_beyond(cpus_of_node(request), one.max_cpus_per_node) for one in partitions
             ),

@@ -29,6 +29,8 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "min_billing": ALL,
     # With CR_Socket others cannot use the freed CPUs, and an srun would start as many tasks as fit all of them.
     "whole_sockets": CORES,
+    # A job may use only as many of its node's cores as come with its GPUs: with fewer GPUs, Slurm refuses it.
+    "restricted_cores": GPUS,
     # One decision for each component could tear the job apart.
     "het_job": ALL,
     # What a person is going to type says nothing about what is needed.

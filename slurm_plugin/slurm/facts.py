@@ -23,6 +23,7 @@ from slurm_plugin.slurm.limits import (
     parse_partitions,
     parse_qos,
     parse_qos_maximums,
+    parse_restricted,
     select_parameters,
 )
 
@@ -105,5 +106,6 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
             qos_maximums=parse_qos_maximums(answers["qos_minimums"]),
         )
     if "cpus_per_core" in answers:
-        facts = replace(facts, cpus_per_core=parse_cores(answers["cpus_per_core"]))
+        nodes = answers["cpus_per_core"]
+        facts = replace(facts, cpus_per_core=parse_cores(nodes), restricted_cores=parse_restricted(nodes))
     return facts, SLURM_PARTS & read

@@ -174,6 +174,13 @@ def parse_cores(text: str) -> dict[str, int]:
     return most
 
 
+def parse_restricted(text: str) -> frozenset[str]:
+    """Read `scontrol --oneliner show node`: the partitions with a node that reserves cores for each of its GPUs."""
+    lines = map(words_of, text.splitlines())
+    restricted = (words.get("Partitions", "") for words in lines if "RestrictedCoresPerGPU" in words)
+    return frozenset(name for names in restricted for name in names.split(",") if name)
+
+
 def _terms(words: dict[str, str], select: str | None) -> MemoryTerms:
     defaults = dict(word.split("=", 1) for word in words.get("JobDefaults", "").split(",") if "=" in word)
     said = {field: words.get(name, "") for field, name in _TERMS.items()}

@@ -7,7 +7,7 @@ import pytest
 from accounting.decisions.decision import Fixed
 from accounting.request import JobRequest
 from slurm_plugin.config.settings import Config, Policy, Rule
-from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
+from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition, SiteFacts
 from slurm_plugin.policy.forms import ALL, kept_by_form
 from slurm_plugin.policy.rules import fits, limits_of
 from slurm_plugin.policy.submission import job_request
@@ -19,6 +19,7 @@ from slurm_plugin.slurm.limits import (
     parse_partitions,
     parse_qos,
     parse_qos_maximums,
+    parse_restricted,
 )
 from tests.builders import submission
 
@@ -58,6 +59,24 @@ def test_a_cluster_of_whole_nodes_keeps_the_whole_request() -> None:
     assert SiteFacts(whole_nodes=gives_whole_nodes(linear)).forms_of(asked) == ("select_linear",)
     assert SiteFacts(whole_nodes=gives_whole_nodes(shared)).forms_of(asked) == ()
     assert set(kept_by_form(["select_linear"])) == ALL
+
+
+def test_gpus_stay_where_cores_come_with_them() -> None:
+    """Of nodes of 16 cores, four of them for each GPU, `-c 16 --gres=gpu:1` is refused (24.11)."""
+    nodes = (
+        "NodeName=a-1 CPUTot=16 RestrictedCoresPerGPU=4(0-15)  Partitions=gpu,all OS=Linux\n"
+        "NodeName=a-2 CPUTot=16 Partitions=main,all Reason=RestrictedCoresPerGPU\n"
+        "NodeName=a-3 CPUTot=16 RestrictedCoresPerGPU=4(0-15)  BootTime=None\n"
+    )
+    facts = SiteFacts(
+        restricted_cores=parse_restricted(nodes), partitions={"gpu": Partition(is_default=True)}
+    )
+    kept = {
+        name: kept_by_form(facts.forms_of(JobRequest(user="alice", partition=name)))
+        for name in ("", "main", "all", "main,gpu")
+    }
+    gpus = {"gpus": "restricted_cores"}
+    assert kept == {"": gpus, "main": {}, "all": gpus, "main,gpu": gpus}
 
 
 @pytest.mark.parametrize(
