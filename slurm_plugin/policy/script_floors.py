@@ -110,7 +110,7 @@ _INNER_NODES = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}(?!1\b)\d")
 # How Open MPI and Hydra are told the number of ranks on each node.
 _RANKS_PER_NODE = re.compile(r"\bppr:|\s(?:--?(?:npernode|ppn|perhost)|-N)[=\s]")
 _INNER_CPUS = re.compile(rf"\s(?:-c\s*|--cpus-per-task{_IS}){_QUOTE}(\d{{1,4}})\b")
-_INNER_TASKS_BY_CPUS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}{_BY_CPUS}")
+_INNER_TASKS_BY_CPUS = re.compile(rf"\s(?:-n\s*|--n?tasks(?:-per-node)?{_IS}){_QUOTE}{_BY_CPUS}")
 _INNER_CPUS_UNREAD = re.compile(
     rf"\s(?:-[nc]\s*|--(?:ntasks(?:-per-node)?|tasks-per-node|cpus-per-task){_IS}){_QUOTE}{_UNREAD}"
 )

@@ -188,6 +188,9 @@ def test_a_number_that_cannot_be_read_keeps_its_dimension(body: str, kept: list[
         ("mpirun -np $((SLURM_NNODES * SLURM_CPUS_ON_NODE)) ./a", True),
         ("srun -n $((SLURM_CPUS_PER_TASK-1)) ./a", True),
         ("srun --ntasks=$SLURM_CPUS_PER_TASK ./a", True),
+        ("srun --ntasks-per-node=$SLURM_CPUS_ON_NODE ./a", True),
+        ("N=$SLURM_CPUS_ON_NODE\nsrun --ntasks-per-node $N ./a", True),
+        ("srun --ntasks-per-node=$SLURM_NTASKS_PER_NODE ./a", False),
         # The number of tasks stays as it is, and fewer threads do not change the computation.
         ("mpirun -np $SLURM_NTASKS ./a", False),
         ("mpirun -np $SLURM_NTASKS ./a -n $SLURM_CPUS_PER_TASK", False),
