@@ -114,7 +114,8 @@ def size_online(
     """Yield each job with what it would have been granted and why, in the order of decisions.
 
     A decision knows the jobs that ended before that moment, not those that ended at it. Jobs in `warm` count as ended
-    before all others, one after the other in the order of their ends, and are not yielded.
+    before all others, one after the other in the order of their ends, and are not yielded. The order of `jobs` does
+    not matter.
     """
     others = [job for job in jobs if job.job_id not in warm]
     for job in _before(
@@ -123,10 +124,10 @@ def size_online(
     ):
         learner.decided(job)
         learner.ended(job)
-    by_end = iter(sorted(others, key=lambda job: job.end_s))
+    by_end = iter(sorted(others, key=_by_end))
     next_end = next(by_end, None)
     learner.refit()
-    for job in sorted(others, key=lambda job: _moment(job, decide_at)):
+    for job in sorted(others, key=lambda job: (_moment(job, decide_at), *_by_submission(job))):
         while next_end is not None and next_end.end_s < _moment(job, decide_at):
             learner.ended(next_end)
             next_end = next(by_end, None)
@@ -163,7 +164,7 @@ def follow(
 
 def _before(jobs: Sequence[OnlineJob], moment_s: float) -> list[OnlineJob]:
     """Return jobs in the order of their ends, all moved back so far that the last ends before a moment."""
-    ordered = sorted(jobs, key=lambda job: job.end_s)
+    ordered = sorted(jobs, key=_by_end)
     if not ordered or ordered[-1].end_s < moment_s:
         return ordered
     earlier_s = math.ceil(ordered[-1].end_s - moment_s) + 1
@@ -171,6 +172,15 @@ def _before(jobs: Sequence[OnlineJob], moment_s: float) -> list[OnlineJob]:
         msgspec.structs.replace(job, past=msgspec.structs.replace(job.past, end_s=job.past.end_s - earlier_s))
         for job in ordered
     ]
+
+
+def _by_end(job: OnlineJob) -> tuple[float, float, str]:
+    """Return a key that orders jobs by their ends; jobs that end together by submission, as training orders them."""
+    return job.end_s, *_by_submission(job)
+
+
+def _by_submission(job: OnlineJob) -> tuple[float, str]:
+    return job.submit_s, job.job_id
 
 
 def _moment(job: OnlineJob, decide_at: DecideAt) -> float:

@@ -119,6 +119,27 @@ def test_warm_jobs_are_learned_in_the_order_of_their_ends_whatever_the_order_of_
     assert told(list(reversed(rows)), warm=ids) == told(rows, warm=ids)
 
 
+@pytest.mark.parametrize("decide_at", ["submit", "start"])
+@pytest.mark.parametrize("warm", [frozenset[str](), frozenset({"3", "7", "8", "20"})])
+def test_the_order_of_rows_changes_nothing_even_if_many_jobs_end_together(
+    decide_at: DecideAt, warm: frozenset[str]
+) -> None:
+    noise = random.Random(1)
+    jobs = [
+        job(
+            number,
+            20 * (number // 5),
+            20 * (number // 4) + 50,
+            start_s=20 * (number // 4) + noise.choice([0, 0, 10]),
+            mem_mib=noise.lognormvariate(6, 1),
+        )
+        for number in range(200)
+    ]
+    for seed in range(3):
+        rows = random.Random(seed).sample(jobs, len(jobs))
+        assert list(told(rows, decide_at, warm).items()) == list(told(jobs, decide_at, warm).items())
+
+
 @pytest.mark.parametrize(("since_s", "at_rest"), [(0, False), (1000, True)])
 def test_warm_jobs_count_as_ended_before_all_others(since_s: int, at_rest: bool) -> None:
     warm = [job(number, 5000, 6000) for number in range(WHOLE_JOBS)]
