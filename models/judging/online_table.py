@@ -130,13 +130,17 @@ def tally(sized: Sequence[Sized]) -> dict[str, object]:
 
 
 def write_grants(file: Path, sized: Iterable[Sized]) -> None:
-    """Write job_id, alloc_mem_mib, alloc_cpus and reason; an amount that is not changed is empty."""
+    """Write job_id, alloc_mem_mib, alloc_cpus and reason; an amount that is not changed is empty.
+
+    Reasons hold users' names of jobs. A line end in one would begin a new row: CSV writers do not quote a lone
+    carriage return.
+    """
     rows = [
         (
             job.job_id,
             _changed(job.request.mem_per_node_mib, granted.mem_per_node_mib),
             _changed(job.request.cpus_per_task, granted.cpus_per_task),
-            reason,
+            " ".join(reason.split()),
         )
         for job, granted, reason in sized
     ]

@@ -264,6 +264,18 @@ def test_only_what_changes_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "none.csv").read_text(encoding="utf-8") == ",".join(GRANTED) + "\n"
 
 
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n", "\u2028"])
+def test_a_line_end_in_a_name_begins_no_row(tmp_path: Path, end: str) -> None:
+    read = one(tmp_path, job_name=f"fit{end}one{end}", user=f"ann{end}")
+    reason = f"cores: 2 earlier jobs of {read.request.user} named {read.request.job_name}"
+    write_grants(tmp_path / "out.csv", [(read, read.request, reason)])
+    assert len((tmp_path / "out.csv").read_bytes().decode().splitlines()) == 2
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as stream:
+        assert list(csv.reader(stream))[1:] == [
+            ["7.batch", "", "", "cores: 2 earlier jobs of ann named fit one"]
+        ]
+
+
 def test_a_job_short_of_memory_counts_with_both_its_runs(tmp_path: Path) -> None:
     read = one(tmp_path, req_cpus="4", used_cores="1")
     less = msgspec.structs.replace(read.request, mem_per_node_mib=400, cpus_per_task=2)
