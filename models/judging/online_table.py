@@ -7,9 +7,12 @@ known at submission). Other columns are ignored, except one that is named as the
 
 from __future__ import annotations
 
+import lzma
 import math
 import os
+import tarfile
 import warnings
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -34,6 +37,8 @@ FIGURES = (
 # No real amount or time is larger.
 HIGHEST = 1e15
 BYTES_IN_MIB = 2.0**20
+# What pandas lets through of a file that it is to unpack by its name; ImportError: what unpacks it is not installed.
+PACKED_BADLY = (EOFError, ImportError, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 GRANTED = ("job_id", "alloc_mem_mib", "alloc_cpus", "reason")
 Sized = tuple[OnlineJob, JobRequest, str]
 # By name: what is asked and what was used of an amount.
@@ -58,7 +63,7 @@ def read_jobs(file: Path, input_bytes: str | None = None) -> list[OnlineJob]:
             ).fillna("")
     except FileNotFoundError:
         raise ModelError(f"the file {file} does not exist") from None
-    except (OSError, ValueError, EOFError, zlib.error, pandas.errors.ParserWarning) as error:
+    except (OSError, ValueError, *PACKED_BADLY, pandas.errors.ParserWarning) as error:
         reason = " ".join(str(error).split())[:200]
         raise ModelError(
             f"cannot read {file}: {reason}; give a CSV file in UTF-8 with a header line"

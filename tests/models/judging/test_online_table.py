@@ -223,6 +223,13 @@ def test_a_compressed_table_is_read_and_a_damaged_one_refused(tmp_path: Path) ->
         refused(file, "cannot read")
 
 
+@pytest.mark.parametrize("ending", ["bz2", "gz", "tar", "xz", "zip", "zst"])
+def test_a_damaged_file_of_any_packing_is_refused_in_one_line(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"jobs.csv.{ending}"
+    file.write_bytes(b"packed by nothing")
+    refused(file, "cannot read .*; give a CSV file in UTF-8 with a header line")
+
+
 def test_names_that_look_like_missing_values_stay_names(tmp_path: Path) -> None:
     read = one(tmp_path, job_name="NA", user="null", job_id="007")
     assert (read.request.job_name, read.request.user, read.job_id) == ("NA", "null", "007")
