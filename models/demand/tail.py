@@ -76,7 +76,9 @@ def _rise_log(past: PastUse, room: float, risk: float) -> float:
 
 
 def streak_bound(streak: int, room: float) -> float:
-    """Return the part of the room that the family's surprises still ask for, as a logarithm."""
+    """Return the part of the room that the family's surprises still ask for, as a logarithm; infinite as the room."""
+    if math.isinf(room):
+        return room  # after some 7,000 quiet jobs the part is 0 for a float, and no number if multiplied
     return max(room, 0.0) * min(math.exp(-streak / STREAK_SCALE), MOST_OF_ROOM)
 
 

@@ -4,7 +4,7 @@ import math
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from models.demand.tail import (
@@ -44,7 +44,8 @@ RISK = st.floats(LEAST_RISK, MOST_RISK)
 ROOM = st.floats(0, 10) | st.just(math.inf)
 
 
-@given(ROOM, RISK, st.integers(1, 50), st.integers(1, 50), st.floats(0, 5))
+@given(ROOM, RISK, st.integers(1, 50), st.integers(1, 10_000), st.floats(0, 5))
+@example(math.inf, 0.002, 50, 10_000, 1.0)
 def test_the_rise_is_neither_negative_nor_more_than_the_room(
     room: float, risk: float, count: int, streak: int, above: float
 ) -> None:
@@ -63,6 +64,11 @@ def test_every_job_without_a_surprise_lowers_what_is_taken_of_the_room(room: flo
 def test_a_family_with_a_surprise_just_now_takes_four_fifths_of_the_room() -> None:
     assert streak_bound(1, 3.0) == streak_bound(2, 3.0) == pytest.approx(2.4)
     assert streak_bound(3, 3.0) == pytest.approx(3.0 * math.exp(-0.3))
+
+
+def test_the_longest_streak_takes_no_more_than_any_other_of_a_room_without_end() -> None:
+    assert streak_bound(1, math.inf) == streak_bound(10_000, math.inf) == math.inf
+    assert streak_bound(10_000, 3.0) == 0
 
 
 def test_after_ten_quiet_jobs_a_third_of_the_room_is_left() -> None:
