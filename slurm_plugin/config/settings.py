@@ -146,6 +146,13 @@ class Models(Section, frozen=True, kw_only=True):
     keep_newest: Count = 5
     scaling: ModelsScaling = ModelsScaling()
 
+    def __post_init__(self) -> None:
+        """Refuse more evidence than a family remembers: nothing would ever be predicted."""
+        if self.min_evidence > self.recent_jobs:
+            raise ValueError(
+                f"min_evidence ({self.min_evidence}) must not be more than recent_jobs ({self.recent_jobs})"
+            )
+
 
 class TrainDask(Section, frozen=True, kw_only=True):
     """What `rightsizer train --engine dask` starts: `workers`, each a Slurm job with `cores` and `memory_mib`.

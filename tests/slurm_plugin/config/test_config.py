@@ -140,6 +140,15 @@ def test_a_lease_that_ends_before_the_next_cycle_is_refused() -> None:
     parse_config("[advisor]\nperiod_s = 900\nlease_s = 3600")
 
 
+def test_more_evidence_than_a_family_remembers_is_refused() -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"min_evidence \(101\) must not be more than recent_jobs \(100\) - at `\$.models`",
+    ):
+        parse_config("[models]\nmin_evidence = 101")
+    parse_config("[models]\nmin_evidence = 101\nrecent_jobs = 101")
+
+
 @pytest.mark.parametrize(
     ("tables", "told"),
     [
