@@ -15,6 +15,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,9 @@ def check_writable(file: Path, inputs: Iterable[Path] = ()) -> None:
 
     It must not be one of the inputs either, which would be overwritten.
     """
+    # pandas packs a file by its name's ending; for this one it needs another package.
+    if file.suffix == ".zst" and find_spec("zstandard") is None:
+        raise ModelError(f"cannot write {file}: .zst needs Python's zstandard; give a .csv or .csv.gz file")
     try:
         if is_folder(file):
             raise _unwritable(file, "it is a folder")

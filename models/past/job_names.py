@@ -74,6 +74,8 @@ RULES = (
 # slashes of its own, and signac's project/job/operation/digest.
 _CYLC = re.compile(r"\A[^/.]+\.\d[\dtz+-]*\.[^/]+(?=/)")
 _DIGEST_BEHIND = re.compile(r"/[0-9a-f]{32}\Z")
+# A last part that is a version says nothing without the part before it: Galaxy's tool ids, …/bowtie2/2.3.4.3+galaxy0.
+_VERSION = re.compile(r"[\d#]+(?:\.[\d#]+)+[a-z]?(?:[-+][a-z]*[\d#]+)*")
 
 
 class Named(NamedTuple):
@@ -111,7 +113,7 @@ def read_name(job_name: str) -> Named:
     # same.
     whole = job_name.rstrip("/").lower().replace('"', "`")
     called = _without_runs(whole)
-    last = called.rsplit("/", 1)[-1]
+    last = _last_part(called)
     cut = _put_right(last, CUTS)
     stem = _without_endings(cut)
     plain = _put_right(stem, RULES)
@@ -132,6 +134,11 @@ def _without_runs(path: str) -> str:
         return path
     cylc = _CYLC.match(path)
     return cylc[0] if cylc else _DIGEST_BEHIND.sub("", path)
+
+
+def _last_part(path: str) -> str:
+    *_, before, last = "", *path.rsplit("/", 2)
+    return f"{before}/{last}" if before and _VERSION.fullmatch(last) else last
 
 
 def _put_right(name: str, rules: tuple[Rule, ...]) -> str:

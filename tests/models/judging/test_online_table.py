@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -303,6 +304,14 @@ def test_a_target_that_cannot_be_written_is_reported_before_and_after(tmp_path: 
             write_grants(file, [])
     check_writable(tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.skipif(find_spec("zstandard") is not None, reason="zstandard is installed")
+def test_a_file_that_cannot_be_packed_is_reported_beforehand(tmp_path: Path) -> None:
+    with pytest.raises(
+        ModelError, match=r"cannot write .*out\.csv\.zst: .zst needs Python's zstandard; give a"
+    ):
+        check_writable(tmp_path / "out.csv.zst")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -71,6 +71,9 @@ ENGINES = [
     (f"P/bundle/{MD5}", "bundle"),
     # psij-python 0.9.11: sbatch names a job after its script's file, which is named after a UUID.
     (f"{UUID}.job", MACHINE_MADE),
+    # Galaxy's tool ids end with a version; the job's name in Slurm has the tool's short id.
+    ("toolshed.g2.bx.psu.edu/repos/devteam/bowtie2/bowtie2/2.3.4.3+galaxy0", "bowtie#/#.#.#.#+galaxy#"),
+    ("toolshed.g2.bx.psu.edu/repos/iuc/rgrnastar/rna_star/2.6.0b-2", "rna_star/#.#.#b-#"),
     # reframe 4.10.4: rfm_, the test, and the first eight digits of its digest.
     ("rfm_stream_dfb9fb47", "rfm_stream_#"),
     # sbatch names a job after its script's file: mktemp's default, Python's tempfile.
@@ -177,6 +180,8 @@ def test_every_run_of_an_engine_has_the_same_name(one: object, form: str) -> Non
 @given(HOSTILE)
 @example("a.slurm.sh")
 @example("nf-.sh_(")
+@example("a/b/1.2+galaxy0")
+@example("/1.2")
 def test_a_normal_name_stays_as_it_is_and_is_never_empty(name: str) -> None:
     normal = normal_name(name)
     assert normal_name(normal) == normal
@@ -202,6 +207,9 @@ def test_a_normal_name_stays_as_it_is_and_is_never_empty(name: str) -> None:
         "/",
         "/run1",
         f"/{MD5}",
+        "/1.2",
+        ".2",
+        "+a1",
     ],
 )
 @pytest.mark.parametrize("front", ["", "nf-", "smk-", "tmp", "cromwell_", "t.1.", "t.1.w"])
