@@ -19,7 +19,7 @@ from accounting.units import parse_memory_mib
 from models.past.families import without_numbers
 from slurm_plugin.policy.script_parts import read_parts
 from slurm_plugin.policy.script_programs import is_session, kept_by_programs
-from slurm_plugin.policy.script_steps import Step, farmed, read_steps
+from slurm_plugin.policy.script_steps import Step, farmed, in_background, read_steps
 from slurm_plugin.policy.script_values import FOLLOWING, with_values
 
 # A Java process holds more than its heap: threads' stacks, code, buffers.
@@ -194,7 +194,9 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
     said = with_values(body) if any(word in body for word in _ASKING) else body
     steps, launched, parts = read_steps(said), _launched(said), read_parts(said)
     options, own = [step.options for step in steps], [step.own for step in steps]
-    memory = [HEAP_OVERHEAD * _mib(text, "B") for text in _HEAP.findall(said)]
+    heaps = list(_HEAP.finditer(said))
+    heaps_mib = (HEAP_OVERHEAD * _mib(heap[1], "B") for heap in heaps)
+    memory = [_held(list(zip(heaps_mib, in_background(said, heaps), strict=True)))]
     memory += [_mib(text, "M") for option in _MEMORY_OPTIONS for text in option.findall(said)]
     memory.append(_held([(_step_mib(step.options), step.background) for step in steps]))
     return ScriptFloors(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -56,10 +57,17 @@ def _takes_next(option: str) -> bool:
 def read_steps(body: str) -> list[Step]:
     """Return the sruns of a script in their order."""
     found = list(_INNER.finditer(body))
+    return [
+        Step(step[1], background) for step, background in zip(found, in_background(body, found), strict=True)
+    ]
+
+
+def in_background(body: str, found: Sequence[re.Match[str]]) -> list[bool]:
+    """Return for each match whether the script goes on without waiting for the command that it is in."""
     # One pass for all: a search for each would read on to the end of a long line.
     ends = [(end.start(), end[0] == "&") for end in _LIST_END.finditer(body)] if found else []
     ends.append((len(body), False))
-    return [Step(step[1], ends[bisect.bisect_left(ends, (step.end(), False))][1]) for step in found]
+    return [ends[bisect.bisect_left(ends, (match.end(), False))][1] for match in found]
 
 
 def farmed(body: str, steps: list[Step]) -> list[Step]:

@@ -24,6 +24,8 @@ MANY_CHARS = 10**6  # a pattern that is not linear in the length of a script wou
     [
         ("java -Xmx4g -jar tool.jar", ScriptFloors(memory_mib=5120)),
         ("java -Xmx2048m x; java -Xmx1g y", ScriptFloors(memory_mib=2560)),
+        ("java -Xmx2g x &\njava -Xmx1g y &\nwait\njava -Xmx1g z", ScriptFloors(memory_mib=3840)),
+        ("java -Xmx2g x >log 2>&1\njava -Xmx1g y", ScriptFloors(memory_mib=2560)),
         ("sort --max-mem=3G x", ScriptFloors(memory_mib=3072)),
         ("export OMP_NUM_THREADS=6", ScriptFloors(cpus_per_task=6)),
         ("RAYON_NUM_THREADS=6 tool", ScriptFloors(cpus_per_task=6)),
