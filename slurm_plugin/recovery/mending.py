@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import msgspec
 
 from slurm_plugin.log_lines import SaidOnceOfEach
-from slurm_plugin.recovery.dependents import failed_by, mended, stuck_by
+from slurm_plugin.recovery.dependents import Named, failed_by, mended, stuck_by
 from slurm_plugin.recovery.entries import is_another
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.recovery.refused import Refused
+from slurm_plugin.slurm.array_tasks import tasks_in
 from slurm_plugin.slurm.job_lines import ALIVE
 from slurm_plugin.slurm.queue import Dependent, Failed, Written
 
@@ -31,6 +32,9 @@ class Gate(Protocol):
     def failed(self, job_id: int) -> Failed | None:
         """Return one job as slurmctld has it; None if it is gone, or not plain."""
 
+    def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
+        """Return jobs as slurmctld has them; None if gone, or odd."""
+
     def given_up(self) -> list[Dependent]:
         """Return the jobs that waited for one that failed, and that Slurm will no longer start, or has cancelled."""
 
@@ -47,7 +51,7 @@ class Mender:
         self._refused, self._stuck = Refused[Dependent](), SaidOnceOfEach()
         self._is_due = True
         # Jobs that Slurm had cancelled, and that wait again: others may have been cancelled because of them.
-        self._revived = set[int]()
+        self._revived: dict[int, set[Named]] = {}
 
     def begin_round(self) -> None:
         """Count a round."""
@@ -66,9 +70,11 @@ class Mender:
         if not self._is_due:
             return
         given_up = self._gate.given_up()
-        back = self._all_back(set[int]().union(*(failed_by(job.dependency) for job in given_up)))
+        back = self._all_back(
+            {number for job in given_up for number, _ in failed_by(job.dependency, job.tasks)}
+        )
         for job in given_up:
-            self._tell_stuck(job, stuck_by(job.dependency) & back)
+            self._tell_stuck(job, stuck_by(job.dependency) & {number for number, _ in back})
         tried = set[Dependent]()
         while due := self._due(given_up, back, tried):
             if len(tried) == self._most:
@@ -79,32 +85,33 @@ class Mender:
             if self._gate.depend(msgspec.structs.replace(job, dependency=dependency)).problem:
                 self._refused.note(job)
             elif job.cancelled:
-                numbers = {job.job_id, job.array_job_id or job.job_id}
-                self._revived |= numbers
-                back |= numbers
+                self._revived[job.job_id] = _names(job.job_id, job.array_job_id, job.tasks)
+                back |= self._revived[job.job_id]
         self._is_due = bool(due)
 
     def _due(
-        self, given_up: list[Dependent], back: Collection[int], tried: Collection[Dependent]
+        self, given_up: list[Dependent], back: Collection[Named], tried: Collection[Dependent]
     ) -> list[tuple[Dependent, str]]:
         """Return the jobs whose turn it is, and what each is to wait for."""
-        wanted = {job: anew for job in given_up if (anew := mended(job.dependency, back))}
+        wanted = {job: anew for job in given_up if (anew := mended(job.dependency, job.tasks, back))}
         return [(job, wanted[job]) for job in self._refused.whose_turn(wanted) if job not in tried]
 
-    def _all_back(self, named: Collection[int]) -> set[int]:
-        """Return those of the jobs and arrays that came back, according to the journal or because of this object."""
-        known = self._journal.newest(time.time() - LOOKED_BACK_S).values() if named else ()
-        back = {job for job in self._revived.intersection(named) if _is_hopeful(self._gate.failed(job))}
-        for entry in known:
-            back |= self._back(entry, {*named} - back)
-        return back
-
-    def _back(self, entry: Entry, named: set[int]) -> set[int]:
-        """Return the numbers of a run that was requeued and has neither failed nor been forgotten since."""
-        numbers = {entry.job_id, entry.array_job_id} & named
-        run = self._gate.failed(entry.job_id) if numbers and entry.what == "requeued" else None
-        back = run and run.restarts > entry.restarts and _is_hopeful(run)
-        return numbers if back and not is_another(run, entry) else set()
+    def _all_back(self, numbers: set[int]) -> set[Named]:
+        """Return what came back of the jobs and arrays with these numbers, by the journal or because of this object."""
+        back = set[Named]()
+        for job_id, names in self._revived.items():
+            if not numbers.isdisjoint(number for number, _ in names) and _is_hopeful(
+                self._gate.failed(job_id)
+            ):
+                back |= names
+        known = self._journal.newest(time.time() - LOOKED_BACK_S).values() if numbers else ()
+        requeued = [
+            entry
+            for entry in known
+            if entry.what == "requeued" and not numbers.isdisjoint((entry.job_id, entry.array_job_id))
+        ]
+        runs = self._gate.failed_of([*{entry.job_id for entry in requeued}]) if requeued else {}
+        return back.union(*(_back(entry, runs[entry.job_id]) for entry in requeued))
 
     def _tell_stuck(self, job: Dependent, arrays: set[int]) -> None:
         """Log once that a job waits for all of an array of which a task came back."""
@@ -114,6 +121,18 @@ class Mender:
                 "have run well, start it by scontrol update JobId=%d Dependency=",
                 job.job_id, ", ".join(map(str, sorted(arrays))), job.job_id,
             )  # fmt: skip
+
+
+def _back(entry: Entry, run: Failed | None) -> set[Named]:
+    """Return the names of a run that was requeued and has neither failed nor been forgotten since."""
+    if run is None or run.restarts <= entry.restarts or not _is_hopeful(run) or is_another(run, entry):
+        return set()
+    return _names(run.job.job_id, run.job.array_job_id, run.job.array_tasks)
+
+
+def _names(job_id: int, array_job_id: int, tasks: str) -> set[Named]:
+    """Return how dependencies name a job, and all tasks that it is."""
+    return {(job_id, ""), *((array_job_id or job_id, task) for task in tasks_in(tasks))}
 
 
 def _is_hopeful(run: Failed | None) -> bool:

@@ -19,6 +19,11 @@ def task_within(task: int, text: str) -> bool:
     return any(task in span for span in _task_spans(text))
 
 
+def tasks_in(text: str) -> list[str]:
+    """Return the tasks that `1-9:2,12%5` is, each as a number; none if it names none."""
+    return [str(task) for span in _task_spans(text) for task in span]
+
+
 def _task_spans(text: str) -> Iterator[range]:
     """Yield the tasks of each part; none for what Slurm would not write, such as a number that it cannot hold."""
     for part in text.partition("%")[0].split(","):

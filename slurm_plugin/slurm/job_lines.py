@@ -140,13 +140,13 @@ def waits_in(line: str) -> bool:
 
 
 def parse_given_up(text: str) -> list[Dependent]:
-    """Read `job id|uid|state|reason|array|dependency` lines of squeue: the jobs given up because another job failed.
+    """Read `job id|uid|state|reason|array|tasks|dependency` lines of squeue: jobs given up because another failed.
 
     Of those that Slurm has cancelled, also include the ones that were requeued since and are held.
     """
     found = []
     for line in text.splitlines():
-        job, uid, state, reason, array, dependency = (*line.split("|"), *[""] * 6)[:6]
+        job, uid, state, reason, array, tasks, dependency = (*line.split("|"), *[""] * 7)[:7]
         again = reason.replace(" ", "_") == HELD_AGAIN and "(failed)" in dependency
         if not (job.isdecimal() and uid.isdecimal()) or not (reason == GIVEN_UP or again):
             continue
@@ -154,7 +154,7 @@ def parse_given_up(text: str) -> list[Dependent]:
             Dependent(
                 job_id=int(job), uid=int(uid), dependency=dependency,
                 array_job_id=int(array) if array.isdecimal() and array != job else 0,
-                cancelled=again or state != "PENDING",
+                tasks="" if tasks == "N/A" else tasks, cancelled=again or state != "PENDING",
             )
         )  # fmt: skip
     return found

@@ -118,13 +118,15 @@ class Requeue(msgspec.Struct, frozen=True, kw_only=True):
 class Dependent(msgspec.Struct, frozen=True, kw_only=True):
     """A job that waits for others, as squeue prints it, and its owner; Slurm may have `cancelled` it because of them.
 
-    `array_job_id` is the array of which it is a task, 0 if it is none.
+    `array_job_id` is the array of which it is a task, 0 if it has the array's own number or is none; `tasks` are the
+    tasks of an array that it is, '' for none.
     """
 
     job_id: int
     uid: int
     dependency: str
     array_job_id: int = 0
+    tasks: str = ""
     cancelled: bool = False
 
 

@@ -51,8 +51,8 @@ NOBODY = "root"
 VARIABLES = {**UNIX_TIMES, "SLURM_BITSTR_LEN": "0"}
 # No text of a user's. No letter of `--format` prints how often a job was queued again.
 _FAILED = "JobID:|,State:|,StartTime:|,RestartCnt:|,PriorityLong:|,Reason:|"
-# Job, user, state, reason, array, dependency.
-_GIVEN_UP = "%A|%U|%T|%r|%F|%E"
+# Job, user, state, reason, array, its tasks, dependency.
+_GIVEN_UP = "%A|%U|%T|%r|%F|%K|%E"
 # The number of unclear jobs that are asked for one by one in a read, and of those of one user: each is a call.
 _MOST_DOUBTFUL, _MOST_OF_ONE = 100, 20
 # What tasks of an array answer that have started or ended since they were read.
