@@ -316,6 +316,9 @@ class Recoverer:
     def _conclude(self, entry: Entry, written: Written) -> None:
         if written.problem and written.problem not in FINAL:
             self._refused.note(entry.job_id)
+            if time.time() - entry.time_s > LOOKED_BACK_S / 2:
+                # Rounds look no further back, and the job would stay held for good.
+                self._note(entry, "begun")
             return
         self._refused.over(entry.job_id)
         self._note(entry, "lost" if written.problem else "requeued", written.problem)

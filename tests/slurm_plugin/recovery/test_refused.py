@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from slurm_plugin.slurm.gateway import DRY_RUN, RecoveryGate
 from slurm_plugin.slurm.queue import Dependent, Failed, Requeue, Written
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from slurm_plugin.slurm.snapshot import QueuedJob
-from tests.slurm_plugin.recovery.controller import Controller
+from tests.slurm_plugin.recovery.controller import Controller, assert_back, entries
 from tests.slurm_plugin.recovery.test_judging import failed
 
 MOST = 3
@@ -209,6 +210,24 @@ def test_a_round_is_full_while_jobs_wait_and_neither_new_nor_begun_ones_take_it_
     assert len(new) + len(begun) == min(most, len(fresh) + len(again))
     assert len(new) >= min(len(fresh), most // 2)
     assert len(begun) >= min(len(again), most // 2)
+
+
+@pytest.mark.parametrize("refuses", ["AdminComment", "--uid"])
+def test_a_job_that_was_refused_for_days_comes_back_once_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: str
+) -> None:
+    gate, now_s = Controller(failed()), [time.time()]
+    monkeypatch.setattr(time, "time", lambda: now_s[0])
+    gate.refuses = refuses
+    own = Recoverer(gate, Journal(tmp_path), apply=True, most=MOST)
+    for _ in range(100):
+        own.round()
+        now_s[0] += 3600
+    gate.refuses = ""
+    for _ in range(MOST_ROUNDS):
+        own.round()
+    assert_back(gate)
+    assert [entry.what for entry in entries(tmp_path)] == ["requeued"]
 
 
 def test_a_job_that_is_gone_is_forgotten() -> None:
