@@ -51,6 +51,7 @@ BEFORE = "recovered before"
 NO_REQUEUE = "its user forbids requeueing it"
 NOT_BATCH = "srun and salloc have no script that could run again"
 HET_JOB = "a component of a het job cannot run again on its own"
+HELD = "its user or an administrator held it while it ran"
 CPUS_STAY = "this Slurm release cannot change the CPUs of a waiting batch job"
 STEP_BY_GPU = "its srun asks for the memory per GPU that sbatch exported, which cannot be restored"
 
@@ -201,6 +202,8 @@ def why_lost(run: Failed, cause: Cause, asked: JobRequest, grant: Grant, *, cpus
         (not run.job.batch, NOT_BATCH),
         (bool(run.job.het_job_id), HET_JOB),
         (not run.requeues, NO_REQUEUE),
+        # Whoever holds a job that runs wants no other run of it; to bring it back would release it.
+        (run.job.priority == 0 and not run.job.waits, HELD),
         (_exports_too_little(run, asked, grant), STEP_BY_GPU),
         (cpus_stay and by_cpu and grant.cpus_per_task is not None, CPUS_STAY),
     )

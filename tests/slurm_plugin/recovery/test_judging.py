@@ -118,6 +118,7 @@ def test_a_job_that_did_not_fail_because_of_us_is_left(run: Failed, reason: str)
         (failed(requeues=False), judging.NO_REQUEUE),
         (failed(batch=False), judging.NOT_BATCH),
         (failed(het_job_id=6), judging.HET_JOB),
+        (failed(priority=0), judging.HELD),
     ],
 )
 def test_a_job_that_failed_because_of_us_and_cannot_come_back_is_lost(run: Failed, reason: str) -> None:
