@@ -57,6 +57,8 @@ STEP_BY_GPU = "its srun asks for the memory per GPU that sbatch exported, which 
 
 # What the journal of decisions says of a token: that it is true, that it is not, or nothing.
 Witness = Literal["for", "against", "none"]
+# scontrol's word for a user whose name is not known.
+NO_NAME = "nobody"
 # The decisions in the journal, by id; None if it is not asked.
 Decided = Mapping[str, Decision] | None
 
@@ -210,8 +212,8 @@ def why_lost(run: Failed, cause: Cause, asked: JobRequest, grant: Grant, *, cpus
     return next((reason for holds, reason in reasons if holds), "")
 
 
-def witness_of(recovery: Recovery, decided: Decided) -> Witness:
-    """Return what the journal of decisions says of a job's token, which slurmctld has kept for us.
+def witness_of(recovery: Recovery, job: QueuedJob, decided: Decided) -> Witness:
+    """Return what the journal of decisions says of the token of a job, which slurmctld has kept for us.
 
     If the decision is missing, the journal may be lost, and nobody is to lose work by that: the job comes back, but
     nothing that is not on record is owed.
@@ -222,7 +224,19 @@ def witness_of(recovery: Recovery, decided: Decided) -> Witness:
     if decision is None:
         return "none"
     kept = decision.applied and granted(recovery.asked, decision.grant) == recovery.given
-    return "for" if kept and tells_of(recovery.asked, decision) else "against"
+    asked = recovery.asked
+    if _is_nameless(job, decision):
+        asked = msgspec.structs.replace(asked, user=decision.request.user)
+    return "for" if kept and tells_of(asked, decision) else "against"
+
+
+def _is_nameless(job: QueuedJob, decision: Decision) -> bool:
+    """Whether the name of a job's user was not known, now or at submission, as when a directory service is away.
+
+    The hook then writes the uid; scontrol prints that, or `nobody` (22.05).
+    """
+    uid = str(job.uid)
+    return decision.request.user == uid or job.user in (uid, NO_NAME)
 
 
 def _gpus_stand(run: Failed, grant: Grant) -> bool:

@@ -253,7 +253,7 @@ class Recoverer:
         if isinstance(judged, Requeue):
             problem = self._gate.requeue(judged, self._lock).problem
             return Outcome(job_id=run.job.job_id, run=run, recovery=None, problem=problem)
-        return self._recover(run, judged, known, witness_of(judged, decided))
+        return self._recover(run, judged, known, witness_of(judged, run.job, decided))
 
     def _recover(
         self, run: Failed, recovery: Recovery, known: dict[Run, Entry], witness: Witness

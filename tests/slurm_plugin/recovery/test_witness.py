@@ -60,6 +60,22 @@ def test_a_token_that_differs_from_its_decision_brings_nothing_back(
     assert (found, gate.writes, entries(tmp_path)) == ([], [], [])
 
 
+@pytest.mark.parametrize(
+    ("now", "then"), [("nobody", "ann"), ("1000", "ann"), ("ann", "1000"), ("nobody", "1000")]
+)
+def test_a_user_whose_name_was_not_known_loses_nothing(tmp_path: Path, now: str, then: str) -> None:
+    gate = Controller(failed(user=now))
+    decided = decided_as(request=msgspec.structs.replace(ASKED, user=then))
+    Recoverer(gate, Journal(tmp_path), apply=True, most=10, decided=decided).round()
+    assert_back(gate)
+
+
+def test_another_users_number_is_not_taken_for_a_missing_name(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    decided = decided_as(request=msgspec.structs.replace(ASKED, user="1001"))
+    assert Recoverer(gate, Journal(tmp_path), apply=True, most=10, decided=decided).round() == []
+
+
 def test_the_journal_is_read_once_for_all_jobs_of_a_round(tmp_path: Path) -> None:
     cluster = Cluster((1, 2, 3))
     for number, name in {1: "d1", 2: "d2", 3: "d1"}.items():
