@@ -75,10 +75,18 @@ class PulledFile:
         return seen.st_ino, seen.st_mtime_ns, seen.st_size
 
     def pull(self, one: Pulled) -> None:
-        """Add a brake, on disk when this returns; one already pulled stays. Raises ServiceError on failure."""
+        """Add a brake, on disk when this returns; one already pulled stays.
+
+        Raises ServiceError on failure, and if the file is damaged, which stays as it is.
+        """
         with self._alone():
             found = self.read()
-            if found.damaged or one.brake in found.brakes:
+            if found.damaged:
+                raise ServiceError(
+                    f"{found.damaged}; nothing is cut until `rightsizer enable --all`, after which no brake is pulled: "
+                    "pull this one then"
+                )
+            if one.brake in found.brakes:
                 return
             self._write((*found.pulled, one))
 

@@ -48,7 +48,8 @@ def test_a_damaged_file_stops_everything_and_is_not_overwritten(tmp_path: Path, 
     file = PulledFile(tmp_path)
     assert "is damaged" in file.read().damaged
     assert file.read().brakes == {ALL}
-    file.pull(pulled(GPU))
+    with pytest.raises(ServiceError, match=r"is damaged.*; nothing is cut until `rightsizer enable --all`"):
+        file.pull(pulled(GPU))
     assert not file.let_go(GPU)
     assert (tmp_path / FILE).read_bytes() == content
     assert file.let_go(ALL)

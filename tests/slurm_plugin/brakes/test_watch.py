@@ -14,10 +14,10 @@ from models.past.recent import Finished
 from models.past.trials import Trial
 from models.versions.feed import append_jobs
 from slurm_plugin.brakes import watch
-from slurm_plugin.brakes.pulled import PulledFile
+from slurm_plugin.brakes.pulled import FILE, PulledFile
 from slurm_plugin.brakes.watch import Watch
 from slurm_plugin.config.settings import Config
-from slurm_plugin.policy.braked import Brake, family_brake
+from slurm_plugin.policy.braked import ALL, Brake, family_brake
 from tests.builders import attempt, executable
 
 KILLED = Trial(shrunk=True, failed=True, wanted="out_of_memory")
@@ -158,6 +158,23 @@ def test_a_brake_that_no_disk_takes_is_held_at_every_look_and_written_once_one_d
         looks.look()
     assert site.stopped() == {FIT}
     assert len(site.held) == 4
+
+
+def test_a_brake_that_a_damaged_file_cannot_take_is_pulled_once_it_is_replaced(site: Site) -> None:
+    looks, file = site.watch(), site.folder / "brakes" / FILE
+    site.end(range(3))
+    looks.look()
+    site.end(range(3, 4))
+    file.write_bytes(b"[]")
+    read = PulledFile.read
+    with pytest.MonkeyPatch.context() as patch:
+        # It is damaged just after the look has read it.
+        patch.setattr(PulledFile, "read", lambda own: (read(own), file.write_bytes(b"["))[0])
+        looks.look()
+    assert site.stopped() == {ALL}
+    PulledFile(file.parent).let_go(ALL)
+    looks.look()
+    assert site.stopped() == {FIT}
 
 
 def test_a_run_that_says_nothing_about_cuts_is_skipped(site: Site, caplog: pytest.LogCaptureFixture) -> None:
