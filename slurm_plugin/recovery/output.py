@@ -93,7 +93,7 @@ _WAITS = re.compile(
     rb"step creation (?:temporarily|still) disabled, retrying"
     # All that 26.05 says about it, once the job is over.
     rb"|Unable to create step for job \d+: Job/step already completing or completed"
-    rb"|resource request[^\n{]{0,80}\{[^\n}]*'[CG]PU'"
+    rb"|resource request[^\n{]{0,80}\{[^\n}]{0,300}'[CG]PU'"
     rb"|Initial job has not accepted any resources"
 )
 _WORDS: tuple[tuple[Said, re.Pattern[bytes]], ...] = (
