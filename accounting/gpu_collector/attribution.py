@@ -23,6 +23,8 @@ _JOB_PATH = re.compile(
 _STEPD_TITLE = re.compile(rb"^slurmstepd: \[(?P<job>[0-9]{1,18})\.")
 _INDEXES = re.compile(r"^[0-9]{1,4}(?:-[0-9]{1,4})?\Z")
 MOST_GPUS = 1024
+# The steps whose processes have the job's GPUs on their node in SLURM_JOB_GPUS.
+OF_JOB = ("step_batch", "step_interactive")
 VARIABLES = ("SLURM_JOB_ID", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES")
 
 
@@ -61,6 +63,10 @@ class Claim:
     def covers(self, index: int | None, uuid: str) -> bool:
         """Whether a GPU or instance is among them; `index` is Slurm's, None if only the UUID identifies it."""
         return uuid in self.uuids or index in self.indexes
+
+    def __or__(self, other: Claim) -> Claim:
+        """Return the GPUs of both."""
+        return Claim(self.indexes | other.indexes, self.uuids | other.uuids)
 
 
 @dataclass(frozen=True)
@@ -125,12 +131,14 @@ def slurm_variables(environ: bytes) -> dict[str, str]:
     return {name: found[name] for name in VARIABLES if name in found}
 
 
-def claim_of(variables: Mapping[str, str]) -> Claim:
-    """Return the GPUs that Slurm's variables name.
+def claim_of(variables: Mapping[str, str], step: str) -> Claim:
+    """Return the GPUs that Slurm's variables name to a process of a step; `step` is the name of its cgroup.
 
+    Only the variable that Slurm sets for such a step counts. srun hands SLURM_JOB_GPUS of the batch script's node on to
+    all nodes, and sbatch hands SLURM_STEP_GPUS of the step that it runs in on to another job (22.05).
     CUDA_VISIBLE_DEVICES counts only if it holds UUIDs: its numbers begin at 0 in every job if Slurm constrains devices.
     """
-    named = variables.get("SLURM_JOB_GPUS") or variables.get("SLURM_STEP_GPUS") or ""
+    named = variables.get("SLURM_JOB_GPUS" if step in OF_JOB else "SLURM_STEP_GPUS", "")
     parts = [part for part in named.split(",") if _INDEXES.match(part)]
     ends = [(int(part.partition("-")[0]), int(part.rpartition("-")[2])) for part in parts]
     indexes = (index for low, high in ends for index in range(low, min(high, MOST_GPUS) + 1))

@@ -29,21 +29,23 @@ V1_PLACES = (  # the first that has a job counts
 )
 # Where a step's slurmstepd is in v2; users cannot place a process there.
 STEPD = "step_*/slurm/cgroup.procs"
-# A job's first processes are slurmstepd's own and lack the job's variables. If this many have none, the job has
-# none until it starts another step: an allocation may wait hours for its first one.
+# A step's first processes are slurmstepd's own and lack the job's variables. No more than this many are read at once,
+# and a step in which none is found so often has none.
 MOST_READ = 16
 MOST_TRIES = 5
 
 
 @dataclass
 class RunningJob:
-    """A job with a cgroup on this host. `uid` is its user's, None until one of the user's processes was seen."""
+    """A job with a cgroup on this host. `uid` is its user's, None until one of the user's processes was seen.
+
+    `tries` says how often each of its steps was read; MOST_TRIES: no more, because its GPUs are known, or it has none.
+    """
 
     folder: Path
     uid: int | None = None
     claim: Claim = field(default_factory=Claim)
-    tries: int = 0
-    steps: frozenset[str] = frozenset()
+    tries: dict[str, int] = field(default_factory=dict)
 
 
 class JobProcesses:
@@ -81,8 +83,7 @@ class JobProcesses:
         for job, running in self._running.items():
             # Slurm's cgroup is more reliable than what processes say: a process outside it is no longer the job's.
             running.uid = self._trusted_uid.pop(job, running.uid)
-            if running.claim == Claim():
-                self._look_for_claim(running)
+            self._look_for_claims(running)
         # A slurmstepd that was killed leaves its cgroups behind: without processes, they hold no GPU.
         self._claims = [
             (job, one.claim)
@@ -129,24 +130,24 @@ class JobProcesses:
             self._numbers[path] = number
         return self._numbers[path]
 
-    def _look_for_claim(self, running: RunningJob) -> None:
-        steps = frozenset(_those_there("step_*", running.folder))
-        if not steps <= running.steps:
-            running.tries = 0
-        running.steps = steps
-        if running.tries < MOST_TRIES:
-            self._read_claim(running)
+    def _look_for_claims(self, running: RunningJob) -> None:
+        """Add the GPUs of steps that are not known yet: on a job's further nodes, each may have a part of them."""
+        steps = _those_there("step_*", running.folder)
+        running.tries = {step: running.tries.get(step, 0) for step in steps}
+        for step, tries in running.tries.items():
+            if tries < MOST_TRIES:
+                found = self._read_claim(running, step)
+                running.claim |= found
+                running.tries[step] = MOST_TRIES if found != Claim() else tries + 1
 
-    def _read_claim(self, running: RunningJob) -> None:
-        running.tries += 1
-        for pid in itertools.islice(self._members(running.folder), MOST_READ):
+    def _read_claim(self, running: RunningJob, step: str) -> Claim:
+        claim = Claim()
+        for pid in itertools.islice(self._members(running.folder / step), MOST_READ):
             uid, variables = self._owner(pid), slurm_variables(self._read(pid, "environ"))
             if running.uid is None and uid:
                 running.uid = uid
-            claim = claim_of(variables)
-            if claim != Claim():
-                running.claim = claim
-                return
+            claim |= claim_of(variables, step)
+        return claim
 
     def jobs_of(self, pids: Iterable[int]) -> dict[int, JobHere | None]:
         """Return the job of each process, None for those of no job."""

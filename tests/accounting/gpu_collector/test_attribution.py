@@ -71,7 +71,6 @@ def test_any_text_is_read_as_a_cgroup_without_an_error(text: str) -> None:
     ("environ", "claim"),
     [
         (b"SLURM_JOB_GPUS=0,2-3\0CUDA_VISIBLE_DEVICES=0,1,2\0", Claim(frozenset({0, 2, 3}))),
-        (b"\xff=\xff\0SLURM_STEP_GPUS=1\0", Claim(frozenset({1}))),
         (
             b"SLURM_JOB_ID=3\0CUDA_VISIBLE_DEVICES=MIG-a,GPU-b,7\0",
             Claim(frozenset(), frozenset({"MIG-a", "GPU-b"})),
@@ -83,7 +82,16 @@ def test_any_text_is_read_as_a_cgroup_without_an_error(text: str) -> None:
     ],
 )
 def test_slurms_variables_name_the_gpus_of_a_job(environ: bytes, claim: Claim) -> None:
-    assert claim_of(slurm_variables(environ)) == claim
+    assert claim_of(slurm_variables(environ), "step_batch") == claim
+
+
+@pytest.mark.parametrize(
+    ("step", "gpus"),
+    [("step_batch", {1}), ("step_interactive", {1}), ("step_0", {2}), ("step_0+1", {2})],
+)
+def test_only_the_variable_that_slurm_sets_for_such_a_step_names_gpus(step: str, gpus: set[int]) -> None:
+    variables = slurm_variables(b"\xff=\xff\0SLURM_JOB_GPUS=1\0SLURM_STEP_GPUS=2\0")
+    assert claim_of(variables, step) == Claim(frozenset(gpus))
 
 
 def test_a_gpu_is_claimed_by_slurms_index_or_by_its_uuid() -> None:

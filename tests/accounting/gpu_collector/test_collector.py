@@ -282,8 +282,37 @@ def test_an_allocation_without_a_step_is_asked_again_when_it_has_one(node: Node)
     for window in range(20):
         assert node.watch(collector, first_s=T0 + 30 * window) == []
     node.procs(f"{path}/step_0/user/task_0", 100)
-    node.process(100, f"0::/{path}/step_0/user/task_0", SLURM_JOB_GPUS="3")
+    node.process(100, f"0::/{path}/step_0/user/task_0", SLURM_STEP_GPUS="3")
     assert [(use.job_id, use.gpu) for use in node.watch(collector, first_s=T0 + 600)] == [(7, 3)]
+
+
+def _step(node: Node, job_id: int, step: str, pid: int, **variables: str) -> None:
+    path = f"system.slice/slurmstepd.scope/job_{job_id}/{step}/user/task_0"
+    node.procs(path, pid)
+    node.process(pid, f"0::/{path}", SLURM_JOB_ID=str(job_id), **variables)
+
+
+def test_on_a_further_node_a_job_has_the_gpus_of_its_steps_there(node: Node) -> None:
+    # srun hands SLURM_JOB_GPUS of the batch script's node on, also to steps without GPUs (22.05).
+    _step(node, 7, "step_0", 100, SLURM_JOB_GPUS="0,1", SLURM_STEP_GPUS="2")
+    _step(node, 7, "step_1", 101, SLURM_JOB_GPUS="0,1")
+    collector = node.collector()
+    assert [(use.job_id, use.gpu) for use in node.watch(collector)] == [(7, 2)]
+    _step(node, 7, "step_2", 102, SLURM_JOB_GPUS="0,1", SLURM_STEP_GPUS="3")
+    uses = node.watch(collector, first_s=T0 + 1000)
+    assert [(use.job_id, use.gpu) for use in uses if use.first_s > T0 + 900] == [(7, 2), (7, 3)]
+
+
+def test_a_job_does_not_claim_the_gpus_of_the_step_that_submitted_it(node: Node) -> None:
+    # What sbatch ran in goes on to the job: SLURM_STEP_GPUS of the step, but no SLURM_JOB_GPUS (22.05).
+    node.job(8, 200, SLURM_STEP_GPUS="0,1")
+    node.job(7, 100, SLURM_JOB_GPUS="0", SLURM_STEP_GPUS="1")
+    # In a container whose daemon started it, so only its allocation tells whose it is.
+    node.process(300)
+    node.fake.gpus[0].processes = [(300, 500)]
+    node.fake.gpus[0].util_pct = 90
+    (use,) = node.watch(node.collector())
+    assert (use.job_id, use.gpu, use.util_max_pct, use.power_mean_w) == (7, 0, 90.0, 60.0)
 
 
 def test_a_job_lives_although_one_of_its_steps_ends_during_the_look(node: Node) -> None:
@@ -302,7 +331,7 @@ def test_a_users_cgroup_that_goes_during_the_look_stops_nothing(
     folder = node.folder / "cgroup/freezer/slurm"
     (folder / "uid_1000/job_7/step_0").mkdir(parents=True)
     (folder / "uid_1000/job_7/step_0/cgroup.procs").write_text("100\n")
-    node.process(100, "8:freezer:/slurm/uid_1000/job_7/step_0", SLURM_JOB_GPUS="0")
+    node.process(100, "8:freezer:/slurm/uid_1000/job_7/step_0", SLURM_STEP_GPUS="0")
     (folder / "uid_2000").mkdir()
     scandir = os.scandir
 
