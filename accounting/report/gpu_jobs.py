@@ -87,7 +87,10 @@ def read_on_one_gpu(engine: Engine, selection: Selection, family_of: FamilyOf) -
 
 
 def _busy_pct() -> ColumnElement[float | None]:
-    """Return the mean utilisation of an attempt's GPU over all samples; null if any samples lack it."""
+    """Return the mean utilisation of an attempt's GPU over all samples; null if any samples lack it.
+
+    If a meter saw the attempt on several GPUs, one of them did the work and the others idled: the busiest counts.
+    """
     use, attempt = gpu_use.c, attempts.c
     mean = func.sum(use.util_mean_pct * use.samples) / func.sum(use.samples)
     seen = and_(
@@ -96,5 +99,7 @@ def _busy_pct() -> ColumnElement[float | None]:
         use.first_s <= attempt.end_s,
         use.last_s >= attempt.start_s,
     )
-    told = case((func.count() == func.count(use.util_mean_pct), mean))
-    return select(told).where(seen).correlate(attempts).scalar_subquery().label("busy_pct")
+    untold = func.count() - func.count(use.util_mean_pct)
+    by_gpu = select(case((untold == 0, mean))).where(seen).group_by(use.node, use.gpu, use.instance)
+    busiest = by_gpu.order_by(untold.desc(), mean.desc()).limit(1)
+    return busiest.correlate(attempts).scalar_subquery().label("busy_pct")

@@ -88,3 +88,24 @@ def test_attempts_on_one_gpu_are_read_with_how_busy_it_was(store: Engine) -> Non
     assert (cut_short.busy, cut_short.is_measured) == (0.4, False)
     assert (short.is_measured, unseen.busy, unseen.mem_mib) == (False, None, None)
     assert unclear.busy is None, "what some samples do not tell is not known"
+
+
+def test_a_job_that_a_meter_saw_on_two_gpus_is_as_busy_as_the_busier_one(store: Engine) -> None:
+    """Where Slurm does not constrain devices, a job may compute on another GPU than its own, which is then idle."""
+    one, unclear = measured(1, **ONE), measured(2, start_s=T0 + 90_000, **ONE)
+    fill(store, [one, unclear], with_steps=False)
+    times = {"first_s": one.row.start_s, "last_s": one.row.end_s}
+    later = {"first_s": unclear.row.start_s, "last_s": unclear.row.end_s}
+    idle = {"util_mean_pct": 0.0, "util_max_pct": 0.0}
+    with store.begin() as connection:
+        write_gpu_use(
+            connection,
+            [
+                gpu_use(job_id=1, gpu=0, util_mean_pct=90.0, **times),
+                gpu_use(job_id=1, gpu=2, **times, **idle),
+                gpu_use(job_id=2, gpu=0, util_mean_pct=None, util_max_pct=None, **later),
+                gpu_use(job_id=2, gpu=1, util_mean_pct=20.0, **later),
+            ],
+        )
+    found = {run.start_s: run.busy for run in read_on_one_gpu(store, Selection(), family_name)}
+    assert found == {one.row.start_s: 0.9, unclear.row.start_s: None}
