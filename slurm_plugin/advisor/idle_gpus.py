@@ -14,7 +14,7 @@ from models.gpus.fragmentation import Lost, Usual, lost, usual_of
 from models.gpus.placing import with_gpus
 from models.scheduling.placement import part_of
 from models.scheduling.room import MILLI, PLAIN, Amounts, Ints
-from slurm_plugin.advisor.room import ENDLESS_MIB, amounts_of_node, held_parts, numbers_of
+from slurm_plugin.advisor.room import ENDLESS_MIB, amounts_of_node, held_parts, less, numbers_of
 from slurm_plugin.slurm.snapshot import NodeState, Snapshot
 
 MOST = 0.9
@@ -114,5 +114,16 @@ def _free(nodes: Sequence[NodeState], snapshot: Snapshot) -> tuple[Ints, Counter
     for _, parts in held_parts(snapshot, numbers, index, free):
         for place, amounts in parts:
             held_milli[place] += 0 if amounts[2] else amounts[0]
-    plain = numpy.array([amounts[:PLAIN] for amounts in free], dtype=numpy.int64)
+    plain = numpy.array(
+        [_free_of(node, amounts) for node, amounts in zip(nodes, free, strict=True)], dtype=numpy.int64
+    )
     return plain.reshape(-1, PLAIN).T.copy(), held_milli
+
+
+def _free_of(node: NodeState, left: Amounts) -> Amounts:
+    """Return what a node has free by Slurm's own count, else `left`, for which jobs share their nodes evenly."""
+    if node.held is None:
+        return left[:PLAIN]
+    cpus, mem_mib, gpus = node.held
+    has = (node.cpus * MILLI, node.mem_mib, node.gpus * MILLI)
+    return less(has, (cpus * MILLI, mem_mib, gpus * MILLI))

@@ -18,7 +18,7 @@ from slurm_plugin.policy.facts import gives_whole_sockets
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.limits import config_words, counts_memory, parameters_in, select_names
 from slurm_plugin.slurm.node_words import core_cpus, socket_cpus, words_of
-from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, gpus_of, states_of
+from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, gpus_of, held_of, states_of
 from slurm_plugin.slurm.release import parse_release
 from slurm_plugin.slurm.snapshot import (
     AGAIN_S,
@@ -87,6 +87,7 @@ def parse_node_states(text: str) -> tuple[NodeState, ...]:
                 asleep=bool(states & ASLEEP),
                 cpus_per_core=core_cpus(words),
                 cpus_per_socket=socket_cpus(words),
+                held=held_of(words),
             )
         )
     return tuple(found)

@@ -82,3 +82,14 @@ def gpus_of(words: dict[str, str]) -> Counter[str]:
     for name, count in _GPUS.findall(words.get("Gres", "")):
         found[name] += int(count)
     return found
+
+
+def held_of(words: dict[str, str]) -> tuple[int, int, int] | None:
+    """Return the CPUs, MiB and GPUs of a node that jobs hold, from the words of its line.
+
+    None if AccountingStorageTRES does not name all of its GPUs.
+    """
+    has, held = (parse_tres(words.get(name, "")) for name in ("CfgTRES", "AllocTRES"))
+    if has.cpus is None or (has.gpus or 0) < sum(gpus_of(words).values()):
+        return None
+    return held.cpus or 0, held.mem_mib or 0, held.gpus or 0

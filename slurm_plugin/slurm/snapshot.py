@@ -133,7 +133,8 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `gpu_types` says how many of its GPUs are of which type, in its own order; the others have none. `features` are
     those that it has or, booted again, could have. A node that is `asleep` accepts jobs too, but is first powered up
-    for them, which takes time.
+    for them, which takes time. `held` is what jobs hold of it by Slurm's own count: CPUs, MiB and GPUs; None if Slurm
+    does not count all of its GPUs.
     """
 
     name: str
@@ -147,6 +148,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     asleep: bool = False
     cpus_per_core: int = 1
     cpus_per_socket: int = 1
+    held: tuple[int, int, int] | None = None
 
 
 class PartitionState(msgspec.Struct, frozen=True, kw_only=True):

@@ -77,3 +77,13 @@ def test_what_nine_of_ten_jobs_take_in_addition_to_a_gpu() -> None:
     assert beside_a_gpu(some) == (8.0, 4000.0)
     assert beside_a_gpu([Given(64, 64_000, 8, 2, 1)]) == (8.0, 8000.0)
     assert beside_a_gpu([]) is None
+
+
+def test_what_slurm_counts_on_a_node_goes_before_an_equal_share_of_its_jobs() -> None:
+    # `sbatch -N 2 --gpus=5` has four GPUs of one node and one of the other.
+    found = snapshot(
+        running(1, cpus=12, mem_mib=40_000, gpus=5, nodes=("full", "most")),
+        nodes=(node("full", held=(10, 30_000, 4)), node("most", held=(2, 10_000, 1))),
+    )
+    (row,) = idle_gpus(found, USUALLY)
+    assert (row.node, row.idle, row.usable, row.cpus_free, row.mem_free_mib) == ("most", 3, 2.4, 14, 54_000)

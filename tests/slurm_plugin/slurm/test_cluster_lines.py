@@ -35,6 +35,23 @@ def test_the_reason_of_an_admin_is_not_taken_for_a_state_or_a_partition() -> Non
 
 
 @pytest.mark.parametrize(
+    ("words", "held"),
+    [
+        ("Gres=gpu:4 CfgTRES=cpu=16,mem=64000M,gres/gpu=4 AllocTRES=cpu=2,mem=2G,gres/gpu=3", (2, 2048, 3)),
+        ("Gres=gpu:4 CfgTRES=cpu=16,mem=64000M,gres/gpu=4 AllocTRES=", (0, 0, 0)),
+        ("Gres=(null) CfgTRES=cpu=16,mem=64000M AllocTRES=cpu=2", (2, 0, 0)),
+        ("Gres=gpu:4 CfgTRES=cpu=16,mem=64000M AllocTRES=cpu=2,mem=2G", None),
+        ("Gres=gpu:h100:2,gpu:a100:2 CfgTRES=cpu=16,gres/gpu:a100=2 AllocTRES=cpu=2,gres/gpu:a100=1", None),
+    ],
+)
+def test_what_jobs_hold_of_a_node_is_known_if_slurm_counts_all_its_gpus(
+    words: str, held: tuple[int, int, int] | None
+) -> None:
+    (node,) = cluster_lines.parse_node_states(f"NodeName=n1 CPUTot=16 RealMemory=64000 State=MIXED {words}")
+    assert node.held == held
+
+
+@pytest.mark.parametrize(
     ("shape", "of_core", "of_socket"),
     [
         ("CoresPerSocket=16 CPUTot=64 Sockets=2 ThreadsPerCore=2", 2, 32),
