@@ -31,6 +31,7 @@ CARRIES = "its memory per CPU needs that many CPUs"
 FITS = "it has no more than it needs"
 GATHERS = "with fewer CPUs, more of its tasks may run on one node and need more memory than the job has there"
 OUTNUMBERS = "with fewer CPUs, more of its tasks may run on one node than the job has GPUs there"
+UNEVEN = "with fewer GPUs, Slurm may give one of its nodes fewer than it needs there"
 CPU_KINDS = ("cpus_per_task",)
 MEMORY_KINDS = ("mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib")
 GPU_KINDS = ("gpus_per_node", "gpus_per_job", "gpus_per_task")
@@ -196,6 +197,15 @@ def may_gather(request: JobRequest, need_mib: int | None, limits: Limits) -> boo
     return need_mib is None or left_per_node_mib(request, need_mib, limits) < need_mib
 
 
+def may_be_uneven(request: JobRequest) -> bool:
+    """Whether some of a job's nodes may get more of its GPUs than others, which have one at least.
+
+    Slurm fills one node after the other: on nodes of four GPUs, `-N 2 --gpus=8` has four on each, and with `--gpus=4`
+    three and one (22.05).
+    """
+    return request.gpus_per_job is not None and (request.nodes or 1) > 1
+
+
 def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None, limits: Limits) -> Choice:
     """Return CPUs per task, or None with the reason to keep what was asked."""
     asked = request.cpus_per_task
@@ -250,7 +260,11 @@ def size_gpus(request: JobRequest, prediction: Prediction, need_mib: int | None,
     # A job must have at least one GPU for each of its nodes.
     each_node = (request.nodes or 1) if request.gpus_per_job is not None else 1
     wanted = max(carried, busy, each_node, limits.min_gpus, _least(asked, limits))
-    return (wanted, f"{prediction.gpu_source} meter") if wanted < asked else (None, FITS)
+    if wanted >= asked:
+        return None, FITS
+    if may_be_uneven(request) and (busy > 1 or carried > each_node):
+        return None, UNEVEN
+    return wanted, f"{prediction.gpu_source} meter"
 
 
 def size_memory(request: JobRequest, fewer: JobRequest, need_mib: int | None, limits: Limits) -> Choice:
@@ -271,6 +285,8 @@ def size_memory(request: JobRequest, fewer: JobRequest, need_mib: int | None, li
         carriers, before = fewer.gpus or 1, request.gpus or 1
     # `least_share` applies to all the memory together: fewer CPUs or GPUs keep more of it each.
     least_mib = math.ceil(_least(asked_mib * before, limits) / carriers)
+    if request.mem_per_gpu_mib is not None and may_be_uneven(request):
+        carriers = request.nodes or 1
     wanted_mib = max(math.ceil(need_mib / carriers), least_mib)
     return (wanted_mib, "history") if _worth_it(asked_mib, wanted_mib, limits) else (None, FITS)
 

@@ -15,6 +15,7 @@ from slurm_plugin.policy.sizing import (
     FITS,
     NO_EVIDENCE,
     NOT_ASKED,
+    UNEVEN,
     Limits,
     memory_need_mib,
     per_cpu_mib,
@@ -262,7 +263,7 @@ def test_a_cut_that_saves_little_is_not_made(upper: float, cut: int | None) -> N
         ({"gpus_per_job": 4}, Grant(gpus_per_job=2)),
         ({"gpus_per_task": 4, "num_tasks": 2, "nodes": 1}, Grant(gpus_per_task=2)),
         ({"gpus_per_node": 4, "nodes": 3}, Grant(gpus_per_node=2)),
-        ({"gpus_per_job": 4, "nodes": 3}, Grant(gpus_per_job=3)),
+        ({"gpus_per_job": 4, "nodes": 1}, Grant(gpus_per_job=2)),
         ({"gpus_per_job": 4, "mem_per_gpu_mib": 1000}, Grant(gpus_per_job=2, mem_per_gpu_mib=304)),
         ({"gpus_per_job": 4, "mem_per_gpu_mib": 200}, Grant(mem_per_gpu_mib=152)),
         # The GPUs of all tasks carry what all tasks need.
@@ -280,6 +281,45 @@ def test_a_cut_that_saves_little_is_not_made(upper: float, cut: int | None) -> N
 def test_gpus_and_their_memory_keep_the_form_of_the_request(changes: dict[str, Any], grant: Grant) -> None:
     asked = request(cpus_per_task=None, **changes)
     assert size(asked, prediction(memory=600.0, gpus=2), LIMITS).grant == grant
+
+
+@pytest.mark.parametrize(
+    ("changes", "busy", "granted_gpus"),
+    [
+        # Four on each node, and two of each are busy: `--gpus=4` would be three and one.
+        ({"gpus_per_job": 8, "nodes": 2}, 4, None),
+        ({"gpus_per_job": 4, "nodes": 3}, 2, None),
+        ({"gpus_per_job": 8, "nodes": 2}, 1, 2),
+        ({"gpus_per_job": 8, "nodes": 2}, 8, None),
+        ({"gpus_per_job": 8, "nodes": 1}, 4, 4),
+        ({"gpus_per_node": 4, "nodes": 2}, 2, 2),
+    ],
+)
+def test_a_job_on_several_nodes_keeps_gpus_that_slurm_would_share_out_unevenly(
+    changes: dict[str, Any], busy: int, granted_gpus: int | None
+) -> None:
+    sized = size(request(cpus_per_task=None, **changes), prediction(gpus=busy), LIMITS)
+    found = (sized.grant.gpus_per_job, sized.grant.gpus_per_node)
+    assert next((gpus for gpus in found if gpus is not None), None) == granted_gpus
+    is_uneven = granted_gpus is None and busy < changes["gpus_per_job"]
+    assert (sized.reasons[2].reason == UNEVEN) == is_uneven
+
+
+@pytest.mark.parametrize(
+    ("gpus", "asked_mib", "grant"),
+    [
+        # One node may have one GPU only, and its memory has to hold a node's peak (608 MiB).
+        (8.0, 1000, Grant(mem_per_gpu_mib=608)),
+        (8.0, 600, Grant()),
+        (1.0, 1000, Grant(gpus_per_job=2, mem_per_gpu_mib=608)),
+        (1.0, 600, Grant()),
+    ],
+)
+def test_memory_that_comes_with_gpus_holds_a_nodes_peak_with_a_single_gpu(
+    gpus: float, asked_mib: int, grant: Grant
+) -> None:
+    asked = request(cpus_per_task=None, gpus_per_job=8, nodes=2, num_tasks=2, mem_per_gpu_mib=asked_mib)
+    assert size(asked, prediction(memory=600.0, gpus=gpus), LIMITS).grant == grant
 
 
 def test_headroom_least_share_and_floors_are_respected() -> None:
