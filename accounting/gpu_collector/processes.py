@@ -40,9 +40,11 @@ class RunningJob:
     """A job with a cgroup on this host. `uid` is its user's, None until one of the user's processes was seen.
 
     `tries` says how often each of its steps was read; MOST_TRIES: no more, because its GPUs are known, or it has none.
+    `inode` is that of its folder: a job that was queued again has another folder of the same name.
     """
 
     folder: Path
+    inode: int = 0
     uid: int | None = None
     claim: Claim = field(default_factory=Claim)
     tries: dict[str, int] = field(default_factory=dict)
@@ -79,7 +81,7 @@ class JobProcesses:
         found: dict[JobHere, Path] = {}
         for job, folder in self._folders():
             found.setdefault(job, folder)
-        self._running = {job: self._known(job, folder) or RunningJob(folder) for job, folder in found.items()}
+        self._running = {job: self._known(job, folder) for job, folder in found.items()}
         for job, running in self._running.items():
             # Slurm's cgroup is more reliable than what processes say: a process outside it is no longer the job's.
             running.uid = self._trusted_uid.pop(job, running.uid)
@@ -91,10 +93,12 @@ class JobProcesses:
             if one.claim != Claim() and next(self._members(one.folder), None) is not None
         ]
 
-    def _known(self, job: JobHere, folder: Path) -> RunningJob | None:
-        """Return what is already known of a job, but nothing of a requeued one, which has another folder."""
-        running = self._running.get(job)
-        return running if running and running.folder == folder else None
+    def _known(self, job: JobHere, folder: Path) -> RunningJob:
+        """Return what is known of a job, but nothing of its earlier attempts."""
+        running, inode = self._running.get(job), _inode(folder)
+        if running and (running.folder, running.inode) == (folder, inode):
+            return running
+        return RunningJob(folder, inode)
 
     def _folders(self) -> Iterator[tuple[JobHere, Path]]:
         below = self._below(self._top)
@@ -222,6 +226,13 @@ class JobProcesses:
         except OSError as error:
             self.kept_out |= isinstance(error, PermissionError)
             return b""  # it has ended, or we may not read it
+
+
+def _inode(folder: Path) -> int:
+    try:
+        return folder.stat().st_ino
+    except OSError:
+        return 0  # the job ended meanwhile
 
 
 def _those_there(pattern: str, folder: Path) -> Iterator[str]:

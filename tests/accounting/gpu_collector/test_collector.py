@@ -303,6 +303,17 @@ def test_on_a_further_node_a_job_has_the_gpus_of_its_steps_there(node: Node) -> 
     assert [(use.job_id, use.gpu) for use in uses if use.first_s > T0 + 900] == [(7, 2), (7, 3)]
 
 
+def test_a_job_that_comes_back_at_once_has_other_gpus(node: Node) -> None:
+    node.job(7, 100, SLURM_JOB_GPUS="2,3")
+    collector = node.collector()
+    node.watch(collector)
+    folder = node.folder / "cgroup/system.slice/slurmstepd.scope/job_7"
+    folder.rename(folder.with_name("ended"))
+    node.job(7, 200, SLURM_JOB_GPUS="0")
+    uses = node.watch(collector, first_s=T0 + 1000)
+    assert [(use.gpu, use.first_s > T0 + 900) for use in uses] == [(0, True), (2, False), (3, False)]
+
+
 def test_a_job_does_not_claim_the_gpus_of_the_step_that_submitted_it(node: Node) -> None:
     # What sbatch ran in goes on to the job: SLURM_STEP_GPUS of the step, but no SLURM_JOB_GPUS (22.05).
     node.job(8, 200, SLURM_STEP_GPUS="0,1")
