@@ -20,6 +20,7 @@ import msgspec
 from accounting.decisions.decision import Decision, Fixed
 from accounting.decisions.token import find_token
 from accounting.key_file import journal_key
+from accounting.presence import is_there
 from accounting.request import JobRequest
 from slurm_plugin.advisor.decided import Decided
 from slurm_plugin.advisor.late import (
@@ -37,7 +38,7 @@ from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.rules import Terms, terms_for
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
-from slurm_plugin.service.decide import Answer, chain_settings_of, fill_in
+from slurm_plugin.service.decide import BRAKED, Answer, chain_settings_of, fill_in
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.slurm.queue import Resize, Written
 from slurm_plugin.slurm.release import read_release
@@ -51,6 +52,7 @@ WRITING_SHARE = 0.5
 # At most this share is spent on jobs that were not looked at before, or of which more is known now.
 LOOKING_SHARE = 0.25
 NEXT_TIME = "next-time"
+KILL_SWITCH = "kill-switch"
 
 
 class Resizer(Protocol):
@@ -95,6 +97,10 @@ class LateSizing:
         for again in changes[: self._config.advisor.most_changes]:
             if time.monotonic() > until_s:
                 break
+            # Looking at a long queue takes a while, and writing too: the switch counts from the next job on.
+            if self._is_stopped(again):
+                self.left[KILL_SWITCH] += 1
+                continue
             written.append(self._carry_out(again, gateway))
         if changes or self.left:
             sized = sum(not one.problem for one in written)
@@ -151,12 +157,24 @@ class LateSizing:
             now_s,
             cpus_stay=self._cpus_stay,
         )
+        if isinstance(again, Again) and self._is_stopped(again):
+            self.left[KILL_SWITCH] += 1  # not kept: the switch may be gone in the next cycle
+            return None
         if isinstance(again, Again):
             return again
         self.left[again] += 1
         if again != SCRIPT_NOT_KNOWN:  # that becomes known as soon as the journal can be read
             self._left_alone.keep(job, self._asked, again, _named(job))
         return None
+
+    def _is_stopped(self, again: Again) -> bool:
+        """Whether the kill switch forbids a change; what a brake gives back is no cut, and goes on."""
+        if again.decision.reason == BRAKED:
+            return False
+        try:
+            return is_there(Path(self._config.hook.kill_switch))
+        except OSError:
+            return True
 
     def _carry_out(self, again: Again, gateway: Resizer) -> Written:
         written = gateway.resize(again.change)

@@ -19,8 +19,8 @@ from models.past.history import History
 from slurm_plugin.advisor.decided import Decided
 from slurm_plugin.advisor.sizing import JOURNAL, LateSizing
 from slurm_plugin.brakes.pulled import Pulled, pulled_file
-from slurm_plugin.config.settings import Advisor, Brakes, Config, Models, Service
-from slurm_plugin.policy.braked import family_brake
+from slurm_plugin.config.settings import Advisor, Brakes, Config, Hook, Models, Service
+from slurm_plugin.policy.braked import ALL, family_brake
 from slurm_plugin.service.current_model import CurrentModel
 from slurm_plugin.service.decide import decide
 from slurm_plugin.service.journal import Journal
@@ -52,6 +52,7 @@ class Site:
         self.config = Config(
             mode="enforce",
             service=Service(journal=str(self.journal), limits_needed=False),
+            hook=Hook(kill_switch=str(folder / "disabled")),
             brakes=Brakes(directory=str(folder / "brakes")),
             models=Models(directory=str(folder / "models")),
             advisor=Advisor(**advisor),
@@ -182,6 +183,37 @@ def test_a_brake_gives_back_to_a_bounded_number_of_pending_jobs_in_each_cycle(tm
         ("d3", "braked", False),
         ("d2", "braked", False),
     ]
+
+
+def test_nothing_is_cut_while_the_kill_switch_is_on_and_a_brake_still_gives_back(site: Site) -> None:
+    site.learn(200.0)
+    jobs = [site.submitted(1), site.submitted(2, known=True)]
+    switch, taken = Path(site.config.hook.kill_switch), Taken()
+    switch.touch()
+    assert site.late.run(snapshot(*jobs), taken, frozenset()) == []
+    assert site.late.left == {"kill-switch": 1, "fits": 1}
+    pulled_file(site.config.brakes).pull(Pulled(brake=ALL, time_s=0.0, why="too many failures"))
+    site.late.refresh()
+    site.late.run(snapshot(*jobs), taken, frozenset())
+    assert [(one.job_id, one.mem_per_node_mib) for one in taken.changes] == [(2, 8000)]
+    pulled_file(site.config.brakes).let_go(ALL)
+    site.late.refresh()
+    switch.unlink()
+    site.late.run(snapshot(*jobs), taken, frozenset())
+    assert [one.job_id for one in taken.changes] == [2, 1]
+
+
+def test_a_kill_switch_that_is_made_meanwhile_counts_from_the_next_job_on(site: Site) -> None:
+    class Disabling(Taken):
+        def resize(self, change: Resize) -> Written:
+            Path(site.config.hook.kill_switch).touch()
+            return super().resize(change)
+
+    site.learn(200.0)
+    taken = Disabling()
+    site.late.run(snapshot(*(site.submitted(number) for number in (1, 2, 3))), taken, frozenset())
+    assert [one.job_id for one in taken.changes] == [3]
+    assert site.late.left == {"kill-switch": 2}
 
 
 def test_the_number_of_changes_in_a_cycle_is_bounded(tmp_path: Path) -> None:
