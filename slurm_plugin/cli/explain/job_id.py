@@ -35,7 +35,8 @@ class JobId(msgspec.Struct, frozen=True):
 def parse_job_id(text: str) -> JobId | None:
     """Return the job id that a text names; None if it is not one."""
     found = _WRITTEN.fullmatch(text)
-    if found is None:
+    # By 0, scontrol means all jobs.
+    if found is None or int(found[1]) == 0:
         return None
     number, task, component = (None if part is None else int(part) for part in found.groups())
     return JobId(number or 0, task, component)

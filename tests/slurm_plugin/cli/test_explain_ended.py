@@ -41,14 +41,29 @@ CUT = Decision(
 NUMBERS = st.integers(0, 10**9)
 
 
-@given(NUMBERS, st.none() | NUMBERS, st.booleans())
+@given(st.integers(1, 10**9), st.none() | NUMBERS, st.booleans())
 def test_a_job_id_is_written_like_slurm_writes_it(number: int, part: int | None, is_task: bool) -> None:
     job_id = JobId(number, part) if is_task else JobId(number, None, part)
     assert parse_job_id(str(job_id)) == job_id
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "4_", "_4", "4711_3_1", "4711_3+1", "4711.batch", "-1", "4711 3", "٤٧", "4711_[1-3]"]
+    "text",
+    [
+        "",
+        "x",
+        "4_",
+        "_4",
+        "4711_3_1",
+        "4711_3+1",
+        "4711.batch",
+        "-1",
+        "4711 3",
+        "٤٧",
+        "4711_[1-3]",
+        "0",
+        "0_1",
+    ],
 )
 def test_a_text_that_is_not_a_job_id_is_none(text: str) -> None:
     assert parse_job_id(text) is None
