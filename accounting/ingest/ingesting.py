@@ -32,6 +32,9 @@ from accounting.store.records import (
 )
 
 SACCT = "sacct"
+# 2002-01-01: no accounting is older than Slurm. sacct refuses the first days of 1970 and everything before, which is
+# what a site may write that means all of its past.
+SLURM_BEGAN_S = 1_009_843_200
 
 
 def ingest(
@@ -66,6 +69,7 @@ def ingest(
     again_s = late_since_s(settings.late_days, now_s, late_s) if since_s is None else None
     if again_s is not None and read_s is not None:
         begin_s = min(begin_s, again_s)
+    begin_s = max(begin_s, SLURM_BEGAN_S)
     # Starting later than where the last run stopped leaves a gap, which the next plain run must still read.
     leaves_gap = until_s is not None and since_s is not None and since_s > until_s
     marked_s = marks.get(settings.cluster, 0)

@@ -301,10 +301,10 @@ def test_reading_from_later_on_leaves_the_mark_for_the_next_plain_run(site: Site
     )
     engine = open_store(config.store.url, create=True)
     try:
-        ingest(engine, settings, 1_000_000, source=source)
-        ingest(engine, settings, 1_500_000, since_s=1_400_000, source=source)
+        ingest(engine, settings, NOW_S, source=source)
+        ingest(engine, settings, NOW_S + 500_000, since_s=NOW_S + 400_000, source=source)
         asked.clear()
-        ingest(engine, settings, 1_600_000, source=source)
+        ingest(engine, settings, NOW_S + 600_000, source=source)
     finally:
         engine.dispose()
-    assert asked[0][0] == 1_000_000 - 60
+    assert asked[0][0] == NOW_S - 60

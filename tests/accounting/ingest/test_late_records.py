@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine
 
 from accounting.errors import SlurmError
-from accounting.ingest.ingesting import ingest
+from accounting.ingest.ingesting import SLURM_BEGAN_S, ingest
 from accounting.ingest.run import IngestSettings
 from accounting.ingest.window_marks import late_since_s
 from accounting.slurm.windows import DAY_S, HOUR_S
@@ -44,6 +44,16 @@ def test_days_are_read_again_once_a_day(store: Engine, tmp_path: Path) -> None:
     assert begun(store, settings, fake, NOW_S) == settings.first_days * 24
     day = [begun(store, settings, fake, NOW_S + hours * HOUR_S) for hours in range(6, 54, 6)]
     assert day == [7, 7, 7, DAYS * 24, 7, 7, 7, DAYS * 24]
+
+
+@pytest.mark.parametrize(("first_days", "since_s"), [(36_500, None), (30, 0), (30, -DAY_S)])
+def test_nothing_is_asked_of_the_time_before_slurm(
+    store: Engine, tmp_path: Path, first_days: int, since_s: int | None
+) -> None:
+    settings, fake = site(tmp_path, [job_line(1, SLURM_BEGAN_S + HOUR_S)])
+    settings = msgspec.structs.replace(settings, first_days=first_days)
+    assert ingest(store, settings, SLURM_BEGAN_S + DAY_S, since_s).attempts.new == 1
+    assert min(begin_s for begin_s, _ in fake.calls()) == SLURM_BEGAN_S
 
 
 def test_reading_again_stays_due_where_it_failed(store: Engine, tmp_path: Path) -> None:
