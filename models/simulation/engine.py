@@ -241,7 +241,9 @@ class Simulation:
         predicted_s = self.predicted_s[number]
         if self.devices is not None:
             speed = self.devices.speed(number, parts)
-            predicted_s /= speed
+            # All other rounds take a job to run equally long on all devices, as its limit is the same on all of them.
+            if self.policy.start == "deadlines":
+                predicted_s /= speed
         else:
             speed = self.one_speed or min(self.speeds[node] for node, _ in parts)
         run_s = self.run_time(number, granted) * self.left[number] / speed

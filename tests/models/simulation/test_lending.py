@@ -129,6 +129,25 @@ def test_a_job_that_would_reach_its_limit_on_a_slow_device_is_not_sent_there() -
     assert results.end_s.tolist() == [100, 200]
 
 
+def test_a_limit_ends_a_job_at_the_same_time_on_a_slow_device_and_no_job_passes_beyond_it() -> None:
+    load = workload(
+        [0, 1, 2], [50, 50, 75], [[4000, 0, 0], [8000, 0, 0], [4000, 0, 0]], limit_s=[100, 100, 150]
+    )
+    hooks = Hooks(profiles=({"k80": 0.5},))
+    cluster = cluster_of([Node(cpus=8, mem_mib=1, device="k80")])
+    results = simulate(load, cluster, POLICIES["easy"], hooks)
+    assert results.start_s.tolist() == [0, 100, 200]
+
+
+def test_a_job_that_outruns_its_estimate_on_a_fast_device_is_counted_once_next_to_the_first_job() -> None:
+    demands = [[4000, 0, 0], [1000, 0, 0], [4000, 0, 0], [2000, 0, 0]]
+    load = workload([0, 0, 1, 2], [100, 3000, 50, 600], demands)
+    nodes = [Node(cpus=4, mem_mib=1, device="k80"), Node(cpus=3, mem_mib=1, device="v100")]
+    hooks = Hooks(profiles=({"k80": 1.0, "v100": 3.0},), expected_s=numpy.array([100.0, 3000.0, 50.0, 200.0]))
+    results = simulate(load, cluster_of(nodes), POLICIES["easy"], hooks)
+    assert results.start_s.tolist() == [0, 0, 100, 2]
+
+
 owned_nodes = st.lists(
     st.builds(
         Node,
