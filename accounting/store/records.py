@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import ColumnElement, Connection, Engine, Table, case, delete, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, Table, case, delete, func, or_, select
 
 from accounting.decisions.decision import REFUSED, Decision, decode_decision, encode_decision, refused
 from accounting.decisions.originals import Refusal
@@ -134,14 +134,24 @@ def all_attempts(engine: Engine) -> Iterator[Attempt]:
 
 
 def submitted_between(
-    engine: Engine, cluster: str, from_s: int, before_s: int, partition: str | None = None
+    engine: Engine,
+    cluster: str,
+    from_s: int,
+    before_s: int,
+    partition: str | None = None,
+    *,
+    or_ended_after_s: int | None = None,
 ) -> Iterator[Attempt]:
     """Yield a cluster's attempts that were submitted in a span of unix seconds, in the order of submission.
 
-    They come a batch at a time; all of a large site's take gigabytes.
+    With `or_ended_after_s`, those that were submitted earlier and ended after that moment come, too. They come a batch
+    at a time; all of a large site's take gigabytes.
     """
     table = schema.attempts.c
-    conditions = [table.cluster == cluster, table.submit_s >= from_s, table.submit_s < before_s]
+    begins = table.submit_s >= from_s
+    if or_ended_after_s is not None:
+        begins = or_(begins, table.end_s > or_ended_after_s)
+    conditions = [table.cluster == cluster, begins, table.submit_s < before_s]
     if partition is not None:
         conditions.append(table.partition == partition)
     return _attempts(engine, conditions)

@@ -42,7 +42,15 @@ def read_past(config: Config, window: Window) -> Past:
             cluster = one_cluster(submitted, window.cluster)
             since_s, until_s = bounds(window, *submitted[cluster])
             direct = read_direct_jobs(connection, cluster, since_s)
-        attempts = submitted_between(engine, cluster, since_s - window.history_s, until_s, window.partition)
+        # However short the history is, what waited or ran when the window began is a part of its first days.
+        attempts = submitted_between(
+            engine,
+            cluster,
+            since_s - window.history_s,
+            until_s,
+            window.partition,
+            or_ended_after_s=since_s,
+        )
         return past_of(attempts, since_s, until_s, left_alone(direct))
 
 
