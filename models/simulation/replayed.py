@@ -66,8 +66,12 @@ def replay(past: Past, cluster: Cluster, policy: Policy, sizing: Sizing) -> Resu
 
 
 def recorded(past: Past, cluster: Cluster) -> Results:
-    """Return what really became of a past, in the form of a simulation's results."""
+    """Return what really became of a past, in the form of a simulation's results.
+
+    A job that was suspended held what it had for as long as it ran: accounting does not say when it was suspended.
+    """
     jobs = len(past.jobs)
+    held_until_s = _held_until_s(past)
     order = numpy.argsort(past.start_s, kind="stable").tolist()
     return Results(
         jobs=past.jobs,
@@ -84,13 +88,19 @@ def recorded(past: Past, cluster: Cluster) -> Results:
             Run(
                 number,
                 float(past.start_s[number]),
-                float(past.end_s[number]),
+                float(held_until_s[number]),
                 ((SOMEWHERE, amounts_of(past.held[number])),),
             )
             for number in order
         ],
         interruptions=numpy.zeros(jobs, dtype=numpy.int64),
     )
+
+
+def _held_until_s(past: Past) -> Floats:
+    """Return until when each job held something, as if it had been suspended only at its end."""
+    ran_until_s = past.start_s.clip(0) + past.jobs.run_s
+    return numpy.minimum(past.end_s, ran_until_s)
 
 
 def _moments(past: Past) -> Iterator[Moment]:
@@ -104,7 +114,7 @@ def _moments(past: Past) -> Iterator[Moment]:
     came[:, 6] = one
     gone = -rows
     gone[:, 6] = nothing
-    at_s = numpy.concatenate([past.jobs.submit_s, past.start_s, past.end_s]).clip(0)
+    at_s = numpy.concatenate([past.jobs.submit_s, past.start_s, _held_until_s(past)]).clip(0)
     changes = numpy.concatenate([came, rows, gone])
     times, which = numpy.unique(at_s, return_inverse=True)
     sums = numpy.zeros((len(times), rows.shape[1]), dtype=numpy.int64)

@@ -267,6 +267,19 @@ def test_only_the_window_counts_for_shares_and_only_its_jobs_for_the_rest() -> N
     assert row.mean_wait_s == 1800
 
 
+def test_the_time_for_which_a_job_was_suspended_is_no_part_of_what_it_held() -> None:
+    one = attempt(submit_s=T0, start_s=T0, elapsed_s=1800, cores=2.0)
+    suspended = msgspec.structs.replace(one, row=msgspec.structs.replace(one.row, end_s=T0 + 3600))
+    cluster = nodes((16, 16_000, 0))
+    plain, row = (
+        compare(found, recorded(found, cluster), SITE)
+        for found in (past([each], window_s=HOUR_S) for each in (one, suspended))
+    )
+    same = ("allocated", "busy", "unused_core_h", "unused_gib_h", "energy_kwh", "carbon_kg")
+    assert [getattr(row, name) for name in same] == [getattr(plain, name) for name in same]
+    assert (row.slowdown, row.makespan_h) == (2, 1)
+
+
 def test_recorded_moments_add_up_to_nothing_at_the_end() -> None:
     found = past(stream(20, every_s=7))
     moments = recorded(found, nodes((16, 16_000, 0))).moments
