@@ -63,13 +63,15 @@ def demand_of(
     most_groups: int,
     most_steps: Callable[[int], int] = lambda _: sys.maxsize,
     known_until_s: int | None = None,
+    missed_s: float = 0.0,
 ) -> Demand:
     """Return the demand of attempts with COLUMNS by group, the largest first; the rest together as OTHERS.
 
     Only the last `most_steps` steps are returned; the function gets the number of steps left out. Groups that were
     large before may not be now, and years in short steps would take gigabytes. `known_until_s` (unix seconds), if
     given, says that everything is known until then: what waited or ran at that moment is among the attempts, as if it
-    had ended then. SeriesError if there is no demand, or no whole step of it.
+    had ended then, but for what ended within `missed_s` seconds after it. SeriesError if there is no demand, or no
+    whole step of it.
     """
     spans = _spans(attempts, what, by)
     if not spans.amount.sum():
@@ -87,7 +89,10 @@ def demand_of(
             f"{len(spans.end_s)} attempts; read more of the past (`rightsizer ingest`), or give a "
             "shorter --step"
         )
-    left_out = _unknown_steps(spans, step_s, last - first) if known_until_s is None else 0
+    if known_until_s is None:
+        left_out = _unknown_steps(spans, step_s, last - first)
+    else:
+        left_out = _missed_steps(spans, step_s, last - first, known_until_s - last * step_s, missed_s)
     last -= left_out
     first = max(first, last - most_steps(left_out))
     edges = np.arange(first, last + 1) * step_s
@@ -149,6 +154,28 @@ def _unknown_steps(spans: _Spans, step_s: int, steps: int) -> int:
         return float((spans.amount * np.minimum(length_s, left_out * step_s)).sum())
 
     return bisect_left(range(steps), KNOWN_SHARE * total, key=known)
+
+
+def _missed_steps(spans: _Spans, step_s: int, steps: int, after_s: int, missed_s: float) -> int:
+    """Return how many of the latest steps to leave out if what ended within `missed_s` is missing.
+
+    All is known until `after_s` after the last step. As in `_unknown_steps`, Σ amount·min(L, length) has at most L
+    left to run; what is missing of a step is the mean of its growth over `missed_s`, by the integral over L.
+    """
+    length_s = spans.end_s - spans.begin_s
+    total = float((spans.amount * length_s).sum())
+
+    def integral(left_s: float) -> float:
+        short_s = np.minimum(length_s, left_s)
+        return float((spans.amount * short_s * (left_s - short_s / 2)).sum())
+
+    def missing(left_out: int) -> float:
+        begin_s = after_s + left_out * step_s
+        end_s = begin_s + step_s
+        grown = integral(end_s + missed_s) - integral(begin_s + missed_s)
+        return (grown - integral(end_s) + integral(begin_s)) / step_s
+
+    return bisect_left(range(steps), -(1 - KNOWN_SHARE) * total, key=lambda left_out: -missing(left_out))
 
 
 def _means(spans: _Spans, of_group: np.ndarray, edges: Ints) -> Floats:

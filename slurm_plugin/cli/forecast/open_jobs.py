@@ -20,10 +20,14 @@ _TEXTS = frozenset({"cluster", "partition", "account"})
 
 
 class OpenJobs(NamedTuple):
-    """Waiting and running jobs as attempts (COLUMNS of models/forecast/demand.py), and until when all is known."""
+    """Waiting and running jobs as attempts (COLUMNS of models/forecast/demand.py), and until when all is known.
+
+    What ended in the `missed_s` seconds between that and the look at the queue is missing.
+    """
 
     attempts: pa.Table
     known_until_s: int
+    missed_s: float
 
 
 def open_jobs(
@@ -50,7 +54,8 @@ def open_jobs(
         hidden, jobs = hidden_queue(), open_queue(config.advisor.queue).read().jobs
     except SlurmError as error:
         return str(error)
-    return hidden or OpenJobs(attempts_of(jobs, selection, until_s), until_s)
+    missed_s = max(0.0, time.time() - until_s)
+    return hidden or OpenJobs(attempts_of(jobs, selection, until_s), until_s, missed_s)
 
 
 def attempts_of(jobs: Iterable[QueuedJob], selection: Selection, until_s: int) -> pa.Table:

@@ -89,9 +89,23 @@ def from_store(
     else:
         note(f"{found.attempts.num_rows} jobs that wait or run now are counted too")
         attempts = pa.concat_tables([attempts, found.attempts.cast(attempts.schema)])
-        demand = demand_of(attempts, what, by, step_s, top, most_steps, found.known_until_s)
+        demand = demand_of(attempts, what, by, step_s, top, most_steps, found.known_until_s, found.missed_s)
+        if demand.left_out:
+            note(_missed_in_words(demand.left_out * step_s, found.missed_s))
+            return Past(demand.panel, demand.left_out)
     tell_end(demand, step_s, time.time(), is_chosen=selection.until_s is not None)
     return Past(demand.panel, demand.left_out)
+
+
+def _missed_in_words(span_s: int, missed_s: float) -> str:
+    from models.forecast.demand import KNOWN_SHARE
+    from models.forecast.forecasting import span_text
+
+    return (
+        f"the last {span_text(span_s)} are forecast again and not shown: accounting was last read "
+        f"{span_text(round(missed_s))} ago, and more than {1 - KNOWN_SHARE:.0%} of what waited and ran then has "
+        "probably ended since; run `rightsizer ingest` first"
+    )
 
 
 def tell_end(demand: Demand, step_s: int, now_s: float, *, is_chosen: bool) -> None:

@@ -151,3 +151,23 @@ def test_with_all_known_until_now_running_jobs_count_to_the_end() -> None:
     assert found.left_out == 0
     assert found.panel.values[:, 0].tolist() == [1, 1, 2, 2, 2, 2, 2, 2]
     assert demand_of(attempts(*rows), "cores", "all", STEP_S, 9).left_out > 0
+
+
+@pytest.mark.parametrize(
+    ("run_s", "missed_s", "left_out"), [(50, 0, 0), (50, 2, 0), (50, 90, 1), (250, 90, 2)]
+)
+def test_the_latest_steps_are_left_out_where_much_has_ended_since_all_was_known(
+    run_s: int, missed_s: int, left_out: int
+) -> None:
+    until_s = 4000
+    every = [job(begin_s, begin_s + run_s) for begin_s in range(0, until_s, 10)]
+    known = [
+        {**one, "end_s": min(int(str(one["end_s"])), until_s)}
+        for one in every
+        if not until_s < int(str(one["end_s"])) <= until_s + missed_s
+    ]
+    found = demand_of(attempts(*known), "cores", "all", STEP_S, 9, known_until_s=until_s, missed_s=missed_s)
+    assert found.left_out == left_out
+    assert found.panel.values[-3:, 0] == pytest.approx([run_s / 10] * 3, rel=0.05)
+    all_seen = demand_of(attempts(*known), "cores", "all", STEP_S, 9, known_until_s=until_s).panel.values
+    assert (all_seen[-1, 0] < 0.95 * run_s / 10) == bool(left_out)

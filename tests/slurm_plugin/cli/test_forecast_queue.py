@@ -85,6 +85,24 @@ def test_running_jobs_count_though_they_have_not_ended(
         assert row["high"] - row["low"] < 20
 
 
+def test_steps_of_which_much_has_ended_since_accounting_was_read_are_forecast_too(
+    run: Run, site: Site, now_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.configure(accounting={"cluster": "alpha"})
+    begun_s = [now_s - HOUR_S * number for number in range(1, 40 * 24)]
+    found = [
+        attempt(job_id=at, cluster="alpha", submit_s=at_s, start_s=at_s, elapsed_s=HOUR_S, token=False)
+        for at, at_s in enumerate(begun_s, start=1)
+    ]
+    store_attempts(site.config.store.url, found)
+    mark_read(site, now_s)
+    monkeypatch.setattr(time, "time", lambda: now_s + 5.0 * HOUR_S)
+    queue_of(monkeypatch)
+    ran = run("forecast", *OPTIONS)
+    assert ran.code == 0, ran.err
+    assert "the last 6 h are forecast again and not shown: accounting was last read 5 h ago" in ran.err
+
+
 @pytest.mark.parametrize(
     ("case", "said"),
     [
