@@ -115,8 +115,12 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
     # failed, nobody knows whether it would have needed more, unless it did.
     judged = enforced if killed else row["memory_quality"] in TRUSTED and (needs_more or not cut_short)
     gpus_judged = row["gpu_quality"] in TRUSTED
-    short = _short(mem, needs_more, judged=judged) or _short(
-        gpus, _above(row["gpus"], gpus[1]), judged=gpus_judged
+    # Memory that nobody asked for came with the CPUs (DefMemPerCPU), as in models/past/jobs.py.
+    came_with_cpus = enforced and asked.mem_mib is None
+    short = (
+        _short(mem, needs_more, judged=judged)
+        or _short(cores, killed, judged=came_with_cpus)
+        or _short(gpus, _above(row["gpus"], gpus[1]), judged=gpus_judged)
     )
     return Cut(
         name=name,

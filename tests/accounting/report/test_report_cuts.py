@@ -70,6 +70,25 @@ def test_the_report_says_what_cuts_saved_and_which_jobs_failed_by_them(site: Sit
     assert (row.saved_core_h, row.saved_gib_h) == (2 * 5 - 3, 2 * 6 - 2)
 
 
+def test_a_kill_is_blamed_on_the_cut_of_the_cpus_with_which_memory_came(site: Site) -> None:
+    done = DONE.replace(",mem:8192", "").replace(",mem:2048", "")
+    had: dict[str, Any] = {"admin_comment": done, "alloc_cpus": 3, "alloc_mem_mib": 3000}
+    killed: dict[str, Any] = {
+        "outcome": "out_of_memory",
+        "memory_quality": "censored",
+        "peak_mem_mib": 3000.0,
+    }
+    [row] = rows_of(
+        site,
+        measured(1, **had),
+        measured(2, **had, **killed),
+        # Its user had given it back all its CPUs.
+        measured(3, **{**had, "alloc_cpus": 8, "alloc_mem_mib": 8000}, **killed),
+    )
+    assert (row.jobs, row.cut, row.judged, row.short) == (3, 2, 2, 1)
+    assert row.saved_core_h == 5 - 3
+
+
 def test_a_small_loss_is_not_written_as_minus_zero(site: Site) -> None:
     killed: dict[str, Any] = {
         "outcome": "out_of_memory",
