@@ -307,14 +307,16 @@ def _word(deadline_s: float, end_s: float, careful_s: float, *, lucky: bool) -> 
 
 def told(decision: Decision, pools: Sequence[Pool], job: Job, now_s: float) -> str:
     """Return a decision in words: what was considered, when the job would end there, and why."""
-    slack_s = job.deadline_s - now_s - min(job.run_s)
-    due = (
-        "has no deadline"
-        if slack_s == math.inf
-        else (
+    fastest_s = min(job.run_s)
+    slack_s = job.deadline_s - now_s - fastest_s
+    if fastest_s == math.inf:
+        due = "fits on no device by itself"
+    elif slack_s == math.inf:
+        due = "has no deadline"
+    else:
+        due = (
             f"can be in time nowhere, by {-slack_s:.0f} s" if slack_s < 0 else f"has {slack_s:.0f} s to spare"
         )
-    )
     seen = "; ".join(
         f"{pools[one.pool].name}: {one.word}"
         + (f", ends in {one.end_s - now_s:.0f} s" if one.end_s < math.inf else "")

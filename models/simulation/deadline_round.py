@@ -61,11 +61,15 @@ def _spread(state: State, devices: Devices, now_s: float) -> None:
     gone: list[int] = []
     for position, number in enumerate(state.queue.ints[NUMBER].tolist()):
         demand = state.waiting[number].demand
-        if not state.running or not any(devices.holds(demand, state.place)):
+        fits_one = any(devices.holds(demand, state.place))
+        if not state.running or not fits_one:
             parts = state.place(state.usable(state.kind(state.queue, position, now_s)), demand)
             if parts is not None:
                 state.launch(number, parts)
                 gone.append(position)
+                if number == devices.explained:
+                    because = "nothing else runs" if fits_one else "it fits on no device by itself"
+                    devices.why = f"starts wherever there is room: {because}"
     state.queue.remove_all(gone)
 
 

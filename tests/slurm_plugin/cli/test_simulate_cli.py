@@ -53,6 +53,16 @@ def test_simulate_explains_which_device_the_deadline_policy_chose(tmp_path: Path
     assert_one_line(run(*asked, "999999"), 1, "there is no job 999999")
 
 
+def test_simulate_explains_a_start_on_several_devices(tmp_path: Path, run: Run) -> None:
+    file = tmp_path / "s.toml"
+    nodes = "".join(f"[[nodes]]\ncpus = 4\nmem_mib = 1\nspeed = {speed}\n" for speed in (1, 2))
+    file.write_text(f'placement = "spread"\n{nodes}[load]\ntrace = "t.csv"\n')
+    (tmp_path / "t.csv").write_text("submit_s,run_s,cpus\n0,100,4\n0,100,6\n")
+    asked = ("simulate", str(file), "--policy", "deadlines", "--format", "json", "--explain")
+    (row,) = json.loads(run(*asked, "2").out)
+    assert row["why"] == "job 2 starts wherever there is room: it fits on no device by itself"
+
+
 def test_less_memory_for_all_jobs_shows_as_failures(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "s.toml"
     file.write_text("granted_share = 0.5\n" + SCENARIO)
