@@ -92,7 +92,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def read_scenario(file: Path) -> Scenario:
     """Return a scenario; ConfigError if the file is not one."""
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = tomllib.loads(file.read_text(encoding="utf-8-sig"))
         return msgspec.convert(document, Scenario)
     except FileNotFoundError:
         raise ConfigError(

@@ -118,12 +118,12 @@ def enable(config_file: str | None, everything: bool, family: str | None, partit
 
 
 def brake_of(family: str | None, partition: str | None, *, everything: bool) -> Brake | None:
-    """Return the brake that the options name, None without any; UsageError if they name several, or no user."""
+    """Return the brake that the options name, None without any; UsageError for several, or without user and name."""
     if sum((family is not None, partition is not None, everything)) > 1:
         raise click.UsageError("give only one of --family, --partition and --all")
     if family is not None:
         user, colon, name = family.partition(":")
-        if not (user and colon):
+        if not (user and colon and name):
             raise click.UsageError(f"--family {family}: write USER:NAME, as `rightsizer doctor` shows it")
         return family_brake(user, name)
     if partition is not None:

@@ -51,7 +51,7 @@ def load_config(given: str | None = None) -> Config:
     if path is None:
         return Config()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin with a byte order mark
     except OSError as error:
         fix = f"name another file with --config or ${CONFIG_VARIABLE}"
         if isinstance(error, PermissionError):

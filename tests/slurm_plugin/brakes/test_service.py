@@ -245,6 +245,8 @@ def test_a_partition_unknown_to_slurmctld_is_stopped_with_a_warning(
 
 
 @pytest.mark.usefixtures("site")
-@pytest.mark.parametrize("options", [("--family", "alice"), ("--family", "a:b", "--partition", "c")])
+@pytest.mark.parametrize(
+    "options", [("--family", "alice"), ("--family", "root:"), ("--family", "a:b", "--partition", "c")]
+)
 def test_parts_are_named_one_at_a_time_and_completely(options: tuple[str, ...], run: Run) -> None:
     assert run("disable", *options).code == 2

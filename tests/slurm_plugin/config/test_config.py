@@ -185,6 +185,11 @@ def test_a_repeatable_table_in_single_brackets_is_told_to_use_double_ones() -> N
         parse_config("[rules]\npartition = ['gpu']\n")
 
 
+def test_a_byte_order_mark_before_the_configuration_is_read_over(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_bytes(b'\xef\xbb\xbfmode = "advise"\n')
+    assert load_config(str(tmp_path / "site.toml")).mode == "advise"
+
+
 def test_a_file_that_cannot_be_read_is_reported_in_one_line(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(ConfigError, match="cannot read the configuration"):
