@@ -71,6 +71,15 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.nodes_min if self.nodes_min == self.nodes_max else None
 
     @property
+    def most_nodes(self) -> int:
+        """On how many nodes the job may be: no more than it has tasks, if it says how many.
+
+        Which it will be depends on what is free when it starts, also if all its tasks would fit on one.
+        """
+        bounds = [bound for bound in (self.nodes_max, self.num_tasks) if bound is not None]
+        return max(self.nodes_min or 1, min(bounds, default=1))
+
+    @property
     def tasks_stay(self) -> bool:
         """Whether the job fixes the number of tasks on each node: otherwise Slurm fills one node after the other."""
         if self.ntasks_per_node is None or (self.nodes_min or self.nodes_max) != self.nodes:

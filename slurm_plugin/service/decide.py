@@ -155,7 +155,8 @@ def _reason(terms: Terms, grant: Grant, *, unknown: bool) -> str:
 def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
     """Return what only the submission shows: what its script fixes, and what its form keeps.
 
-    A job must have at least one GPU for each of the fewest nodes that it takes, also if it asks for a range of nodes.
+    GPUs of the whole job must be at least one for each of the nodes that it may be on: with fewer, an srun in it fails
+    (22.05), or the tasks on some node have none (24.11, 26.05).
     """
     script = read_floors(submission.script, request.num_tasks)
     by_script = dict(script.kept)
@@ -172,7 +173,7 @@ def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
     return Fixed(
         memory_mib=script.memory_mib,
         cpus_per_task=script.cpus_per_task,
-        gpus=submission.nodes_min or 1 if request.gpus_per_job is not None else 1,
+        gpus=submission.most_nodes if request.gpus_per_job is not None else 1,
         kept=tuple({**by_script, **kept_dimensions(submission)}.items()),
         tasks_stay=submission.tasks_stay,
         session=script.session,

@@ -253,10 +253,27 @@ def test_a_floor_of_the_site_holds_if_the_job_fixes_less() -> None:
     assert limits == limits_of(site)
 
 
-def test_the_gpus_of_a_job_suffice_for_its_minimum_number_of_nodes() -> None:
-    for changes, least in (({"gpus_per_job": 4}, 2), ({"gpus_per_node": 4}, 1)):
-        asked = submission(nodes_min=2, nodes_max=4, **changes)
+@pytest.mark.parametrize(
+    ("changes", "least"),
+    [
+        ({"nodes_min": 2}, 2),
+        # With one GPU left, an srun in such a job on two nodes failed (22.05).
+        ({"num_tasks": 3}, 3),
+        ({"num_tasks": 3, "ntasks_per_node": 2, "nodes_min": 2}, 3),
+        ({"num_tasks": 3, "nodes_min": 1, "nodes_max": 2}, 2),
+        ({"num_tasks": 3, "nodes_min": 1, "nodes_max": 1}, 1),
+        ({"num_tasks": 2, "nodes_min": 1, "nodes_max": 4}, 2),
+        ({"nodes_min": 2, "nodes_max": 4}, 4),
+        ({"num_tasks": 1}, 1),
+        ({}, 1),
+    ],
+)
+def test_the_gpus_of_a_job_suffice_for_all_the_nodes_that_it_may_be_on(
+    changes: dict[str, Any], least: int
+) -> None:
+    for gpus, wanted in (({"gpus_per_job": 4}, least), ({"gpus_per_node": 4}, 1)):
+        asked = submission(**changes, **gpus)
         plain = limits_of(Config().policy)
         request = job_request(asked)
         limits = with_floors(plain, request, fixed_by(asked, request), Minimum(), 1)
-        assert limits.min_gpus == least
+        assert limits.min_gpus == wanted
