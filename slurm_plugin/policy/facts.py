@@ -102,6 +102,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     `select_parameters` are its SelectTypeParameters, None if not known.
     `whole_nodes`: all of its partitions allocate only whole nodes (select/linear).
     `restricted_cores` are the partitions with nodes that reserve cores for each of their GPUs (RestrictedCoresPerGPU).
+    `most_gpus` has the most GPUs of one type that a node has, by partition.
     `chosen_later`: a job that names no partition may be given any of them after the decision.
     `brakes` are those that are pulled. `missing` are those of SLURM_PARTS that are needed and were never read.
     """
@@ -117,6 +118,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     chosen_later: bool = False
     cpus_per_core: Mapping[str, int] = {}
     restricted_cores: frozenset[str] = frozenset()
+    most_gpus: Mapping[str, int] = {}
     brakes: frozenset[Brake] = frozenset()
     missing: frozenset[str] = frozenset()
 
@@ -148,6 +150,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             "qos_maximum": self._is_refused(request),
             "whole_sockets": any(one.whole_sockets for one in partitions),
             "restricted_cores": not self.restricted_cores.isdisjoint(self.partition_names(request)),
+            "gpus_of_nodes": self._spans_nodes(request),
             "max_cpus_per_node": all(
                 is_beyond(cpus_of_node(request), one.max_cpus_per_node) for one in partitions
             ),
@@ -170,6 +173,13 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         return max(
             (self.cpus_per_core.get(name, unseen) for name in self.partition_names(request)), default=most
         )
+
+    def _spans_nodes(self, request: JobRequest) -> bool:
+        """Whether a job has several nodes only because it asks for more GPUs in all than a node has."""
+        if request.gpus_per_job is None or request.nodes is not None:
+            return False
+        most = [self.most_gpus.get(name, 0) for name in self.partition_names(request)]
+        return any(is_beyond(request.gpus_per_job, gpus) for gpus in most)
 
     def _is_refused(self, request: JobRequest) -> bool:
         """Whether Slurm refuses a job as asked: by each QOS that it names, or by each partition that it may run in."""

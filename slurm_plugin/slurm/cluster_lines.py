@@ -17,8 +17,8 @@ from accounting.units import parse_duration_s, parse_memory_mib, whole
 from slurm_plugin.policy.facts import gives_whole_sockets
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.limits import config_words, counts_memory, parameters_in, select_names
-from slurm_plugin.slurm.node_words import core_cpus, socket_cpus, words_of
-from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, gpus_of, held_of, states_of
+from slurm_plugin.slurm.node_words import core_cpus, gpus_of, socket_cpus, words_of
+from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, held_of, states_of
 from slurm_plugin.slurm.release import parse_release
 from slurm_plugin.slurm.snapshot import (
     AGAIN_S,

@@ -20,6 +20,7 @@ from slurm_plugin.slurm.limits import (
     has_no_qos,
     parse_config_terms,
     parse_cores,
+    parse_most_gpus,
     parse_partitions,
     parse_qos,
     parse_qos_maximums,
@@ -107,5 +108,10 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
         )
     if "cpus_per_core" in answers:
         nodes = answers["cpus_per_core"]
-        facts = replace(facts, cpus_per_core=parse_cores(nodes), restricted_cores=parse_restricted(nodes))
+        facts = replace(
+            facts,
+            cpus_per_core=parse_cores(nodes),
+            restricted_cores=parse_restricted(nodes),
+            most_gpus=parse_most_gpus(nodes),
+        )
     return facts, SLURM_PARTS & read

@@ -23,7 +23,7 @@ from slurm_plugin.policy.facts import (
     Partition,
     gives_whole_sockets,
 )
-from slurm_plugin.slurm.node_words import core_cpus, words_of
+from slurm_plugin.slurm.node_words import core_cpus, gpus_of, words_of
 
 _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
 # The names in Slurm's `scontrol show`, both for a partition's own values and for the cluster's.
@@ -171,6 +171,17 @@ def parse_cores(text: str) -> dict[str, int]:
         words = words_of(line)
         for name in words.get("Partitions", "").split(","):
             most[name] = max(core_cpus(words), most.get(name, 1))
+    return most
+
+
+def parse_most_gpus(text: str) -> dict[str, int]:
+    """Read `scontrol --oneliner show node`: the most GPUs of one type that a node has, by partition."""
+    most: dict[str, int] = {}
+    for line in text.splitlines():
+        words = words_of(line)
+        gpus = max(gpus_of(words).values(), default=0)
+        for name in words.get("Partitions", "").split(","):
+            most[name] = max(gpus, most.get(name, 0))
     return most
 
 

@@ -1,10 +1,15 @@
-"""What a line of `scontrol --oneliner show node` says of a node's cores and sockets. Pure."""
+"""What a line of `scontrol --oneliner show node` says of a node's cores, sockets and GPUs. Pure."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 
 from accounting.units import whole
+
+# `gpu:4(S:0),gpu:a100:2,gpu:1g.10gb:7,shard:16`.
+_GPUS = re.compile(r"(?:^|,)gpu(?::(?!\d+(?:[(,]|$))([\w.\-]+))?:(\d+)", re.ASCII)
 
 
 def words_of(line: str) -> dict[str, str]:
@@ -23,6 +28,14 @@ def socket_cpus(words: Mapping[str, str]) -> int:
     """Return how many CPUs a socket has; 1 if not known."""
     sockets = whole(words.get("Sockets")) or 0
     return max(1, _cpus(words) // sockets) if sockets else 1
+
+
+def gpus_of(words: Mapping[str, str]) -> Counter[str]:
+    """Return how many GPUs of each type a node has, '' for those without a type, in the order of its Gres."""
+    found = Counter[str]()
+    for name, count in _GPUS.findall(words.get("Gres", "")):
+        found[name] += int(count)
+    return found
 
 
 def _cpus(words: Mapping[str, str]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 import msgspec
@@ -11,7 +10,7 @@ from accounting.tres import parse_tres
 from accounting.units import whole
 from models.simulation.nodes import Node
 from slurm_plugin.slurm.command import run
-from slurm_plugin.slurm.node_words import words_of
+from slurm_plugin.slurm.node_words import gpus_of, words_of
 
 # States of a node, which may have several: it does not exist yet, or gives nothing to jobs at the moment.
 NOT_THERE = frozenset({"FUTURE"})
@@ -22,8 +21,6 @@ ASLEEP = frozenset({"POWERING_DOWN", "POWERED_DOWN"})
 SAVING_POWER = ASLEEP | {"POWERING_UP"}
 # What Slurm appends to a state: not responding, powering up and the like.
 MARKS = "*~#!%$@^-"
-# `gpu:4(S:0),gpu:a100:2,gpu:1g.10gb:7,shard:16`.
-_GPUS = re.compile(r"(?:^|,)gpu(?::(?!\d+(?:[(,]|$))([\w.\-]+))?:(\d+)", re.ASCII)
 
 
 class Machines(msgspec.Struct, frozen=True):
@@ -74,14 +71,6 @@ def capacity_of(words: dict[str, str]) -> Node:
         mem_mib=max(0, mem_mib - (whole(words.get("MemSpecLimit")) or 0)),
         gpus=max(tres.gpus or 0, sum(gpus_of(words).values())),
     )
-
-
-def gpus_of(words: dict[str, str]) -> Counter[str]:
-    """Return how many GPUs of each type a node has, '' for those without a type, in the order of its Gres."""
-    found = Counter[str]()
-    for name, count in _GPUS.findall(words.get("Gres", "")):
-        found[name] += int(count)
-    return found
 
 
 def held_of(words: dict[str, str]) -> tuple[int, int, int] | None:

@@ -47,6 +47,7 @@ READERS: tuple[Callable[[str], object], ...] = (
     limits.parse_config_terms,
     lambda text: limits.parse_partitions(text, MemoryTerms(), None),
     limits.parse_cores,
+    limits.parse_most_gpus,
     limits.parse_restricted,
     associations.parse_associations,
 )

@@ -16,6 +16,7 @@ from slurm_plugin.slurm.given_qos import parse_given_qos
 from slurm_plugin.slurm.limits import (
     chooses_partitions,
     gives_whole_nodes,
+    parse_most_gpus,
     parse_partitions,
     parse_qos,
     parse_qos_maximums,
@@ -77,6 +78,35 @@ def test_gpus_stay_where_cores_come_with_them() -> None:
     }
     gpus = {"gpus": "restricted_cores"}
     assert kept == {"": gpus, "main": {}, "all": gpus, "main,gpu": gpus}
+
+
+@pytest.mark.parametrize(
+    ("partition", "asked", "keeps"),
+    [
+        ("", {"gpus_per_job": 8}, True),
+        ("", {"gpus_per_job": 4}, False),
+        ("", {"gpus_per_job": 8, "nodes": 2}, False),
+        ("", {"gpus_per_node": 8}, False),
+        # Of four GPUs of two types, a job has at most two of its type.
+        ("mixed", {"gpus_per_job": 3}, True),
+        ("mixed", {"gpus_per_job": 2}, False),
+        ("gpu,mixed", {"gpus_per_job": 4}, True),
+        ("cpu", {"gpus_per_job": 8}, False),
+        ("new", {"gpus_per_job": 8}, False),
+    ],
+)
+def test_gpus_stay_if_no_node_has_so_many(partition: str, asked: dict[str, Any], keeps: bool) -> None:
+    """With one GPU left of eight, `srun` started one task on one node, and not one on each of two (22.05 to 26.05)."""
+    nodes = (
+        "NodeName=a-1 Gres=gpu:a100:4(S:0-1),shard:16 Partitions=gpu\n"
+        "NodeName=a-2 Gres=gpu:2 Partitions=gpu\n"
+        "NodeName=b-1 Gres=gpu:a:2,gpu:b:2 Partitions=mixed\n"
+        "NodeName=c-1 Gres=(null) Partitions=cpu\n"
+        "NodeName=c-2 Gres=(null)\n"
+    )
+    facts = SiteFacts(most_gpus=parse_most_gpus(nodes), partitions={"gpu": Partition(is_default=True)})
+    forms = facts.forms_of(JobRequest(user="alice", partition=partition, **asked))
+    assert kept_by_form(forms) == ({"gpus": "gpus_of_nodes"} if keeps else {})
 
 
 @pytest.mark.parametrize(
