@@ -40,6 +40,8 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     # The site's rules or limits depend on a name that slurmctld fills in only after the client has asked.
     "default_account": ALL,
     "default_qos": ALL,
+    # Slurm gives as many nodes as it can. With less of anything, more of them fit, and an srun has more tasks.
+    "node_range": ALL,
     # All of the node's memory; CPUs would have to follow it.
     "mem_all": MEMORY_AND_CORES,
     "mem_unreadable": ALL,
@@ -70,7 +72,6 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "max_cpus": CORES,
     "pn_min_cpus": CORES,
     "oversubscribe": CORES,
-    "node_range": CORES,
     "cpu_bind": CORES,
     # Slurm would raise the CPUs again by itself.
     "max_mem_per_cpu": CORES,

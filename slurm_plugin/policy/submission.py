@@ -145,8 +145,7 @@ def kept_dimensions(submission: Submission) -> dict[Dimension, str]:
     if submission.nodes_max is not None and submission.nodes is None:
         names = (*names, "node_range")
     kept = kept_by_form(names)
-    may_be_several = "node_range" in names or (submission.nodes is None and (submission.nodes_min or 1) > 1)
-    if submission.gpus_per_job is not None and may_be_several:
+    if submission.gpus_per_job is not None and submission.nodes is None and (submission.nodes_min or 1) > 1:
         # Slurm does not share the GPUs out evenly (may_be_uneven in policy/sizing.py).
         kept.setdefault("gpus", "node_range")
     if not submission.is_resizable:

@@ -20,7 +20,6 @@ from tests.cluster import conftest
 from tests.cluster.late_cycles import sizing
 from tests.cluster.recovery_site import (
     AS_ASKED,
-    ASKED_CPUS,
     ASKED_MIB,
     HOLD,
     NEEDS_MIB,
@@ -173,15 +172,6 @@ def test_a_job_that_requeued_itself_and_waits_for_room_gets_its_original_request
     site.wait_for(lambda: site.have_come_back(job))
     first, second = site.runs(job)[str(job)]
     assert (first.state, second) == ("REQUEUED", AS_ASKED)
-
-
-def test_a_job_that_ran_on_more_nodes_than_the_least_of_its_range_comes_back(site: Site) -> None:
-    """Slurm counts its tasks anew when it starts; its CPUs were not cut."""
-    first, second = run_and_come_back(site, "--nodes=1-3")
-    nodes = first.cpus // ASKED_CPUS
-    assert nodes > 1
-    assert first.mem_mib < NEEDS_MIB * nodes
-    assert second.mem_mib == ASKED_MIB * (second.cpus // ASKED_CPUS)
 
 
 def test_a_job_that_may_not_be_requeued_is_explained_and_its_user_credited(site: Site) -> None:

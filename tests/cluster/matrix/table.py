@@ -45,7 +45,7 @@ CPUS = (
     form("nodes", "-p pair -N 2 --mem=8000", mem=512, tasks=2),
     form("nodes-cpus", "-p pair -N 2 -c 4 --mem=8000", cpu=4, mem=512, tasks=2),
     form("nodes-tasks", "-p pair -N 2 -n 4 -c 4 --mem=8000", cpu=8, mem=512, tasks=4, alone=True),
-    form("node-range", "-N 1-2 -c 4 --mem=8000", mem=256),
+    form("node-range", "-N 1-2 -c 4 --mem=8000"),
     form("per-node", "-p pair -N 2 --ntasks-per-node=2 -c 4 --mem=8000", cpu=8, mem=512, tasks=4),
     form("per-node-tasks", "-n 2 --ntasks-per-node=2 -c 4 --mem=8000", cpu=4, mem=256, tasks=2),
     form("per-core", "-n 2 --ntasks-per-core=1 -c 4 --mem=8000", mem=256, tasks=2),
