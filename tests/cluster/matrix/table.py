@@ -91,7 +91,7 @@ GPUS = (
     form("gpus-per-task-typed", "-n 2 --mem=4000 --gpus-per-task=a:1", mem=256, tasks=2),
     form("nodes-gpus", "-p pair -N 2 --mem=4000 --gpus=4", mem=512, gpu=2, tasks=2),
     # Its tasks may be on two nodes, and each then needs a GPU of its own.
-    form("tasks-gpus", "-p pair -n 2 --mem=4000 --gpus=4", mem=512, gpu=2, tasks=2, alone=True),
+    form("tasks-gpus", "-p pair -n 2 --mem=4000 --gpus=4", mem=256, gpu=2, tasks=2, alone=True),
     # No node has so many, and its srun starts a task on each.
     form("gpus-of-two-nodes", "-p pair --mem=4000 --gpus=a:5", mem=512, alone=True),
     # On smaller nodes, with fewer CPUs, all tasks would go to one of them, with half of the GPUs.
