@@ -23,6 +23,7 @@ local STRINGS = { "cpus_per_tres", "tres_freq" }
 local FLAGS = {
    GRES_DISABLE_BIND = "gres_flags",
    GRES_ENFORCE_BIND = "gres_flags",
+   SPREAD_JOB = "spread_job",
 }
 local SHARED = { [0] = "exclusive", [1] = "oversubscribe" }
 

@@ -42,6 +42,7 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "default_qos": ALL,
     # Slurm gives as many nodes as it can. With less of anything, more of them fit, and an srun has more tasks.
     "node_range": ALL,
+    "spread_job": ALL,
     # All of the node's memory; CPUs would have to follow it.
     "mem_all": MEMORY_AND_CORES,
     "mem_unreadable": ALL,
@@ -90,7 +91,6 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "req_switch": NOTHING,
     "reservation": NOTHING,
     "segment_size": NOTHING,
-    "spread_job": NOTHING,
     "use_min_nodes": NOTHING,
 }
 

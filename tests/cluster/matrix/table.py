@@ -90,6 +90,7 @@ GPUS = (
     form("cpus-gpus-per-task", "-n 2 -c 4 --mem=4000 --gpus-per-task=2", cpu=4, mem=256, gpu=2, tasks=2),
     form("gpus-per-task-typed", "-n 2 --mem=4000 --gpus-per-task=a:1", mem=256, tasks=2),
     form("nodes-gpus", "-p pair -N 2 --mem=4000 --gpus=4", mem=512, gpu=2, tasks=2),
+    form("spread-job", "-p pair --spread-job -n 3 --mem=4000", tasks=3, alone=True),
     # Its tasks may be on two nodes, and each then needs a GPU of its own.
     form("tasks-gpus", "-p pair -n 2 --mem=4000 --gpus=4", mem=256, gpu=2, tasks=2, alone=True),
     # No node has so many, and its srun starts a task on each.
