@@ -108,22 +108,23 @@ def _row(node: NodeState, free: Amounts, told: Lost | None, place: int, cpus_hel
 def _free(nodes: Sequence[NodeState], snapshot: Snapshot) -> tuple[Ints, Counter[int]]:
     """Return what nodes have free (resources × nodes), and the CPUs of each held by jobs without a GPU there."""
     numbers = numbers_of(snapshot)
-    free = [amounts_of_node(node, numbers) for node in nodes]
+    has = [amounts_of_node(node, numbers) for node in nodes]
+    free = [*has]
     held_milli = Counter[int]()
     index = {node.name: place for place, node in enumerate(nodes)}
     for _, parts in held_parts(snapshot, numbers, index, free):
         for place, amounts in parts:
             held_milli[place] += 0 if amounts[2] else amounts[0]
     plain = numpy.array(
-        [_free_of(node, amounts) for node, amounts in zip(nodes, free, strict=True)], dtype=numpy.int64
+        [_free_of(*one) for one in zip(nodes, has, free, strict=True)],
+        dtype=numpy.int64,
     )
     return plain.reshape(-1, PLAIN).T.copy(), held_milli
 
 
-def _free_of(node: NodeState, left: Amounts) -> Amounts:
+def _free_of(node: NodeState, has: Amounts, left: Amounts) -> Amounts:
     """Return what a node has free by Slurm's own count, else `left`, for which jobs share their nodes evenly."""
     if node.held is None:
         return left[:PLAIN]
     cpus, mem_mib, gpus = node.held
-    has = (node.cpus * MILLI, node.mem_mib, node.gpus * MILLI)
-    return less(has, (cpus * MILLI, mem_mib, gpus * MILLI))
+    return less(has[:PLAIN], (cpus * MILLI, mem_mib, gpus * MILLI))

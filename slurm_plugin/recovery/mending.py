@@ -29,11 +29,8 @@ _HOPEFUL = ALIVE | {"COMPLETED"}
 class Gate(Protocol):
     """What this needs of the one gate (slurm_plugin/slurm/gateway.py)."""
 
-    def failed(self, job_id: int) -> Failed | None:
-        """Return one job as slurmctld has it; None if it is gone, or not plain."""
-
     def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
-        """Return jobs as slurmctld has them; None if gone, or odd."""
+        """Return jobs as slurmctld has them; None if gone, or odd. A token counts only if `carries` holds."""
 
     def given_up(self) -> list[Dependent]:
         """Return the jobs that waited for one that failed, and that Slurm will no longer start, or has cancelled."""
@@ -98,20 +95,23 @@ class Mender:
 
     def _all_back(self, numbers: set[int]) -> set[Named]:
         """Return what came back of the jobs and arrays with these numbers, by the journal or because of this object."""
-        back = set[Named]()
-        for job_id, names in self._revived.items():
-            if not numbers.isdisjoint(number for number, _ in names) and _is_hopeful(
-                self._gate.failed(job_id)
-            ):
-                back |= names
+        revived = {
+            job_id: names
+            for job_id, names in self._revived.items()
+            if not numbers.isdisjoint(number for number, _ in names)
+        }
         known = self._journal.newest(time.time() - LOOKED_BACK_S).values() if numbers else ()
         requeued = [
             entry
             for entry in known
             if entry.what == "requeued" and not numbers.isdisjoint((entry.job_id, entry.array_job_id))
         ]
-        runs = self._gate.failed_of([*{entry.job_id for entry in requeued}]) if requeued else {}
-        return back.union(*(_back(entry, runs[entry.job_id]) for entry in requeued))
+        job_ids = [*{*revived, *(entry.job_id for entry in requeued)}]
+        runs = self._gate.failed_of(job_ids) if job_ids else {}
+        return set[Named]().union(
+            *(names for job_id, names in revived.items() if _is_hopeful(runs[job_id])),
+            *(_back(entry, runs[entry.job_id]) for entry in requeued),
+        )
 
     def _tell_stuck(self, job: Dependent, arrays: set[int]) -> None:
         """Log once that a job waits for all of an array of which a task came back."""

@@ -59,8 +59,8 @@ class Gate(MendersGate, Protocol):
     def failed_jobs(self, *, again: bool) -> dict[int, str]:
         """Return what was seen of each job that failed and, with `again`, of those that wait again."""
 
-    def failed_of(self, job_ids: Sequence[int]) -> dict[int, Failed | None]:
-        """Return jobs as slurmctld has them; None if gone, or odd. A token counts only if `carries` holds."""
+    def failed(self, job_id: int) -> Failed | None:
+        """Return one job as slurmctld has it; None if it is gone, or not plain."""
 
     def carries(self, job: QueuedJob) -> bool:
         """Whether a job has the token that its record shows, rather than one forged by a user; False if it is gone."""

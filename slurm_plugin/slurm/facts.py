@@ -19,12 +19,10 @@ from slurm_plugin.slurm.limits import (
     gives_whole_nodes,
     has_no_qos,
     parse_config_terms,
-    parse_cores,
-    parse_most_gpus,
+    parse_node_terms,
     parse_partitions,
     parse_qos,
     parse_qos_maximums,
-    parse_restricted,
     select_parameters,
 )
 
@@ -107,11 +105,11 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
             qos_maximums=parse_qos_maximums(answers["qos_minimums"]),
         )
     if "cpus_per_core" in answers:
-        nodes = answers["cpus_per_core"]
+        terms = parse_node_terms(answers["cpus_per_core"])
         facts = replace(
             facts,
-            cpus_per_core=parse_cores(nodes),
-            restricted_cores=parse_restricted(nodes),
-            most_gpus=parse_most_gpus(nodes),
+            cpus_per_core=terms.cpus_per_core,
+            restricted_cores=terms.restricted,
+            most_gpus=terms.most_gpus,
         )
     return facts, SLURM_PARTS & read

@@ -9,6 +9,7 @@ and Lua sees only a partition's limit, not the cluster's.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import msgspec
 
@@ -164,32 +165,32 @@ def _has_whole_nodes(words: dict[str, str]) -> bool:
     )
 
 
-def parse_cores(text: str) -> dict[str, int]:
-    """Read `scontrol --oneliner show node`: the most CPUs that a core of a partition's nodes has, by partition."""
-    most: dict[str, int] = {}
+class NodeTerms(NamedTuple):
+    """By partition, the most CPUs of a core and the most GPUs of one type that any of its nodes has.
+
+    `restricted` are the partitions with a node that reserves cores for each of its GPUs.
+    """
+
+    cpus_per_core: dict[str, int]
+    most_gpus: dict[str, int]
+    restricted: frozenset[str]
+
+
+def parse_node_terms(text: str) -> NodeTerms:
+    """Read `scontrol --oneliner show node`; '' stands for nodes of no partition."""
+    cpus_per_core: dict[str, int] = {}
+    most_gpus: dict[str, int] = {}
+    restricted = set[str]()
     for line in text.splitlines():
         words = words_of(line)
-        for name in words.get("Partitions", "").split(","):
-            most[name] = max(core_cpus(words), most.get(name, 1))
-    return most
-
-
-def parse_most_gpus(text: str) -> dict[str, int]:
-    """Read `scontrol --oneliner show node`: the most GPUs of one type that a node has, by partition."""
-    most: dict[str, int] = {}
-    for line in text.splitlines():
-        words = words_of(line)
-        gpus = max(gpus_of(words).values(), default=0)
-        for name in words.get("Partitions", "").split(","):
-            most[name] = max(gpus, most.get(name, 0))
-    return most
-
-
-def parse_restricted(text: str) -> frozenset[str]:
-    """Read `scontrol --oneliner show node`: the partitions with a node that reserves cores for each of its GPUs."""
-    lines = map(words_of, text.splitlines())
-    restricted = (words.get("Partitions", "") for words in lines if "RestrictedCoresPerGPU" in words)
-    return frozenset(name for names in restricted for name in names.split(",") if name)
+        names = words.get("Partitions", "").split(",")
+        cpus, gpus = core_cpus(words), max(gpus_of(words).values(), default=0)
+        for name in names:
+            cpus_per_core[name] = max(cpus, cpus_per_core.get(name, 1))
+            most_gpus[name] = max(gpus, most_gpus.get(name, 0))
+        if "RestrictedCoresPerGPU" in words:
+            restricted.update(names)
+    return NodeTerms(cpus_per_core, most_gpus, frozenset(restricted - {""}))
 
 
 def _terms(words: dict[str, str], select: str | None) -> MemoryTerms:

@@ -46,9 +46,7 @@ READERS: tuple[Callable[[str], object], ...] = (
     limits.parse_qos,
     limits.parse_config_terms,
     lambda text: limits.parse_partitions(text, MemoryTerms(), None),
-    limits.parse_cores,
-    limits.parse_most_gpus,
-    limits.parse_restricted,
+    limits.parse_node_terms,
     associations.parse_associations,
 )
 

@@ -16,11 +16,10 @@ from slurm_plugin.slurm.given_qos import parse_given_qos
 from slurm_plugin.slurm.limits import (
     chooses_partitions,
     gives_whole_nodes,
-    parse_most_gpus,
+    parse_node_terms,
     parse_partitions,
     parse_qos,
     parse_qos_maximums,
-    parse_restricted,
 )
 from tests.builders import submission
 
@@ -70,7 +69,7 @@ def test_gpus_stay_where_cores_come_with_them() -> None:
         "NodeName=a-3 CPUTot=16 RestrictedCoresPerGPU=4(0-15)  BootTime=None\n"
     )
     facts = SiteFacts(
-        restricted_cores=parse_restricted(nodes), partitions={"gpu": Partition(is_default=True)}
+        restricted_cores=parse_node_terms(nodes).restricted, partitions={"gpu": Partition(is_default=True)}
     )
     kept = {
         name: kept_by_form(facts.forms_of(JobRequest(user="alice", partition=name)))
@@ -104,7 +103,9 @@ def test_gpus_stay_if_no_node_has_so_many(partition: str, asked: dict[str, Any],
         "NodeName=c-1 Gres=(null) Partitions=cpu\n"
         "NodeName=c-2 Gres=(null)\n"
     )
-    facts = SiteFacts(most_gpus=parse_most_gpus(nodes), partitions={"gpu": Partition(is_default=True)})
+    facts = SiteFacts(
+        most_gpus=parse_node_terms(nodes).most_gpus, partitions={"gpu": Partition(is_default=True)}
+    )
     forms = facts.forms_of(JobRequest(user="alice", partition=partition, **asked))
     assert kept_by_form(forms) == ({"gpus": "gpus_of_nodes"} if keeps else {})
 

@@ -6,7 +6,7 @@ from slurm_plugin.policy.facts import MemoryTerms, SiteFacts
 from slurm_plugin.policy.forms import kept_by_form
 from slurm_plugin.policy.memory_limits import kept_by_limits
 from slurm_plugin.slurm import facts as slurm_facts
-from slurm_plugin.slurm.limits import parameters_in, parse_cores
+from slurm_plugin.slurm.limits import parameters_in, parse_node_terms
 from tests.builders import request
 
 # As scontrol prints them: cores with two threads, twice, and once counted as one CPU each; with four; and with one.
@@ -36,7 +36,7 @@ def test_no_grant_has_fewer_cpus_than_a_core() -> None:
     facts = facts_of("CR_CORE_MEMORY")
     assert {name: facts.cpus_step_for(request(partition=name)) for name in steps} == steps
     assert SiteFacts().cpus_step_for(request()) == 1
-    assert parse_cores("No nodes in the system\n") == {"": 1}
+    assert parse_node_terms("No nodes in the system\n").cpus_per_core == {"": 1}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_no_grant_has_fewer_cpus_than_a_core() -> None:
 )
 def test_a_core_has_two_threads_if_its_nodes_do_not_exist_yet(nodes: str) -> None:
     """A dynamic partition has no nodes while nothing is pending; on 26.05 a `-c 1` then ran its srun twice."""
-    facts = SiteFacts(cpus_per_core=parse_cores(nodes))
+    facts = SiteFacts(cpus_per_core=parse_node_terms(nodes).cpus_per_core)
     assert facts.cpus_step_for(request(partition="dynamic")) == 2
 
 
