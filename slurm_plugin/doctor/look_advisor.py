@@ -9,7 +9,8 @@ from accounting.journal.advice import CYCLES
 from slurm_plugin.config.settings import Advisor
 from slurm_plugin.doctor.seen import AdvisorSeen
 from slurm_plugin.slurm.factor_log import FactorLog, now
-from slurm_plugin.slurm.factor_state import in_force, is_over
+from slurm_plugin.slurm.factor_state import in_force
+from slurm_plugin.slurm.lease import is_over
 
 # Written at the end of each cycle by advisor/state_file.py, which is not imported because it imports the planner.
 STATE = "state.json"

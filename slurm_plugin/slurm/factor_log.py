@@ -21,7 +21,8 @@ import msgspec
 from accounting.damage import UNREADABLE
 from accounting.errors import ServiceError, StoreError
 from accounting.owned_files import fix_for, make_folder, open_owned, replace_whole
-from slurm_plugin.slurm.factor_state import Clock, FactorState
+from slurm_plugin.slurm.factor_state import FactorState
+from slurm_plugin.slurm.lease import Clock
 
 STATE = "factors.json"
 _CHANGE_LOCK = "factors.lock"

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from slurm_plugin.slurm.lease import Clock, Lease, is_over
 from slurm_plugin.slurm.listed_by_us import Listed
 from slurm_plugin.slurm.queue import FactorChange
 
@@ -31,14 +32,6 @@ from slurm_plugin.slurm.queue import FactorChange
 _MOST_VALUES = 16
 # A hanging write comes through at most this many seconds after slurmctld has answered others.
 LATE_S = 60.0
-
-
-class Clock(msgspec.Struct, frozen=True):
-    """The time: unix seconds, which may jump, and seconds since this boot, which do not."""
-
-    time_s: float
-    boot: str
-    since_boot_s: float
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -65,13 +58,6 @@ class Submission(NamedTuple):
     restarts: int
 
 
-class Lease(msgspec.Struct, frozen=True):
-    """When the lease was stamped, and for how long it holds (seconds)."""
-
-    stamped: Clock
-    lease_s: float
-
-
 class FactorState(msgspec.Struct, frozen=True):
     """The state, and its cluster: job ids mean nothing on another. `listed` are jobs that list a partition by us."""
 
@@ -84,15 +70,6 @@ class FactorState(msgspec.Struct, frozen=True):
     def by_job(self) -> dict[int, Entry]:
         """The entries by job."""
         return {entry.job_id: entry for entry in self.entries}
-
-
-def is_over(lease: Lease | None, now: Clock) -> bool:
-    """Whether a lease has ended: by the clock that does not jump, unless the machine was restarted since."""
-    if lease is None:
-        return True
-    if lease.stamped.boot == now.boot:
-        return not 0 <= now.since_boot_s - lease.stamped.since_boot_s <= lease.lease_s
-    return not 0 <= now.time_s - lease.stamped.time_s <= lease.lease_s
 
 
 def intend(

@@ -22,7 +22,8 @@ from slurm_plugin.log_lines import SaidOnceOfEach
 from slurm_plugin.slurm import factor_state, listed_by_us
 from slurm_plugin.slurm.backends import open_queue
 from slurm_plugin.slurm.factor_log import FactorLog, now
-from slurm_plugin.slurm.factor_state import FactorState, Lease, Submission
+from slurm_plugin.slurm.factor_state import FactorState, Submission
+from slurm_plugin.slurm.lease import Lease, is_over
 from slurm_plugin.slurm.listed_by_us import Listed
 from slurm_plugin.slurm.queue import Dependent, FactorChange, Failed, Queue, Relist, Requeue, Resize, Written
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
@@ -192,10 +193,10 @@ class Gateway:
 
     def _note(self, change: Callable[[Sequence[Listed]], tuple[Listed, ...]]) -> None:
         """Note which partitions jobs list because of us, for the jobs that slurmctld knows."""
-        there, now_s = self._jobs.values(), now().time_s
+        there, moment = self._jobs.values(), now()
 
         def noted(state: FactorState) -> FactorState:
-            kept = listed_by_us.still_there(state.listed, there, now_s, self._forgets_s)
+            kept = listed_by_us.still_there(state.listed, there, moment, self._forgets_s)
             return msgspec.structs.replace(state, listed=change(kept))
 
         self._log.change(noted)
@@ -217,9 +218,7 @@ class Gateway:
         noted for a minute.
         """
         state = self._log.read()
-        if not (state.entries or state.listed) or (
-            only_expired and not factor_state.is_over(state.lease, now())
-        ):
+        if not (state.entries or state.listed) or (only_expired and not is_over(state.lease, now())):
             return []
         snapshot = self._queue.read()
         self._forgets_s = snapshot.terms.forgets_s
@@ -287,7 +286,7 @@ class Gateway:
         size = max(1, min(_MOST_AT_ONCE, int(self._terms.writes_per_s / _BATCHES_PER_S)))
         problems: dict[int, str] = {}
         for start in range(0, len(changes), size):
-            if writing is not None and factor_state.is_over(writing, now()):
+            if writing is not None and is_over(writing, now()):
                 return problems | dict.fromkeys((one.job_id for one in changes[start:]), TOO_SLOW)
             batch = changes[start : start + size]
             began = time.monotonic()

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from slurm_plugin.slurm.lease import Clock, Lease, is_over
 from slurm_plugin.slurm.queue import Relist
 from slurm_plugin.slurm.snapshot import QueuedJob
 
@@ -17,13 +18,13 @@ from slurm_plugin.slurm.snapshot import QueuedJob
 class Listed(msgspec.Struct, frozen=True, gc=False):
     """A job, or the array of all its tasks, the partition that was added, and the submit time (unix seconds).
 
-    `gone_s` is when it was first seen to have ended (unix seconds; 0: it has not).
+    `gone` is when it was first seen to have ended.
     """
 
     job_id: int
     partition: str
     submit_s: float
-    gone_s: float = 0.0
+    gone: Clock | None = None
 
 
 def number_of(job: QueuedJob) -> int:
@@ -61,15 +62,14 @@ def without(listed: Iterable[Listed], job: QueuedJob) -> tuple[Listed, ...]:
 
 
 def still_there(
-    listed: Iterable[Listed], jobs: Collection[QueuedJob], now_s: float, forgets_s: float
+    listed: Iterable[Listed], jobs: Collection[QueuedJob], now: Clock, forgets_s: float
 ) -> tuple[Listed, ...]:
-    """Return what is noted of jobs that wait or run, or that ended less than `forgets_s` ago (now in unix seconds)."""
+    """Return what is noted of jobs that wait or run, or that ended less than `forgets_s` ago."""
     there = {number_of(job) for job in jobs}
     seen = (
-        msgspec.structs.replace(one, gone_s=0.0 if one.job_id in there else one.gone_s or now_s)
-        for one in listed
+        msgspec.structs.replace(one, gone=None if one.job_id in there else one.gone or now) for one in listed
     )
-    return tuple(one for one in seen if not one.gone_s or 0 <= now_s - one.gone_s < forgets_s)
+    return tuple(one for one in seen if one.gone is None or not is_over(Lease(one.gone, forgets_s), now))
 
 
 def taken_out(jobs: Iterable[QueuedJob], ours: Mapping[int, str], reason: str) -> list[Relist]:

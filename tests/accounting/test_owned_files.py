@@ -25,7 +25,8 @@ from slurm_plugin.day_files import append_line
 from slurm_plugin.policy.braked import partition_brake
 from slurm_plugin.recovery.journal import LAST_ROUND, Journal
 from slurm_plugin.slurm.factor_log import FactorLog, now
-from slurm_plugin.slurm.factor_state import FactorState, Lease
+from slurm_plugin.slurm.factor_state import FactorState
+from slurm_plugin.slurm.lease import Lease
 from slurm_plugin.switches import throw
 
 NOBODY = pwd.getpwnam("nobody")

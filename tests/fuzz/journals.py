@@ -22,8 +22,9 @@ from models.versions.succession import Promotion, decode_promotions, encode_prom
 from slurm_plugin.advisor import state_file
 from slurm_plugin.recovery.journal import Entry, Journal
 from slurm_plugin.slurm.factor_log import STATE, FactorLog
-from slurm_plugin.slurm.factor_state import Clock, FactorState, Lease
 from slurm_plugin.slurm.factor_state import Entry as Factor
+from slurm_plugin.slurm.factor_state import FactorState
+from slurm_plugin.slurm.lease import Clock, Lease
 from tests.builders import attempt, decision, gpu_use, request
 from tests.fuzz.corpus import found, scratch
 from tests.fuzz.target import Target

@@ -11,7 +11,8 @@ from slurm_plugin.doctor.look_advisor import STATE
 from slurm_plugin.doctor.store_checks import UNREAD_BYTES
 from slurm_plugin.slurm import factor_log
 from slurm_plugin.slurm.factor_log import FactorLog
-from slurm_plugin.slurm.factor_state import Entry, FactorState, Lease
+from slurm_plugin.slurm.factor_state import Entry, FactorState
+from slurm_plugin.slurm.lease import Lease
 from tests.slurm_plugin.doctor.installation import HOUR_S, Installation
 
 

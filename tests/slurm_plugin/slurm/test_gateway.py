@@ -16,8 +16,8 @@ import pytest
 from accounting.errors import ServiceError, StoreError
 from slurm_plugin.slurm import factor_log, factor_state
 from slurm_plugin.slurm.factor_log import STATE
-from slurm_plugin.slurm.factor_state import Lease, is_over
 from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway
+from slurm_plugin.slurm.lease import Lease, is_over
 from slurm_plugin.slurm.queue import FactorChange, Resize, Written
 from tests.slurm_plugin.slurm.gates import TERMS, changes_of, gate, in_force, problems
 from tests.slurm_plugin.slurm.memory_queue import MemoryQueue

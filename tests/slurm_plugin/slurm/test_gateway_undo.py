@@ -7,7 +7,7 @@ import pytest
 
 from accounting.errors import SlurmError
 from slurm_plugin.slurm import factor_log
-from slurm_plugin.slurm.factor_state import Clock
+from slurm_plugin.slurm.lease import Clock
 from slurm_plugin.slurm.queue import FactorChange, Written
 from tests.slurm_plugin.slurm.gates import changes_of, gate, in_force
 from tests.slurm_plugin.slurm.memory_queue import MemoryQueue

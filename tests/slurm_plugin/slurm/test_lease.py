@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.slurm.factor_state import Clock, Lease, is_over
 from slurm_plugin.slurm.gateway import TOO_SLOW
+from slurm_plugin.slurm.lease import Clock, Lease, is_over
 from slurm_plugin.slurm.queue import FactorChange, Written
 from tests.slurm_plugin.slurm.gates import changes_of, gate, in_force, problems
 from tests.slurm_plugin.slurm.memory_queue import MemoryQueue

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from slurm_plugin.slurm.gateway import DRY_RUN, Gateway
+from slurm_plugin.slurm.lease import Clock
 from slurm_plugin.slurm.listed_by_us import Listed, added, by_us, still_there, without
 from slurm_plugin.slurm.queue import Relist
 from slurm_plugin.slurm.relisting import relist
@@ -131,17 +132,22 @@ def test_a_job_that_its_user_lets_wait_for_the_added_partition_alone_is_not_ours
     assert by_us(added((), JOB, "lent"), [msgspec.structs.replace(JOB, partitions=("lent",))]) == {}
 
 
+def at(since_boot_s: float, time_s: float = 1000.0) -> Clock:
+    return Clock(time_s, "boot", since_boot_s)
+
+
 def test_tasks_of_an_array_list_the_partitions_of_the_array() -> None:
     array = waiting(7, array_job_id=7, array_tasks="2-9", tasks=8)
     task = waiting(9, array_job_id=7, array_tasks="1", partitions=("lent", "batch"), restarts=1)
     noted = added((), array, "lent")
     assert by_us(noted, [array, task]) == {9: "lent"}
     assert without(noted, array) == noted == (Listed(7, "lent", array.submit_s),)
-    assert still_there(noted, [task], 100.0, 60.0) == noted
-    assert still_there(noted, [JOB, waiting(8)], 100.0, 60.0) == noted
-    ended = still_there(noted, [waiting(8)], 100.0, 60.0)
+    assert still_there(noted, [task], at(100.0), 60.0) == noted
+    assert still_there(noted, [JOB, waiting(8)], at(100.0), 60.0) == noted
+    ended = still_there(noted, [waiting(8)], at(100.0), 60.0)
     # It may be requeued until slurmctld has forgotten it.
-    assert still_there(ended, [JOB], 150.0, 60.0) == noted
-    assert still_there(ended, [], 150.0, 60.0) == ended
-    assert still_there(ended, [], 160.0, 60.0) == ()
+    assert still_there(ended, [JOB], at(150.0), 60.0) == noted
+    assert still_there(ended, [], at(150.0), 60.0) == ended
+    assert still_there(ended, [], at(150.0, time_s=99999.0), 60.0) == ended
+    assert still_there(ended, [], at(161.0), 60.0) == ()
     assert without(added((), JOB, "lent"), JOB) == ()
