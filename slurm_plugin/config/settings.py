@@ -14,10 +14,12 @@ from accounting.decisions.decision import Mode
 # slurmctld waits for the hook: users would notice a deadline of more than a second at every sbatch.
 Deadline = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 OctalMode = Annotated[str, msgspec.Meta(pattern=r"^0?[0-7]{3}\Z")]
-Count = Annotated[int, msgspec.Meta(ge=1)]
-Days = Annotated[int, msgspec.Meta(ge=0)]
-Seconds = Annotated[int, msgspec.Meta(ge=0)]
-Mebibytes = Annotated[int, msgspec.Meta(ge=0)]
+# Beyond a century, or a thousand million, no figure is meant, and dates and sums of them overflow.
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+Days = Annotated[int, msgspec.Meta(ge=0, le=36_500)]
+SomeDays = Annotated[int, msgspec.Meta(ge=1, le=36_500)]
+Seconds = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+Mebibytes = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 # A fraction: 0.15 is 15 %. A site that writes 15 means per cent; accepted, it would silently stop nearly all cuts.
 Margin = Annotated[float, msgspec.Meta(ge=0, le=4)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -97,7 +99,7 @@ class Accounting(Section, frozen=True, kw_only=True):
     cluster: str = ""
     overlap_s: Seconds = 3600
     late_days: Days = 3
-    first_days: Count = 30
+    first_days: SomeDays = 30
     gpu_spool: AbsolutePath = "/var/lib/rightsizer/gpu-spool"
     pseudonym_key: MaybeAbsolutePath = ""
 
@@ -142,7 +144,7 @@ class Models(Section, frozen=True, kw_only=True):
     directory: AbsolutePath = "/var/lib/rightsizer/models"
     min_evidence: Count = 1
     recent_jobs: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
-    keep_days: Count = 90
+    keep_days: SomeDays = 90
     keep_newest: Count = 5
     scaling: ModelsScaling = ModelsScaling()
 
@@ -233,7 +235,7 @@ class Advisor(Section, frozen=True, kw_only=True):
     writes_per_s: Count = 50
     least_gain: Share = 0.02
     control_share: Share = 0.1
-    block_s: Annotated[int, msgspec.Meta(ge=60)] = 7200
+    block_s: Annotated[int, msgspec.Meta(ge=60, le=1_000_000_000)] = 7200
     late_sizing: bool = False
 
     def __post_init__(self) -> None:
