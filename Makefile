@@ -5,13 +5,14 @@ BIN := .venv/bin
 # How many damaged inputs `make fuzz` tries, shared among all parsers.
 INPUTS ?= 1000000
 
-.PHONY: help setup releases demo test check lint matrix bench faults soak fuzz audit clean
+.PHONY: help setup releases demo test check lint matrix twins bench faults soak fuzz audit clean
 
 help:
 	@echo 'make demo    the whole story on a private Slurm, in under five minutes'
 	@echo 'make test    all tests; what needs a real Slurm runs where Debian packages can be installed'
 	@echo 'make check   ruff, mypy, import contracts, luacheck, then all tests'
 	@echo 'make matrix  every way of asking on every release of Slurm, as a table: asked, allocated, as planned'
+	@echo 'make twins   requests drawn by chance, each cut and as it was typed, on every release (REQUESTS=40 for each cluster)'
 	@echo 'make bench   the benchmarks, each against a named floor in the same run'
 	@echo 'make faults  break a private Slurm in every way we know, and show what became of the jobs (FORMAT=markdown: as in docs/faults.md)'
 	@echo 'make soak    half an hour of submissions as fast as slurmctld takes them, with a fault every five seconds'
@@ -44,6 +45,9 @@ check: lint test
 
 matrix: setup releases
 	@$(BIN)/python -m tests.cluster.matrix
+
+twins: setup releases
+	@$(BIN)/python -m tests.cluster.twins --requests $(or $(REQUESTS),40)
 
 bench: setup
 	$(BIN)/python -m bench.submit_rate
