@@ -62,6 +62,15 @@ local function read_texts(fields, ask)
    ask.user = users.name(fields, uid) or string.format("%d", ask.uid)
 end
 
+--- Whether an srun in the job will be bound to CPUs by their numbers. It obeys this variable, which sbatch
+-- passes on from the step in which it is typed, such as a session of `srun --pty`. With fewer CPUs, the job
+-- may lack some of those, and Slurm then refuses the srun.
+local function is_bound_by_number(fields)
+   local environment = fields.environment
+   local binding = given(environment and environment.SLURM_CPU_BIND) or ""
+   return binding:find("map_", 1, true) ~= nil or binding:find("mask_", 1, true) ~= nil
+end
+
 --- Returns the job's working directory; nil if it has none, or one longer than the wire takes (a cut path
 -- would name another directory).
 function job_desc.work_dir(fields)
@@ -76,6 +85,7 @@ function job_desc.read(fields, slurm)
    local sizes = read_sizes(fields, ask)
    read_texts(fields, ask)
    ask.batch = ask.script ~= nil
+   names.cpu_bind = ask.batch and ask.cpus_per_task and is_bound_by_number(fields) or nil
    ask.other = forms.names(fields, slurm, names, sizes)
    return ask
 end
