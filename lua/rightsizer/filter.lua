@@ -88,6 +88,10 @@ local function read_request(codec, fields, slurm, kind)
       return nil, "inside_an_allocation"
    end
    local set, command = options.texts(values), {}
+   if set.clusters then
+      -- Neither what the service has learned nor Slurm's limits that it knows are of that cluster.
+      return nil, "another_cluster"
+   end
    if (set.comment or ""):lower():find(OPT_OUT, 1, true) then
       return nil, "opted_out"
    end

@@ -33,7 +33,7 @@ local FORMS = {
 --- Options that neither say how much is asked for, nor where.
 local HARMLESS = {}
 for name in ([[
-   acctg-freq argv begin bell chdir cluster clusters comment container context cpu_bind deadline
+   acctg-freq argv begin bell chdir comment container context cpu_bind deadline
    delay-boot dependency disable-status epilog error export get-user-env hold immediate input job-name
    kill-command kill-on-bad-exit label mail-type mail-user mcs-label mpi msg-timeout network nice no-bell
    no-kill no-shell oom-kill-step open-mode output preserve-env priority profile prolog propagate

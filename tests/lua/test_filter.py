@@ -149,6 +149,7 @@ def test_the_service_is_not_asked_about_a_step(variable: str, lua: str, folder: 
     [
         ({"options": {**ORDINARY, "jobid": "7"}}, "inside_an_allocation"),
         ({"options": {**ORDINARY, "comment": "night Rightsize=OFF"}}, "opted_out"),
+        ({"options": {**ORDINARY, "clusters": "east,west"}}, "another_cluster"),
         ({"options": ORDINARY, "offset": 1}, "het_job"),
         ({"options": ORDINARY, "json": "nothing"}, "options_unreadable"),
         ({"options": ORDINARY, "json": "[1]"}, "options_unreadable"),
