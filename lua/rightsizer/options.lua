@@ -117,13 +117,22 @@ local function read_memory(set, ask, names)
    end
 end
 
+--- Whether Slurm counts the job's nodes by a list of several, or by the file of hosts that stands for a list.
+local function lists_nodes(set)
+   local list = set.nodelist
+   if set.nodes or not list then
+      return not set.nodes and os.getenv("SLURM_HOSTFILE") ~= nil
+   end
+   return list:find("[,%s%[/]") ~= nil
+end
+
 local function read_nodes(set, ask, names)
    local least, most = (set.nodes or ""):match("^(%d+)%-?(%d*)$")
    if least then
       ask.nodes_min = count(least)
       ask.nodes_max = count(most == "" and least or most)
    end
-   names.node_range = set.nodes and not ask.nodes_max and true or names.node_range
+   names.node_range = (set.nodes and not ask.nodes_max or lists_nodes(set)) or nil
 end
 
 --- Returns the minutes in Slurm's `[days-]hours:minutes:seconds`; nil for UNLIMITED and anything else.

@@ -180,6 +180,16 @@ def test_an_option_that_is_not_text_keeps_its_dimension(client: Client, folder: 
     assert json.loads(service.requests[0])["job"]["other"] == ["depth", "mem_unreadable"]
 
 
+def test_a_file_of_hosts_counts_the_nodes(lua: str, folder: Path) -> None:
+    with (
+        Client(lua, install(folder), environment={"SLURM_HOSTFILE": "hosts"}) as client,
+        Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service,
+    ):
+        client.run({"gpus": "4"})
+        client.run({"gpus": "4", "nodes": "2"})
+    assert [json.loads(line)["job"]["other"] for line in service.requests] == [["node_range"], []]
+
+
 def test_a_heterogeneous_job_is_recognised_by_its_command_line(lua: str, folder: Path) -> None:
     with (
         Client(lua, install(folder), word=":") as client,
