@@ -112,6 +112,17 @@ def signature_of(job_name: str, script: str) -> str:
     return rule_signature(script) or script_signature(without_digests(_beginning(script)))
 
 
+def runs_unseen(command: str) -> bool:
+    """Return whether a command runs what it reads from its standard input: `bash -l`, `conda run -n env python3 - 7`.
+
+    So it does if an interpreter is its last word, apart from options and numbers.
+    """
+    words = command.split()
+    words = words[: words.index("-")] if "-" in words else words
+    said = [word for word in words if not word.startswith("-") and not word.isdigit()]
+    return bool(said) and normal_name(said[-1]) in RUNS_ANYTHING
+
+
 def family_keys(request: JobRequest) -> tuple[Family, ...]:
     """Return the families of a job, the narrowest first; none if nothing tells it from other jobs."""
     name = normal_name(request.job_name)

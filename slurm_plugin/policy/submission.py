@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from accounting.request import Dimension, JobRequest
-from models.past.families import signature_of
+from models.past.families import runs_unseen, signature_of
 from slurm_plugin.policy.forms import kept_by_form
 
 REASON_CHARS = 160  # a reason travels in the token, for which the hook accepts up to 512 bytes
@@ -66,6 +66,11 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.batch
 
     @property
+    def signature(self) -> str:
+        """The signature of what the job runs; '' if nothing shows it."""
+        return signature_of(self.name, self.script)
+
+    @property
     def nodes(self) -> int | None:
         """The number of nodes if the job asks for a fixed one, else None."""
         return self.nodes_min if self.nodes_min == self.nodes_max else None
@@ -103,6 +108,11 @@ class ClientSubmission(Submission, frozen=True, kw_only=True, forbid_unknown_fie
         """Always true: the client has not built its request yet."""
         return True
 
+    @property
+    def signature(self) -> str:
+        """The signature of its command, unless that runs what it reads: `srun bash < job.sh`."""
+        return "" if runs_unseen(self.script) else signature_of(self.name, self.script)
+
 
 def job_request(submission: Submission, input_mib: float | None = None) -> JobRequest:
     """Return the submission in the vocabulary of models and accounting; `input_mib` is None if not known."""
@@ -113,7 +123,7 @@ def job_request(submission: Submission, input_mib: float | None = None) -> JobRe
         partition=submission.partition,
         qos=submission.qos.lower(),
         job_name=submission.name,
-        script_signature=signature_of(submission.name, submission.script),
+        script_signature=submission.signature,
         # At least one task on each node; without a maximum of nodes, Slurm takes no more than it has to.
         num_tasks=submission.num_tasks or (submission.nodes_min or 1) * (submission.ntasks_per_node or 1),
         cpus_per_task=submission.cpus_per_task,

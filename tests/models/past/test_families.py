@@ -15,6 +15,7 @@ from models.past.families import (
     family_keys,
     renamed,
     rule_signature,
+    runs_unseen,
     script_signature,
     signature_of,
     wide_keys,
@@ -241,3 +242,25 @@ def test_a_stored_family_gets_the_name_that_it_would_get_today(
 ) -> None:
     assert renamed(stored) == now
     assert renamed(now) == now
+
+
+@pytest.mark.parametrize(
+    ("command", "is_unseen"),
+    [
+        ("bash", True),
+        ("/bin/bash -l", True),
+        ("python3.11 -u - 7 big", True),
+        ("julia -t 8", True),
+        ("R --no-save --quiet", True),
+        ("nice -n 5 conda run -n env python3", True),
+        ("apptainer exec image.sif bash -s", True),
+        ("bash run.sh", False),
+        ("sh -c ./fit", False),
+        ("python3 fit.py -", False),
+        ("python3 -m fit 7", False),
+        ("./fit", False),
+        ("", False),
+    ],
+)
+def test_an_interpreter_without_a_program_runs_what_it_reads(command: str, is_unseen: bool) -> None:
+    assert runs_unseen(command) is is_unseen

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from accounting.decisions.decision import Decision, decode_decision
 from accounting.decisions.token import carried_id, carried_word, find_token
 from accounting.request import Grant
-from models.past.families import script_signature
+from models.past.families import family_keys, script_signature
 from slurm_plugin.config.settings import Config, Rule
 from slurm_plugin.policy.client import as_known, claims_another
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition, SiteFacts
-from slurm_plugin.policy.submission import ClientSubmission, kept_dimensions
+from slurm_plugin.policy.submission import ClientSubmission, job_request, kept_dimensions
 from slurm_plugin.service.allowance import AT_ONCE, BURST
 from slurm_plugin.service.clients import make_client_handler
 from slurm_plugin.service.current_facts import CurrentFacts
@@ -181,6 +181,14 @@ def test_a_client_is_granted_less_and_its_word_finds_the_original_request(
     assert (made.request.user, made.request.cpus_per_task, made.applied) == ("alice", 8, True)
     assert made.request.script_signature == script_signature(SCRIPT)
     assert find_token(answer.token) is None
+
+
+def test_a_command_whose_work_comes_from_its_input_is_no_known_work() -> None:
+    direct = ClientSubmission(batch=False, other=(), name="bash", script="bash -l")
+    assert family_keys(job_request(direct)) == ()
+    named = msgspec.structs.replace(direct, user="alice", name="fit")
+    assert family_keys(job_request(named)) == (("user+name", "alice", "fit"),)
+    assert family_keys(job_request(msgspec.structs.replace(direct, script="bash run.sh")))
 
 
 @pytest.mark.parametrize("mode", ["observe", "advise"])
