@@ -31,8 +31,19 @@ RUNS_ANYTHING = frozenset(
         *("apptainer", "singularity", "podman", "env", "conda", "mamba", "micromamba", "uv"),
     }
 )
+# Nor does it if the program only starts the next word (`srun numactl -i all ./fit`).
+STARTS_ANYTHING = frozenset(
+    {
+        *("time", "timeout", "nice", "ionice", "nohup", "setsid", "stdbuf", "numactl", "taskset"),
+        *("xargs", "parallel", "make", "strace", "ltrace", "perf", "valgrind", "nsys", "ncu"),
+        *("mpirun", "mpiexec", "mpiexec.hydra", "torchrun", "accelerate", "deepspeed"),
+        *("docker", "shifter", "enroot", "ch-run", "poetry", "pipenv", "pixi"),
+        *("node", "ruby", "php", "lua", "tclsh"),
+    }
+)
 # Names that say nothing about what runs: sbatch, and tools that submit, use them by default.
 GENERIC_NAMES = RUNS_ANYTHING | {
+    *STARTS_ANYTHING,
     *("wrap", "sbatch", "interactive", "job", "run", "test", "script", "submit", "slurm"),
     MACHINE_MADE,
     NAMELESS,

@@ -91,7 +91,7 @@ def test_a_job_belongs_to_the_family_of_its_script_first_and_of_its_name_next() 
 
 
 @pytest.mark.parametrize(
-    "name", [*sorted(GENERIC_NAMES), "Wrap", "job.sh", "", "python3", "/usr/bin/python3.11", "zsh", "R"]
+    "name", [*sorted(GENERIC_NAMES), "Wrap", "job.sh", "", "python3", "/usr/bin/python3.11", "timeout", "R"]
 )
 def test_a_name_that_says_nothing_makes_no_family(name: str) -> None:
     assert family_keys(request(job_name=name)) == ()
@@ -258,6 +258,7 @@ def test_a_stored_family_gets_the_name_that_it_would_get_today(
         ("sh -c ./fit", False),
         ("python3 fit.py -", False),
         ("python3 -m fit 7", False),
+        ("python3 solve.py parallel", False),
         ("./fit", False),
         ("", False),
     ],
