@@ -188,7 +188,8 @@ def _without_quotes(line: str, delimiter: str) -> str:
 
 def is_whole_line(heading: Heading, line: str) -> bool:
     """Whether a line has all its columns, and an id in its place."""
-    return line.count(heading.delimiter) == len(heading.names) - 1 and _id_of(heading, line) is not None
+    plain, delimiter = _plain(heading, line)
+    return plain.count(delimiter) == len(heading.names) - 1 and _id_of(heading, line) is not None
 
 
 def is_job_line(heading: Heading, line: str) -> bool:
@@ -201,5 +202,14 @@ def _id_of(heading: Heading, line: str) -> JobId | None:
     place = _id_place(heading)
     if place is None:
         return JobId(number=0, display_id="")
-    values = line.split(heading.delimiter, place + 1)
+    plain, delimiter = _plain(heading, line)
+    values = plain.split(delimiter, place + 1)
     return parse_job_id(values[place].strip('"')) if place < len(values) else None
+
+
+def _plain(heading: Heading, line: str) -> tuple[str, str]:
+    """Return a line and the delimiter of its columns; in a CSV file, a delimiter within quotes separates nothing."""
+    if not heading.quoted:
+        return line, heading.delimiter
+    (plain,), delimiter = _unquoted(heading, [line])
+    return plain, delimiter

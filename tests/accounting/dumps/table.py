@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -55,6 +57,15 @@ def text(rows: list[dict[str, str]], columns: tuple[str, ...] = COLUMNS, delimit
     """Return a dump of rows, its heading first."""
     lines = [delimiter.join(columns), *(delimiter.join(row[name] for name in columns) for row in rows)]
     return "\n".join(lines) + "\n"
+
+
+def spreadsheet(rows: list[dict[str, str]], columns: tuple[str, ...], delimiter: str) -> str:
+    """Return a dump as a spreadsheet writes it: with quotes around what has a delimiter in it."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, columns, delimiter=delimiter, lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
 
 
 def read(folder: Path, data: str | bytes, settings: DumpSettings = SETTINGS, packed: bool = False) -> Records:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import re
@@ -17,7 +16,17 @@ import pytest
 from accounting.dumps.heading import SACCT_COMMAND, missing, read_heading
 from accounting.dumps.read import read_dump
 from accounting.errors import DumpError
-from tests.accounting.dumps.table import COLUMNS, SETTINGS, job, numbered, read, step, text, together
+from tests.accounting.dumps.table import (
+    COLUMNS,
+    SETTINGS,
+    job,
+    numbered,
+    read,
+    spreadsheet,
+    step,
+    text,
+    together,
+)
 from tests.traces import TRACES, needs_traces
 
 
@@ -49,16 +58,8 @@ def test_a_job_and_its_step_are_read_in_every_column(tmp_path: Path) -> None:
 def test_any_delimiter_and_any_order_give_the_same(
     tmp_path: Path, delimiter: str, order: tuple[str, ...]
 ) -> None:
-    if delimiter in ",;\t":
-        stream = io.StringIO()
-        rows = csv.DictWriter(
-            stream, order, delimiter=delimiter, lineterminator="\r\n", quoting=csv.QUOTE_MINIMAL
-        )
-        rows.writeheader()
-        rows.writerows([job(), step()])
-        written = stream.getvalue()
-    else:
-        written = text([job(), step()], order, delimiter)
+    write = spreadsheet if delimiter in ",;\t" else text
+    written = write([job(), step()], order, delimiter)
     records, usual = read(tmp_path, written), read(tmp_path, text([job(), step()]))
     assert records.quarantined == ()
     assert records.jobs.equals(usual.jobs)
@@ -76,6 +77,25 @@ def test_blocks_of_any_size_give_the_same(tmp_path: Path, packed: bool, block_by
         == list(range(1, 60))
         == [n + 1 for n in records.steps["job"].to_pylist()]
     )
+
+
+@pytest.mark.parametrize("block_bytes", [1000, 20_000])
+def test_lists_before_the_id_do_not_part_a_job_from_its_steps(tmp_path: Path, block_bytes: int) -> None:
+    rows = [row for number in range(1, 200) for row in numbered(number)]
+    settings = msgspec.structs.replace(SETTINGS, block_bytes=block_bytes)
+    # AllocTRES, whose commas are within quotes, comes before End, JobID and JobIDRaw.
+    records = read(tmp_path, spreadsheet(rows, tuple(sorted(COLUMNS)), ","), settings)
+    assert records.quarantined == ()
+    assert records.steps["job"].to_pylist() == list(range(199))
+
+
+def test_no_more_than_needed_of_a_spreadsheet_is_carried_from_block_to_block(tmp_path: Path) -> None:
+    rows = [row for number in range(1, 200) for row in numbered(number)]
+    order = ("AllocTRES", *(name for name in COLUMNS if name != "AllocTRES"))
+    file = tmp_path / "dump.csv"
+    file.write_text(spreadsheet(rows, order, ","))
+    parts = list(read_dump(file, msgspec.structs.replace(SETTINGS, block_bytes=20_000)))
+    assert max(len(part.jobs) for part in parts) < 199
 
 
 def test_a_dump_that_went_through_pandas_gives_the_same(tmp_path: Path) -> None:
