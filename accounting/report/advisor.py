@@ -82,7 +82,8 @@ def _start_row(order: str, said: str, foreseen: Foreseen, which: np.ndarray) -> 
 class Blocks(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs by the block of time in which they were submitted, and whether the advisor acted in it.
 
-    `begun_in` says whether a job also started in its block.
+    Blocks of two clusters have different numbers, since each was drawn by itself. `begun_in` says whether a job also
+    started in its block.
     """
 
     block: Ints

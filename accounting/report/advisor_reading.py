@@ -111,8 +111,12 @@ def _foreseen_query(*, all_told: bool = False) -> Select[tuple[object, ...]]:
 
 
 class Span(NamedTuple):
-    """A block in which the advisor did one thing: whether it acted, and its first and last cycle (unix seconds)."""
+    """A block of one cluster in which the advisor did one thing: whether it acted, and its first and last cycle.
 
+    `number` tells it from all others, also from the block of another cluster at the same time. Times are unix seconds.
+    """
+
+    number: int
     acted: bool
     first_s: float
     last_s: float
@@ -147,7 +151,7 @@ def read_blocks(engine: Engine, selection: Selection, block_s: int, slowdown: Me
 
 
 def read_spans(engine: Engine, block_s: int) -> Spans:
-    """Return the blocks in which the advisor only acted, or only watched, by cluster and number."""
+    """Return the blocks in which the advisor only acted, or only watched, by cluster and time (in blocks)."""
     cycle = advisor_cycles.c
     query = select(cycle.cluster, cycle.time_s, cycle.applied, cycle.control)
     seen: dict[tuple[str, int], list[tuple[float, bool | None]]] = {}
@@ -155,12 +159,13 @@ def read_spans(engine: Engine, block_s: int) -> Spans:
         for row in batch.to_pylist():
             did = True if row["applied"] else False if row["control"] else None
             seen.setdefault((row["cluster"], int(row["time_s"] // block_s)), []).append((row["time_s"], did))
-    found = {}
-    for key, cycles in seen.items():
+    found: dict[tuple[str, int], Span] = {}
+    # In order, since which blocks are drawn for the interval depends on their numbers.
+    for key, cycles in sorted(seen.items()):
         times, did_all = [time_s for time_s, _ in cycles], {did for _, did in cycles}
         for did in did_all if len(did_all) == 1 else ():
             if did is not None:
-                found[key] = Span(did, min(times), max(times))
+                found[key] = Span(len(found), did, min(times), max(times))
     return found
 
 
@@ -169,8 +174,8 @@ def _in_blocks(
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     """Return block, whether the advisor acted, wait, slowdown, and whether the job started in its block."""
     submit_s, start_s, end_s = (_floats(batch, name) for name in ("submit_s", "start_s", "end_s"))
-    block = submit_s // block_s
-    keys = zip(batch["cluster"].to_pylist(), block.astype(int).tolist(), strict=True)
+    period = submit_s // block_s
+    keys = zip(batch["cluster"].to_pylist(), period.astype(int).tolist(), strict=True)
     found = [spans.get(key) for key in keys]
     which = np.array(
         [
@@ -180,8 +185,9 @@ def _in_blocks(
         dtype=bool,
     )
     wait_s, run_s = np.maximum(0.0, start_s - submit_s), np.maximum(0.0, end_s - start_s)
+    block = np.array([-1 if span is None else span.number for span in found], dtype=float)
     acted = np.array([span is not None and span.acted for span in found], dtype=float)
-    begun_in = (start_s // block_s == block).astype(float)
+    begun_in = (start_s // block_s == period).astype(float)
     return block[which], acted[which], wait_s[which], slowdown(wait_s + run_s, run_s)[which], begun_in[which]
 
 

@@ -258,6 +258,34 @@ def test_jobs_belong_to_the_block_in_which_they_were_submitted(store: Engine) ->
     assert read_blocks(store, Selection(user="nobody"), BLOCK_S, waits).acted == []
 
 
+def test_blocks_of_two_clusters_at_one_time_are_two(store: Engine) -> None:
+    begin = T0 // BLOCK_S * BLOCK_S
+    clusters = ("alpha", "beta")
+    cycles = [
+        cycle(0, id=f"{cluster}.{second}", cluster=cluster, time_s=float(begin + second))
+        for cluster in clusters
+        for second in (0, 3000)
+    ]
+    jobs = [
+        measured(
+            number,
+            cluster=cluster,
+            submit_s=begin + 100 * number,
+            start_s=begin + 500,
+            end_s=begin + 600,
+            display_id=str(number),
+        )
+        for cluster in clusters
+        for number in (1, 2)
+    ]
+    fill(store, jobs, with_steps=False)
+    with store.begin() as connection:
+        write_cycles(connection, cycles)
+    blocks = read_blocks(store, Selection(), BLOCK_S, waits)
+    assert sorted(blocks.block.tolist()) == [0, 0, 1, 1]
+    assert effects(blocks)[0].acted_blocks == 2
+
+
 def planted(seed: int, effect: float, blocks: int = 40) -> Blocks:
     """Blocks of 20 to 60 jobs, each with a level of its own; acting takes a share off every wait."""
     draw = np.random.default_rng(seed)
