@@ -13,7 +13,7 @@ from slurm_plugin.cli.models.drift import print_drift
 from slurm_plugin.cli.models.job_types import ADAPTIVE, adaptive_strategy, print_run_times
 from slurm_plugin.cli.models.sizing import online_grant, policy_sizing
 from slurm_plugin.cli.number_range import NumberRange
-from slurm_plugin.cli.output import config_option, format_option, print_rows
+from slurm_plugin.cli.output import config_option, format_option, print_rows, progress_bar
 from slurm_plugin.cli.stored import check_store, stored_attempts, stored_past
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.settings import Config
@@ -174,13 +174,17 @@ def evaluate_online(
 ) -> dict[str, object]:
     """Size the jobs of a file one by one, write what each was granted, and return one row for all of them."""
     from models.judging.online import Learner, size_online
-    from models.judging.online_table import check_writable, read_ids, read_jobs, tally, write_grants
+    from models.judging.online_table import Sized, check_writable, read_ids, read_jobs, tally, write_grants
     from slurm_plugin.service.decide import chain_settings_of
 
     check_writable(predictions, [one for one in (file, warm_ids) if one is not None])
     jobs = read_jobs(file, input_bytes)
     warm = frozenset[str]() if warm_ids is None else read_ids(warm_ids, jobs)
     learner = Learner(chain_settings_of(config), config.models.recent_jobs)
-    sized = list(size_online(jobs, learner, online_grant(config), decide_at, warm))
+    sized: list[Sized] = []
+    with progress_bar("sizing") as progress:
+        for one in size_online(jobs, learner, online_grant(config), decide_at, warm):
+            sized.append(one)
+            progress(len(sized) / (len(jobs) - len(warm)), len(sized))
     write_grants(predictions, sized)
     return tally(sized)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from slurm_plugin.cli.output import Progress
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
 
@@ -89,6 +91,24 @@ def test_warm_jobs_are_learned_from_but_not_judged(run: Run, jobs: Path, tmp_pat
     rows = read(out)
     assert len(rows) == 20
     assert 400 < int(rows[0]["alloc_mem_mib"]) < 800
+
+
+@pytest.mark.usefixtures("site")
+def test_a_bar_shows_how_many_jobs_are_sized(
+    run: Run, jobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[float, int | None]] = []
+
+    @contextmanager
+    def bar(_label: str) -> Iterator[Progress]:
+        yield lambda done, rows=None: drawn.append((done, rows))
+
+    monkeypatch.setattr("slurm_plugin.cli.models.evaluate.progress_bar", bar)
+    ids = tmp_path / "warm"
+    ids.write_text("\n".join(f"j{number}" for number in range(20)), encoding="utf-8")
+    options = ["--from-file", str(jobs), "--predictions", str(tmp_path / "out"), "--warm-ids", str(ids)]
+    assert run("evaluate", "--online", *options).code == 0
+    assert drawn == [(number / 20, number) for number in range(1, 21)]
 
 
 def test_the_policy_of_the_site_counts(run: Run, site: Site, jobs: Path, tmp_path: Path) -> None:
