@@ -21,8 +21,8 @@ from accounting.store.batches import read_batches
 from accounting.store.schema import attempts
 
 COLUMNS = (
-    "user", "job_name", "script_signature", "partition", "wall_s", "asked_cpus", "alloc_cpus", "asked_mem_mib",
-    "alloc_mem_mib", "asked_gpus", "alloc_gpus",
+    "cluster", "user", "job_name", "script_signature", "partition", "wall_s", "asked_cpus", "alloc_cpus",
+    "asked_mem_mib", "alloc_mem_mib", "asked_gpus", "alloc_gpus",
 )  # fmt: skip
 # The columns for what was asked and what was allocated, by resource.
 AMOUNTS = {
@@ -40,10 +40,14 @@ ALL = frozenset[str]()
 
 
 class Alike(NamedTuple):
-    """What compared jobs have in common: their user, family and partition, and the CPUs that they asked for."""
+    """What compared jobs have in common: their user, family, cluster and partition, and the CPUs that they asked for.
+
+    Clusters have other machines, even if their partitions have the same names, and only one may be cutting.
+    """
 
     user: str
     family: str
+    cluster: str
     partition: str
     cpus: int
 
@@ -66,6 +70,7 @@ class SlowdownRow(msgspec.Struct, frozen=True, kw_only=True):
 
     user: str
     family: str
+    cluster: str
     partition: str
     cpus: int
     less: str
@@ -95,7 +100,7 @@ def runs_in(batch: pa.Table, family_of: FamilyOf) -> Iterator[Ran]:
     for row in batch.to_pylist():
         if row["asked_cpus"]:
             family = family_of(row["job_name"], row["script_signature"])
-            alike = Alike(row["user"], family, row["partition"], row["asked_cpus"])
+            alike = Alike(row["user"], family, row["cluster"], row["partition"], row["asked_cpus"])
             yield Ran(alike, float(row["wall_s"]), _less(row))
 
 
@@ -139,6 +144,7 @@ def _row(alike: Alike, less: frozenset[str], cut_s: Iterable[float], whole_s: It
     return SlowdownRow(
         user=alike.user,
         family=alike.family,
+        cluster=alike.cluster,
         partition=alike.partition,
         cpus=alike.cpus,
         less=" and ".join(what for what in AMOUNTS if what in less),

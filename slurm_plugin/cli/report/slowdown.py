@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def slowdown(config_file: str | None, top: int, output_format: str, selection: Selection) -> None:
     """Show by family whether jobs run longer since they are cut.
 
-    Jobs that completed with less than they asked for are compared with uncut jobs of the same user, family, partition
-    and number of CPUs. Uncut jobs come from before the introduction, from observe mode, from a rule, or from
+    Jobs that completed with less than they asked for are compared with uncut jobs of the same user, family, cluster,
+    partition and number of CPUs. Uncut jobs come from before the introduction, from observe mode, from a rule, or from
     --comment=rightsize=off. A family counts as slower if the difference is too large to be chance, given the number of
     families compared. Changes of programs and inputs in the meantime also show up here.
 
@@ -66,7 +66,7 @@ def _in_words(rows: list[SlowdownRow]) -> str:
         )
     middle = statistics.median(row.times for row in rows)
     slower = sum(row.slower for row in rows)
-    # A family has one row for each partition, number of CPUs and kind of cut.
+    # A family has one row for each cluster, partition, number of CPUs and kind of cut.
     families = len({(row.user, row.family) for row in rows})
     who = "one family" if families == 1 else f"{families:,} families"
     what = f"{who}, in the median of {len(rows):,} rows," if len(rows) > 1 else who

@@ -61,6 +61,7 @@ def test_the_family_that_runs_longer_with_less_comes_first(site: Site) -> None:
         (FEWER, 4, 0),
         ({**FEWER, "asked_cpus": 4}, 5, 0),
         ({**FEWER, "user": "bob"}, 5, 0),
+        ({**FEWER, "cluster": "beta"}, 5, 0),
         ({**FEWER, "start_s": -1}, 5, 0),
         ({"asked_cpus": None, **LESS}, 5, 0),
     ],
@@ -79,7 +80,7 @@ def test_of_many_families_few_are_slower_by_chance() -> None:
     named = 0
     for _ in range(200):
         runs = [
-            Ran(Alike("ann", f"f{family}", "main", 8), draw.lognormvariate(5, 0.5), less)
+            Ran(Alike("ann", f"f{family}", "alpha", "main", 8), draw.lognormvariate(5, 0.5), less)
             for family in range(8)
             for less in (frozenset[str](), frozenset({"memory"}))
             for _ in range(10)

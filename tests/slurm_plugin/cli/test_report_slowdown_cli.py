@@ -23,7 +23,7 @@ def test_the_command_says_what_to_do(run: Run, site: Site) -> None:
     [row] = json.loads(run("report", "slowdown", "--format", "json").out)
     assert (row["family"], row["less"], row["times"], row["slower"]) == ("fit", "memory", 3.0, True)
     none = run("report", "slowdown", "--user", "nobody", "--format", "csv")
-    assert none.out.startswith("user,family,partition,cpus,less,")
+    assert none.out.startswith("user,family,cluster,partition,cpus,less,")
     assert "no family has five jobs that were cut" in none.err
 
 
