@@ -22,6 +22,7 @@ from models.simulation.nodes import MOST_AMOUNT
 from models.simulation.workload import Workload, workload
 
 NEEDED = ("submit_s", "run_s", "cpus")
+NAMES = ("user", "kind")
 SWF_FIELDS = 18
 SUBMIT, RUN, GIVEN, ASKED, LIMIT, MEM_KIB, USER = 1, 3, 4, 7, 8, 9, 11
 KIB_A_MIB = 1024
@@ -68,7 +69,8 @@ def _of_swf(file: Path) -> Trace:
 
 
 def _of_csv(file: Path) -> Trace:
-    table = pandas.read_csv(file, index_col=False)
+    # Names may be numbers: pandas would make 1001.0 of 1001 where another job has none, and one user of 7 and 007.
+    table = pandas.read_csv(file, index_col=False, dtype=dict.fromkeys(NAMES, str))
     missing = [name for name in NEEDED if name not in table.columns]
     if missing:
         raise ValueError(f"it lacks the columns {', '.join(missing)}")

@@ -112,6 +112,16 @@ def test_a_reservation_names_a_kind_of_job_or_a_user_of_a_trace(tmp_path: Path) 
     assert cluster(scenario, users).only_for[-1] == frozenset([int(jobs.user[1])])
 
 
+def test_users_of_a_trace_who_are_numbers_keep_their_names(tmp_path: Path) -> None:
+    rows = "1,5,2,\n2,5,2,1001\n3,5,1,7\n4,5,1,007\n"
+    (tmp_path / "jobs.csv").write_text(f"submit_s,run_s,cpus,user\n{rows}")
+    traced = SCENARIO.split("[load]", maxsplit=1)[0] + '[load]\ntrace = "jobs.csv"\n' + RESERVATION
+    scenario = read_scenario(scenario_file(tmp_path, traced.replace("NAME", "1001")))
+    jobs, _, users = load_of(scenario, tmp_path, scenario.seed)
+    assert cluster(scenario, users).only_for[-1] == frozenset([int(jobs.user[1])])
+    assert len(set(jobs.user.tolist())) == 4
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
