@@ -68,7 +68,8 @@ same(service.changes[2], false, "closes it")
 fail(service, 2)
 same(service.ask("good"), true, "with a clean slate")
 
---- A service that hangs is given less time with each call; a probe gets all of it, and so do calls after a success.
+--- A service that hangs is given less time with each call; a probe gets all of it, and so do calls after a
+-- success.
 service = new_service()
 for _, share in ipairs({ 1, 0.5, 0.25 }) do
    service.ask("deadline")
@@ -102,8 +103,8 @@ for _ = 1, 200 do
 end
 same(#service.changes, 0, "a third of the calls may fail")
 
---- An answer that says nothing about the service neither opens nor closes the breaker; a call that raises does not
--- count, and a probe that raises leaves it open.
+--- An answer that says nothing about the service neither opens nor closes the breaker; a call that raises
+-- does not count, and a probe that raises leaves it open.
 service = new_service()
 for _ = 1, 50 do
    service.ask("harmless")

@@ -1,4 +1,4 @@
---- Plays srun and salloc: loads cli_filter.lua by its path and starts the clients that it reads, one on each line.
+--- Plays srun and salloc: loads cli_filter.lua by its path and starts the clients that it reads, one a line.
 -- Usage: lua client_driver.lua HERE CLI_FILTER [LIBRARIES,TO,HIDE]; each answer is one line of JSON.
 local here, script, hidden = arg[1], arg[2], arg[3]
 package.path = here .. "/?.lua;" .. package.path
@@ -40,8 +40,8 @@ local function shown(name, value)
    return mib % 1024 == 0 and string.format("%dG", mib / 1024) or string.format("%d", mib)
 end
 
---- Options as a client shows them: text by name, and `type`. A name in `refused` silently takes no write; one in
--- `rewritten` takes, once, the text given there instead of the one written.
+--- Options as a client shows them: text by name, and `type`. A name in `refused` silently takes no write; one
+-- in `rewritten` takes, once, the text given there instead of the one written.
 local function options_of(client, values)
    return setmetatable({}, {
       __index = function(_, name)

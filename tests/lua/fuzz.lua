@@ -1,6 +1,6 @@
 --- Sends random jobs and replies through the real hook: prints its seed, raises on the first fault.
 -- Usage: lua fuzz.lua HERE LUA_FOLDER SEED ROUNDS [SOCKET]
--- Without SOCKET the replies are made up here, good and bad; with it they come from the service at that socket.
+-- Without SOCKET the replies are made up here, good and bad; with it they come from the service there.
 local here, folder, seed, rounds, path = arg[1], arg[2], tonumber(arg[3]), tonumber(arg[4]), arg[5]
 package.path = here .. "/?.lua;" .. folder .. "/?.lua;" .. package.path
 local fake_slurm = require("fake_slurm")
@@ -232,7 +232,7 @@ local function check_changes(job, changed)
    end
 end
 
---- Every GPU grant is in the job in full, in the field that the user used, and min_cpus fits the CPUs per task.
+--- Every GPU grant is in the job in full, in the field that the user used, and min_cpus fits the CPUs a task.
 local COUNTED = { gpus_per_node = "gres", gpus_per_job = "tres_per_job", gpus_per_task = "tres_per_task" }
 
 local function check_granted(values)

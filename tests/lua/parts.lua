@@ -50,7 +50,7 @@ same(tres.cpus("gres/gpu:1"), nil, "no cpus")
 same(tres.cpus("CPU=8"), 0, "cpus not understood")
 same(tres.bind_per_task("gres/gpu:per_task:12", 3), "gres/gpu:per_task:3", "a binding")
 
---- What anybody may type, 128 KiB long: with time that grows by the square of the length this would hardly end.
+--- What anybody may type, 128 KiB long: with time that grows by the square of the length this would not end.
 for _, run in ipairs({ "1", "a", ":", "=", ",", "1:", "gpu:1", ",cpu=1", "gres/", " ", "\0", "\255" }) do
    local long = run:rep(math.floor(2 ^ 17 / #run))
    for _, head in ipairs({ "", "gpu:", "gpu:a:", "gres/gpu:", "gres:gpu=", "cpu=", "gres/gpu:per_task:" }) do
@@ -196,7 +196,8 @@ end)
 local _, stuck = writes.apply(assert(plan.writes(stubborn, job_desc.read(stubborn, {}), DECISION)), stubborn)
 same(stuck, "rollback_failed", "what was written stays")
 
---- The word that a direct job's client left is removed even if nothing is carried out; a batch job's comment stays.
+--- The word that a direct job's client left is removed even if nothing is carried out; a batch job's comment
+-- stays.
 for is_batch, comment in pairs({ [false] = "mine", [true] = "mine rightsizer-cli=0123456789ab" }) do
    local values = { comment = "mine rightsizer-cli=0123456789ab" }
    writes.apply(plan.refusal(values, { batch = is_batch }, { token = "t;granted=mem:1" }, "why"), values)
