@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from accounting.labels.quality import knows_peak
 from accounting.units import whole
+from slurm_plugin.config.hook import HOOK_SCRIPT
 from slurm_plugin.doctor.finding import Judged, span, unseen
 from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen, UnitSeen, is_hook_stopped
 from slurm_plugin.slurm.limits import counts_memory, limits_virtual
@@ -208,6 +209,10 @@ def hook(seen: Seen) -> Judged:
         return unseen(seen.slurm)
     found = seen.slurm.hook
     if not loads_hook(seen.slurm):
+        shut = _closed(found) if found is not None and found.reader else None
+        if shut is not None:
+            state, what, fix = shut
+            return state, f"once slurm.conf names lua in JobSubmitPlugins: {what}", fix
         return "ok", "not loaded: slurm.conf does not name lua in JobSubmitPlugins", ""
     if found is None:
         return "unknown", "slurmctld does not say where its slurm.conf is", ""
@@ -218,10 +223,22 @@ def _closed(found: HookSeen) -> Judged | None:
     """Judge files that may not be read, such as those that root created under a narrow umask; None if all may be."""
     if not found.closed:
         return None
-    what = (
-        f"cannot read {', '.join(found.closed)}: if slurmctld cannot read them either, jobs are not changed"
+    paths = " ".join(found.closed)
+    script = f"{found.folder}/{HOOK_SCRIPT}"
+    # Seen on 22.05, which rejects all jobs after `scontrol reconfigure`, and on 26.05, which ends.
+    stops = "it rejects all jobs, or ends, at its next start or `scontrol reconfigure`"
+    risk = stops if script in found.closed else "jobs are not changed"
+    what, fix = f"cannot read {', '.join(found.closed)}", f"chmod -R a+rX {paths}"
+    if found.reader:
+        fix += (
+            f"; {found.reader} must also be able to enter all folders above, and those to which a link leads"
+        )
+        return "problem", f"{found.reader}, and so slurmctld, {what}: {risk}", fix
+    return (
+        "problem",
+        f"{what}: if slurmctld cannot read them either, {risk}",
+        f"{fix}, or run this as SlurmUser",
     )
-    return "problem", what, f"chmod -R a+rX {' '.join(found.closed)}, or run this as SlurmUser"
 
 
 def _script(found: HookSeen) -> Judged | None:

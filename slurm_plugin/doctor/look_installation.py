@@ -20,6 +20,7 @@ from slurm_plugin.config.file import config_path
 from slurm_plugin.config.hook import HOOK_SCRIPT, hook_settings, lua_folder
 from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor.look_disk import state_folders, store_file
+from slurm_plugin.doctor.look_unreadable import unreadable
 from slurm_plugin.doctor.seen import AskedSeen, HookSeen, LimitsSeen, PathSeen, SlurmSeen, UnitSeen
 from slurm_plugin.policy.facts import SiteFacts, gives_all_memory
 from slurm_plugin.slurm.command import UNIX_TIMES, run
@@ -43,6 +44,8 @@ SHOWS_CLOUD_SINCE = (23, 2)
 # How many bytes are read from the end of slurmctld's log, and of a journal file.
 LOG_TAIL_BYTES, JOURNAL_TAIL_BYTES = 2**20, 2**16
 FAILS, ANSWERS = "rightsizer: the service fails", "rightsizer: the service answers again"
+# SlurmUser as `scontrol show config` shows it: a name and its number.
+_USER = re.compile(r"([^()]+)\((\d+)\)")
 _SETTING = re.compile(r"^(\S+)\s*=\s*(.*?)\s*$", re.MULTILINE)
 _SINCE = re.compile(r"^Data since\s.*\((\d+)\)", re.MULTILINE)
 _SUBMITTED = re.compile(r"^Jobs submitted:\s*(\d+)", re.MULTILINE)
@@ -62,7 +65,7 @@ def look_at_slurm(config: Config) -> SlurmSeen:
         apart=_apart(settings.get("statesavelocation", ""), config),
         hidden=hidden_nodes() if may_hide_nodes(settings) else (),
         unlent=look_at_lent(config) if config.lent_partitions else {},
-        hook=look_at_hook(Path(conf).parent, config) if conf else None,
+        hook=look_at_hook(Path(conf).parent, config, _slurm_user(settings)) if conf else None,
         asked=look_at_questions(config, settings.get("slurmctldlogfile", "")),
     )
 
@@ -114,13 +117,28 @@ def _device(path: Path) -> int | None:
     return None
 
 
-def look_at_hook(folder: Path, config: Config) -> HookSeen:
-    """Compare the files next to slurm.conf with the installed ones, and with what the configuration says."""
+def _slurm_user(settings: Mapping[str, str]) -> str:
+    """Return SlurmUser if this process can tell what that user may read, as it is that user or root; else ''."""
+    named = _USER.fullmatch(settings.get("slurmuser", ""))
+    return named[1] if named and os.geteuid() in {0, int(named[2])} else ""
+
+
+def look_at_hook(folder: Path, config: Config, reader: str = "") -> HookSeen:
+    """Compare the files next to slurm.conf with the installed ones, and with what the configuration says.
+
+    `reader` is the user for whom slurmctld reads them; '' for the user of this process.
+    """
     ours = lua_folder()
     site = _read(folder / SITE_FILE)
     names = sorted(file.name for file in (ours / MODULES).glob("*.lua"))
     theirs = {name: content for name in names if (content := _read(folder / MODULES / name)) is not None}
     needed = _needed(theirs)
+    parts = {
+        folder / HOOK_SCRIPT: [folder / HOOK_SCRIPT],
+        folder / SITE_FILE: [folder / SITE_FILE],
+        folder / MODULES: [folder / MODULES / name for name in names],
+    }
+    shut = unreadable([file for files in parts.values() for file in files], reader)
     return HookSeen(
         folder=str(folder),
         installed=str(ours),
@@ -133,15 +151,8 @@ def look_at_hook(folder: Path, config: Config) -> HookSeen:
             if (name in theirs or name not in needed) and theirs.get(name) != _read(ours / MODULES / name)
         ),
         site="absent" if site is None else "current" if site == hook_settings(config).encode() else "differs",
-        closed=tuple(
-            str(path)
-            for path, files in (
-                (folder / HOOK_SCRIPT, ("",)),
-                (folder / SITE_FILE, ("",)),
-                (folder / MODULES, names),
-            )
-            if any(_is_closed(path / name) for name in files)
-        ),
+        closed=tuple(str(path) for path, files in parts.items() if not shut.isdisjoint(files)),
+        reader=reader,
         script_changed_s=_changed_s(folder / HOOK_SCRIPT),
         modules_changed_s=max((_changed_s(folder / MODULES / name) for name in theirs), default=0.0),
     )
@@ -282,14 +293,6 @@ def _read(file: Path) -> bytes | None:
         return file.read_bytes()
     except OSError:
         return None
-
-
-def _is_closed(file: Path) -> bool:
-    try:
-        file.open("rb").close()
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return False
 
 
 def _changed_s(file: Path) -> float:

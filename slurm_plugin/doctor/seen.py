@@ -190,7 +190,8 @@ class HookSeen(msgspec.Struct, frozen=True, kw_only=True):
     `is_there` says whether any of our modules are there. `missing` lists absent modules that job_submit.lua or the
     present modules need; `differing` lists modules that differ from the installed ones, or are absent but not needed.
     `site` compares rightsizer_site.lua with what the configuration gives.
-    `closed` lists those of these paths that exist but that this process may not read.
+    `closed` lists those of these paths that exist but that `reader` may not read: SlurmUser or, if that cannot be told,
+    '' for the user of this process.
     """
 
     folder: str
@@ -201,6 +202,7 @@ class HookSeen(msgspec.Struct, frozen=True, kw_only=True):
     differing: tuple[str, ...] = ()
     site: Literal["current", "differs", "absent"]
     closed: tuple[str, ...] = ()
+    reader: str = ""
     script_changed_s: float = 0.0
     modules_changed_s: float = 0.0
 
