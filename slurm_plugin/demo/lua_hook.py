@@ -7,6 +7,7 @@ of lua/ itself runs unchanged, as on a cluster.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 from collections.abc import Mapping
@@ -56,7 +57,7 @@ class Stream:
     def connect(self, path: str) -> Any:  # noqa: ANN401 - what Lua takes: true, or nil and a word
         """Connect to the service."""
         try:
-            self._socket.connect(path)
+            self._socket.connect(path.encode("latin-1"))
         except OSError as error:
             return None, str(error)
         return True
@@ -109,8 +110,8 @@ class LuaHook:
         }
         self._lua.eval(_PRELOAD)(self._lua.table_from(lent))
         package = self._lua.globals().package
-        package.path = f"{site_folder}/?.lua;{package.path}"
-        self._lua.globals().dofile(str(lua_folder() / HOOK_SCRIPT))
+        package.path = f"{_as_bytes(site_folder)}/?.lua;{package.path}"
+        self._lua.globals().dofile(_as_bytes(lua_folder() / HOOK_SCRIPT))
 
     def close(self) -> None:
         """Close the connection that the hook keeps open."""
@@ -127,6 +128,11 @@ class LuaHook:
         description = self._lua.table_from(fields)
         self._lua.globals().slurm_job_submit(description, self._lua.table(), 0)
         return dict(description.items()), " ".join(self._messages)
+
+
+def _as_bytes(path: Path) -> str:
+    """Return a path in which each character stands for one byte, as this Lua takes and gives texts."""
+    return os.fsencode(path).decode("latin-1")
 
 
 def _plain(table: Any) -> object:  # noqa: ANN401 - a table of Lua's

@@ -5,6 +5,7 @@ And what happens to the demo's private Slurm, however the demo ends.
 
 import itertools
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -18,7 +19,8 @@ from accounting.errors import SandboxError, ServiceError, SlurmError
 from slurm_plugin.cli import rightsizer
 from slurm_plugin.cli.demo import _private_slurm
 from slurm_plugin.cli.orderly_end import orderly_end
-from slurm_plugin.demo import recorded, story
+from slurm_plugin.config.hook import lua_folder
+from slurm_plugin.demo import lua_hook, recorded, story
 from slurm_plugin.demo.lua_hook import JobFields, Stream
 from slurm_plugin.demo.recorded import job_fields, tell_recorded
 from slurm_plugin.demo.story import Voice
@@ -93,6 +95,17 @@ def test_a_temporary_folder_too_deep_for_a_socket_is_reported_in_one_line(
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     with pytest.raises(ServiceError, match="longer than 107 bytes"):
         tell_recorded(lambda _line: None)
+
+
+def test_folders_may_have_any_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a checkout in ~/Téléchargements: the hook was not found there, or did not reach the service."""
+    # Not tmp_path, which with these letters is too long for a socket.
+    with tempfile.TemporaryDirectory(prefix="zoë Файлы-") as folder:
+        shutil.copytree(lua_folder(), Path(folder) / "lua")
+        monkeypatch.setattr(lua_hook, "lua_folder", lambda: Path(folder) / "lua")
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        rows = {row["family"]: row["CPUs/task"] for row in tell_recorded(lambda _line: None)}
+    assert rows["align"] == "8 → 1"
 
 
 class FakeSlurm:
