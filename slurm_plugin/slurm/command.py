@@ -34,17 +34,23 @@ def run(*command: str, patience_s: float = PATIENCE_S, variables: Mapping[str, s
             timeout=patience_s,
             env=slurm_environment(variables),
         )
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as error:
+        said = _last_line((error.stderr or b"").decode("utf-8", errors="replace"))
         raise SlurmError(
-            f"{command[0]} did not answer within {patience_s:g} s; check that slurmctld and slurmdbd run"
+            f"{command[0]} did not answer within {patience_s:g} s{said and f' ({said})'}; check that slurmctld "
+            "and slurmdbd run"
         ) from None
     except OSError as error:
         raise SlurmError(f"cannot run {command[0]}: {error}; put Slurm's commands on the PATH") from None
     if finished.returncode != 0 and not _tells_all(finished.stdout, finished.stderr):
-        complaint = (finished.stderr.strip().splitlines() or ["no message"])[-1]
+        complaint = _last_line(finished.stderr) or "no message"
         fix = _HIDDEN if _DENIED in complaint else "check that slurmctld and slurmdbd run"
         raise SlurmError(f"{command[0]} failed: {complaint}; {fix}")
     return finished.stdout
+
+
+def _last_line(said: str) -> str:
+    return (said.strip().splitlines() or [""])[-1]
 
 
 def _tells_all(stdout: str, stderr: str) -> bool:

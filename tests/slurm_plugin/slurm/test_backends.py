@@ -36,6 +36,16 @@ def test_a_command_that_hangs_is_not_taken_for_a_missing_one() -> None:
         run("no-such-squeue")
 
 
+def test_what_a_command_said_before_it_hung_is_told(tmp_path: Path) -> None:
+    """Slurm's commands look for a slurm.conf that is not there for a minute, and say so at once."""
+    said = (
+        "scontrol: error: s_p_parse_file: cannot stat file /s/slurm.conf: No such file or directory, retrying"
+    )
+    scontrol = executable(tmp_path / "scontrol", f"#!/bin/sh\necho '{said}' >&2\nexec sleep 60\n")
+    with pytest.raises(SlurmError, match=rf"did not answer within 1 s \({said}\); check that slurmctld"):
+        run(str(scontrol), "show", "config", patience_s=1.0)
+
+
 @pytest.mark.parametrize(
     ("complaint", "fix"),
     [
