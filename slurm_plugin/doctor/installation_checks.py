@@ -204,11 +204,19 @@ def limits(seen: Seen) -> Judged:
 
 
 def hook(seen: Seen) -> Judged:
-    """Whether the hook next to slurm.conf is the installed one, and was loaded since it was copied there."""
+    """Whether the hook next to slurm.conf is the installed one, and was loaded since it was copied there.
+
+    Also whether all users can read the clients' filter, if it is there.
+    """
     if isinstance(seen.slurm, Complaint):
         return unseen(seen.slurm)
     found = seen.slurm.hook
-    if not loads_hook(seen.slurm):
+    judged = _hook(seen.slurm, found)
+    return _filter(found.closed_filter) if judged[0] == "ok" and found and found.closed_filter else judged
+
+
+def _hook(slurm: SlurmSeen, found: HookSeen | None) -> Judged:
+    if not loads_hook(slurm):
         shut = _closed(found) if found is not None and found.reader else None
         if shut is not None:
             state, what, fix = shut
@@ -216,7 +224,15 @@ def hook(seen: Seen) -> Judged:
         return "ok", "not loaded: slurm.conf does not name lua in JobSubmitPlugins", ""
     if found is None:
         return "unknown", "slurmctld does not say where its slurm.conf is", ""
-    return _closed(found) or _script(found) or _parts(found) or _loaded(found, boot_s(seen.slurm))
+    return _closed(found) or _script(found) or _parts(found) or _loaded(found, boot_s(slurm))
+
+
+def _filter(path: str) -> Judged:
+    what = (
+        f"not every user may read {path}: with CliFilterPlugins=cli_filter/lua, no srun, salloc or sbatch "
+        "works for those who may not"
+    )
+    return "warning", what, f"chmod a+r {path}, and a+x all folders above"
 
 
 def _closed(found: HookSeen) -> Judged | None:

@@ -17,7 +17,7 @@ from accounting.errors import SlurmError
 from accounting.labels.quality import release_of
 from accounting.units import whole
 from slurm_plugin.config.file import config_path
-from slurm_plugin.config.hook import HOOK_SCRIPT, hook_settings, lua_folder
+from slurm_plugin.config.hook import FILTER_SCRIPT, HOOK_SCRIPT, hook_settings, lua_folder
 from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor.look_disk import state_folders, store_file
 from slurm_plugin.doctor.look_unreadable import unreadable
@@ -139,6 +139,7 @@ def look_at_hook(folder: Path, config: Config, reader: str = "") -> HookSeen:
         folder / MODULES: [folder / MODULES / name for name in names],
     }
     shut = unreadable([file for files in parts.values() for file in files], reader)
+    clients = _path("filter", folder / FILTER_SCRIPT)
     return HookSeen(
         folder=str(folder),
         installed=str(ours),
@@ -153,6 +154,7 @@ def look_at_hook(folder: Path, config: Config, reader: str = "") -> HookSeen:
         site="absent" if site is None else "current" if site == hook_settings(config).encode() else "differs",
         closed=tuple(str(path) for path, files in parts.items() if not shut.isdisjoint(files)),
         reader=reader,
+        closed_filter=clients.path if clients and not clients.others_read else "",
         script_changed_s=_changed_s(folder / HOOK_SCRIPT),
         modules_changed_s=max((_changed_s(folder / MODULES / name) for name in theirs), default=0.0),
     )

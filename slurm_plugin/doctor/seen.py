@@ -191,7 +191,8 @@ class HookSeen(msgspec.Struct, frozen=True, kw_only=True):
     present modules need; `differing` lists modules that differ from the installed ones, or are absent but not needed.
     `site` compares rightsizer_site.lua with what the configuration gives.
     `closed` lists those of these paths that exist but that `reader` may not read: SlurmUser or, if that cannot be told,
-    '' for the user of this process.
+    '' for the user of this process. `closed_filter` is the path of cli_filter.lua if it is there and its mode, or that
+    of a folder above, keeps users from reading it; else ''.
     """
 
     folder: str
@@ -203,6 +204,7 @@ class HookSeen(msgspec.Struct, frozen=True, kw_only=True):
     site: Literal["current", "differs", "absent"]
     closed: tuple[str, ...] = ()
     reader: str = ""
+    closed_filter: str = ""
     script_changed_s: float = 0.0
     modules_changed_s: float = 0.0
 

@@ -1,4 +1,4 @@
-"""Which files SlurmUser cannot read, looked at by root, who can read all of them."""
+"""Which files SlurmUser or users cannot read, looked at by root, who can read all of them."""
 
 from __future__ import annotations
 
@@ -65,3 +65,23 @@ def test_a_hook_that_slurm_user_cannot_read_is_a_problem_for_root_too(
     surrounded.expect(
         "hook", "problem", "nobody, .* cannot read .*/rightsizer_site.lua: jobs are not changed$"
     )
+
+
+def test_a_filter_that_users_cannot_read_is_a_warning(surrounded: Surrounded, shared: Path) -> None:
+    """As root makes it by the steps of docs/clients.md under umask 077: root's own srun works, no other does."""
+    beside = conf_folder(surrounded.site)
+    open_to_all = shared / "etc"
+    beside.rename(open_to_all)
+    beside.symlink_to(open_to_all)
+    say_settings(surrounded.site, SLURM_CONF=f"{open_to_all}/slurm.conf")
+    surrounded.expect("hook", "ok", "has the installed version")
+    (open_to_all / "cli_filter.lua").touch(0o644)
+    surrounded.expect("hook", "ok", "has the installed version")
+    (open_to_all / "cli_filter.lua").chmod(0o640)
+    risk = "not every user may read .*/cli_filter.lua: with CliFilterPlugins=.*, no srun"
+    surrounded.expect("hook", "warning", risk, "^chmod a[+]r .*/cli_filter.lua")
+    say_settings(surrounded.site, SLURM_CONF=f"{open_to_all}/slurm.conf", JobSubmitPlugins="(null)")
+    surrounded.expect("hook", "warning", risk)
+    shared.chmod(0o700)
+    (open_to_all / "cli_filter.lua").chmod(0o644)
+    surrounded.expect("hook", "warning", risk)
