@@ -153,11 +153,9 @@ def _recorded(voice: Voice, reason: str) -> None:
     from slurm_plugin.demo.recorded import tell_recorded
 
     voice.say(f"cannot run a private Slurm here: {reason}")
-    print_rows(
-        tell_recorded(voice.say),
-        "table",
-        "new submissions of each family, through the real hook and service",
-    )
+    with orderly_end():
+        rows = tell_recorded(voice.say)
+    print_rows(rows, "table", "new submissions of each family, through the real hook and service")
     click.echo(
         "This ran from recorded accounting: no job was started, and GPU use was simulated when it was recorded.\n"
     )

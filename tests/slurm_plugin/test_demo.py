@@ -7,6 +7,8 @@ import itertools
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +21,7 @@ from accounting.errors import SandboxError, ServiceError, SlurmError
 from slurm_plugin.cli import rightsizer
 from slurm_plugin.cli.demo import _private_slurm
 from slurm_plugin.cli.orderly_end import orderly_end
+from slurm_plugin.config.file import CONFIG_VARIABLE
 from slurm_plugin.config.hook import lua_folder
 from slurm_plugin.demo import lua_hook, recorded, story
 from slurm_plugin.demo.lua_hook import JobFields, Stream
@@ -28,7 +31,9 @@ from slurm_plugin.demo.workload import FAMILIES, JOBS, wait_until_ended
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options
+from slurm_plugin.sandbox.processes import end, find_processes
 from slurm_plugin.sbatch.script import read_submission
+from tests.conftest import PATIENCE_S
 
 SILENT = Voice(lambda _line: None, lambda _line: None)
 
@@ -106,6 +111,26 @@ def test_folders_may_have_any_letters(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         rows = {row["family"]: row["CPUs/task"] for row in tell_recorded(lambda _line: None)}
     assert rows["align"] == "8 → 1"
+
+
+def test_a_terminated_recorded_demo_leaves_nothing_behind(short_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(short_path)}
+    command = [sys.executable, "-m", "slurm_plugin.cli", "demo", "--recorded"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as demo:
+        assert demo.stderr is not None
+        # The next step starts the service, which takes a while to answer.
+        assert any(line.endswith(" trained\n") for line in demo.stderr)
+        (folder,) = short_path.iterdir()
+        its_service = [f"{CONFIG_VARIABLE}={folder}/rightsizer.toml"]
+        until_s = time.monotonic() + PATIENCE_S
+        while not find_processes(its_service) and time.monotonic() < until_s:
+            time.sleep(0.01)
+        demo.terminate()
+    left = find_processes(its_service)
+    end(left, PATIENCE_S)
+    assert left == ()
+    assert demo.returncode == 128 + signal.SIGTERM
+    assert not folder.exists()
 
 
 class FakeSlurm:
