@@ -88,7 +88,7 @@ def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
 
     `progress` receives one short line for each daemon. Raises SandboxError or SlurmError.
     """
-    layout = Layout(options.directory.resolve())
+    layout = layout_of(options.directory)
     files.check_folder(layout)
     user_name(os.geteuid())
     if not 1 <= options.nodes <= NODES_MAX:
@@ -102,7 +102,7 @@ def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
     files.make_folders(layout)
     if options.slurm_user:
         slurm_user.check(options.slurm_user, layout, options.slurm_prefix)
-    with locked(layout):
+    with told_if_unwritable(layout), locked(layout):
         refuse_running(layout)
         with ExitStack() as undo, reserved_ports(3 + options.nodes) as ports:
             cluster = Cluster(
@@ -119,7 +119,7 @@ def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
 
 def load(directory: Path) -> Sandbox:
     """Return the sandbox in `directory`, running or not; SandboxError if there is none."""
-    layout = Layout(directory.resolve())
+    layout = layout_of(directory)
     manifest = read_manifest(layout)
     prefix = Path(manifest.slurm_prefix) if manifest.slurm_prefix else None
     return Sandbox(Cluster(layout, manifest, find_programs(prefix)))
@@ -128,9 +128,11 @@ def load(directory: Path) -> Sandbox:
 def stop(directory: Path, *, remove: bool = False, progress: Progress = lambda _: None) -> None:
     """End every process of the sandbox and remove its cgroups, whatever its state; with `remove`, its folder too.
 
+    If its folder cannot be written, the jobs are not cancelled first.
+
     Raises SandboxError if there is no sandbox, if it belongs to another user, or if a process does not end.
     """
-    layout = Layout(directory.resolve())
+    layout = layout_of(directory)
     try:
         manifest = read_manifest(layout)
     except SandboxError:
@@ -142,11 +144,25 @@ def stop(directory: Path, *, remove: bool = False, progress: Progress = lambda _
     files.refuse_foreign(layout)
     if manifest.user_id != os.geteuid():
         raise SandboxError(f"{layout.root} belongs to user {manifest.user_id}; run `down` as that user")
-    with locked(layout):
-        teardown.end_everything(Cluster(layout, manifest, _programs_at_hand(manifest)), progress)
+    try:
+        with locked(layout):
+            teardown.end_everything(Cluster(layout, manifest, _programs_at_hand(manifest)), progress)
+    except OSError as error:  # such as a disk that has become read-only
+        progress(f"cannot write {error.filename}: {error.strerror}; only the processes are ended")
+        teardown.end_leftovers(layout, manifest.nodes)
     if remove:
         remove_folder(layout.root)
         progress(f"removed {layout.root}")
+
+
+def layout_of(directory: Path) -> Layout:
+    """Return the layout of a sandbox's folder; SandboxError if the folder cannot be found from where we are."""
+    try:
+        return Layout(directory.resolve())
+    except (OSError, RuntimeError) as error:  # the working directory was removed; links in a circle
+        raise SandboxError(
+            f"cannot find {directory} from here ({error}); give --dir an absolute path"
+        ) from None
 
 
 def remove_folder(root: Path) -> None:
@@ -319,6 +335,18 @@ def locked(layout: Layout) -> Iterator[None]:
                 f"another `rightsizer sandbox` command is working on {layout.root}; wait until it has ended"
             ) from None
         yield
+
+
+@contextlib.contextmanager
+def told_if_unwritable(layout: Layout) -> Iterator[None]:
+    """Raise SandboxError for a file that cannot be written: the disk may be full, or have become read-only."""
+    try:
+        yield
+    except OSError as error:
+        file = error.filename2 or error.filename or layout.root  # of a link, the second is where it was to be
+        raise SandboxError(
+            f"cannot write {file}: {error.strerror}; check the owner and the free space"
+        ) from None
 
 
 def _programs_at_hand(manifest: Manifest) -> Programs:

@@ -37,6 +37,30 @@ def test_a_missing_sandbox_is_reported(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_cannot_be_found_is_reported_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `down --dir . --remove`."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(SandboxError, match=r"cannot find sandbox from here .*; give --dir an absolute path"):
+        cluster.start(Options(directory=Path("sandbox")))
+
+
+def test_a_file_that_cannot_be_written_is_reported_in_one_line(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "find_programs", lambda _prefix: None)
+    monkeypatch.setattr(cluster, "release_of", lambda _programs: "slurm-wlm 22.05.8")
+    root = short_path / "sandbox"
+    monkeypatch.setattr(cluster, "refuse_running", lambda layout: (layout.run / "lock").mkdir(parents=True))
+    root.mkdir()
+    with pytest.raises(SandboxError, match=r"cannot write .*/run/lock: Is a directory; check the owner"):
+        cluster.start(Options(directory=root))
+
+
 def test_a_damaged_manifest_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "sandbox.json").write_text("{}")
     with pytest.raises(SandboxError, match="is damaged"):

@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 from accounting.errors import SandboxError
 from slurm_plugin.process_stat import Stat, parse_stat
 from slurm_plugin.sandbox import cluster, processes
+from slurm_plugin.sandbox.enforcement import off
 from slurm_plugin.sandbox.environment import daemon_environment, marks, user_environment
 from slurm_plugin.sandbox.layout import Layout
+from slurm_plugin.sandbox.manifest import Manifest, write_manifest
 from slurm_plugin.sandbox.processes import Identity, Record
+from slurm_plugin.sandbox.slurm_conf import Ports
 from tests.conftest import PATIENCE_S
 
 SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
@@ -102,6 +105,30 @@ def test_down_ends_the_processes_of_a_folder_that_was_removed(tmp_path: Path) ->
     cluster.stop(layout.root)
     assert not processes.is_running(record.identity)
     assert not layout.root.exists()
+
+
+def test_down_ends_the_processes_of_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    manifest = Manifest(
+        nodes=layout.node_names(1),
+        ports=Ports(1, 2, 3, (4,)),
+        release="slurm-wlm 22.05.8",
+        slurm_prefix=None,
+        hook=False,
+        serve=False,
+        user_id=os.geteuid(),
+        enforcement=off(""),
+    )
+    write_manifest(manifest, layout)
+    log = tmp_path / "log"
+    record = processes.spawn("munged", SLEEP, daemon_environment(layout, ()), log, tmp_path)
+    (layout.run / "lock").mkdir(
+        parents=True
+    )  # as on a disk that has become read-only, this cannot be written
+    said: list[str] = []
+    cluster.stop(tmp_path, progress=said.append)
+    assert not processes.is_running(record.identity)
+    assert said == [f"cannot write {layout.run}/lock: Is a directory; only the processes are ended"]
 
 
 def test_a_missing_program_is_reported_in_one_line(tmp_path: Path, mark: str) -> None:
