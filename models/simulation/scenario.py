@@ -69,8 +69,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     A job that a node's owner interrupts keeps what it did in whole multiples of `checkpoint_s`, 0: nothing.
     """
 
-    nodes: list[Node]
-    load: Load
+    nodes: list[Node] = []
+    load: Load = Load()
     reservations: list[Reservation] = []
     policies: tuple[str, ...] = ("fifo", "easy")
     placement: str = "whole"

@@ -36,7 +36,10 @@ def print_run_times(config: Config, attempts: Iterable[Attempt], output_format: 
     with progress_bar("learning run times") as progress:
         scores = score_types(attempts, lambda attempt: attempt_type(rules, attempt), told=progress)
     if not scores:
-        raise ModelError("no attempt in the store is completed and has a type; run `rightsizer ingest` first")
+        raise ModelError(
+            "no attempt in the store is completed and has a type, which comes from the job's name or from "
+            "[[job_types]] of the configuration; run `rightsizer ingest`, of dumps with the column JobName"
+        )
     most_error = config.models.scaling.most_error
     # Most of a site's job types have only a few jobs, and in a table their rows would say only that.
     shown = [score for score in scores if output_format != "table" or score.jobs >= MIN_JOBS]

@@ -147,7 +147,7 @@ def described_by(scenario: Path | None, nodes: tuple[Node, ...], trace: Path | N
 
     if scenario is None and not (nodes and trace):
         raise click.UsageError("give a SCENARIO, or both --nodes and --trace")
-    described = Scenario(nodes=[], load=Load()) if scenario is None else read_scenario(scenario)
+    described = Scenario() if scenario is None else read_scenario(scenario)
     if nodes:
         described = msgspec.structs.replace(described, nodes=list(nodes), reservations=[])
     if trace is not None:

@@ -90,6 +90,12 @@ def test_nodes_and_a_trace_need_no_scenario_and_replace_its_own(tmp_path: Path, 
         assert ran.code == 0, ran.err
         (row,) = json.loads(ran.out)
         assert (row["jobs"], row["finished"], row["mean wait (s)"]) == (2, 2, 50.0)
+    # A scenario needs no load of its own next to a trace, and none of its own nodes next to --nodes.
+    for kept, given in ((SCENARIO.split("[load]")[0], ()), ("", ("--nodes", "1x4:1000"))):
+        file.write_text(kept)
+        assert run("simulate", str(file), "--trace", str(trace), *given, "--policy", "fifo").code == 0
+    lacking = run("simulate", str(file), "--nodes", "1x4:1000")
+    assert "[load] needs either `trace` or [[load.kinds]]" in lacking.err
     alone = run("simulate", "--trace", str(trace))
     assert alone.code == 2
     assert "both --nodes and --trace" in alone.err
