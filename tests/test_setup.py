@@ -43,6 +43,19 @@ def test_an_environment_is_made_only_once(checkout: Path) -> None:
     assert environments_made(checkout) == environments_made(checkout) == ["-m venv --clear .venv"]
 
 
+def test_what_pip_cannot_install_is_told_and_tried_again(checkout: Path) -> None:
+    python = checkout.parent / "python3"
+    python.write_text(FAKE_PYTHON.replace('echo "#!%s', 'exit 1; echo "#!%s'))
+    environment = {**os.environ, "PYTHON": str(python), "NOTES": str(checkout.parent / "notes")}
+    command = (str(checkout / "tools/setup"), "venv")
+    failed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert failed.returncode == 1
+    assert "check the network and the free space" in failed.stderr
+    python.write_text(FAKE_PYTHON)
+    environments_made(checkout)
+    assert (checkout / ".venv/bin/rightsizer").exists()
+
+
 def test_changed_pins_are_installed_into_the_same_environment(checkout: Path) -> None:
     environments_made(checkout)
     (checkout / "constraints.txt").write_text("click==8.1.7\n")
