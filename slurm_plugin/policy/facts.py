@@ -76,7 +76,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     `whole_nodes`: nobody else may use what its jobs leave free on their nodes (OverSubscribe=EXCLUSIVE,
     ExclusiveTopo). `whole_sockets`: nobody else may use what they leave free on their sockets
     (SelectTypeParameters=CR_Socket). `max_cpus_per_node`: all its jobs together may use this many CPUs of a node
-    (MaxCPUsPerNode); 0: all of them.
+    (MaxCPUsPerNode); 0: all of them. `min_nodes`: each of its jobs has so many nodes at least (MinNodes).
     """
 
     qos: str = ""
@@ -85,6 +85,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     whole_nodes: bool = False
     whole_sockets: bool = False
     max_cpus_per_node: int = 0
+    min_nodes: int = 0
 
 
 # An account and one of its users; ANYBODY stands for all that are not named.
@@ -175,8 +176,12 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _spans_nodes(self, request: JobRequest) -> bool:
-        """Whether a job has several nodes only because it asks for more GPUs in all than a node has."""
-        if request.gpus_per_job is None or request.nodes is not None:
+        """Whether a job has several nodes only because it asks for more GPUs in all than a node has, or by MinNodes."""
+        if request.gpus_per_job is None:
+            return False
+        if any(one.min_nodes > (request.nodes or 1) for one in self.partitions_of(request)):
+            return True
+        if request.nodes is not None:
             return False
         most = [self.most_gpus.get(name, 0) for name in self.partition_names(request)]
         return any(is_beyond(request.gpus_per_job, gpus) for gpus in most)

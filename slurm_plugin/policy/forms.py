@@ -31,7 +31,8 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "whole_sockets": CORES,
     # A job may use only as many of its node's cores as come with its GPUs: with fewer GPUs, Slurm refuses it.
     "restricted_cores": GPUS,
-    # An srun that says no number of tasks starts one on each node: with fewer GPUs there would be fewer nodes.
+    # An srun that says no number of tasks starts one on each node: with fewer GPUs there would be fewer nodes, or
+    # nodes without any, if the job has several for another reason than its GPUs.
     "gpus_of_nodes": GPUS,
     # One decision for each component could tear the job apart.
     "het_job": ALL,

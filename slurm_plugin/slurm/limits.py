@@ -151,6 +151,7 @@ def parse_partitions(text: str, cluster: MemoryTerms, parameters: str | None) ->
                 whole_nodes=_has_whole_nodes(words),
                 whole_sockets=gives_whole_sockets(select),
                 max_cpus_per_node=whole(words.get("MaxCPUsPerNode", "")) or 0,
+                min_nodes=whole(words.get("MinNodes", "")) or 0,
             )
     return partitions
 

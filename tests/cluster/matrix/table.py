@@ -27,6 +27,7 @@ SHAPE = Shape(
     lines=(
         "Licenses=matlab:50",
         "PartitionName=pair Nodes={node[0]},{node[1]}",
+        "PartitionName=both Nodes={node[0]},{node[1]} MinNodes=2",
         "PartitionName=second Nodes={node[0]}",
         "PartitionName=smt Nodes={node[2]}",
         "PartitionName=sockets Nodes={node[2]} SelectTypeParameters=CR_Socket_Memory",
@@ -95,6 +96,8 @@ GPUS = (
     form("tasks-gpus", "-p pair -n 2 --mem=4000 --gpus=4", mem=256, gpu=2, tasks=2, alone=True),
     # No node has so many, and its srun starts a task on each.
     form("gpus-of-two-nodes", "-p pair --mem=4000 --gpus=a:5", mem=512, alone=True),
+    # Its partition puts it on two nodes, each with a GPU.
+    form("gpus-min-nodes", "-p both --mem=4000 --gpus=4", mem=512, alone=True),
     # On smaller nodes, with fewer CPUs, all tasks would go to one of them, with half of the GPUs.
     form("tasks-gres", "-p pair -N 2 -n 5 -c 4 --mem=8000 --gres=gpu:2", mem=512, gpu=2, tasks=5, alone=True),
     form("gpus-per-socket", "--sockets-per-node=1 --mem=4000 --gpus-per-socket=2", mem=256),

@@ -111,6 +111,28 @@ def test_gpus_stay_if_no_node_has_so_many(partition: str, asked: dict[str, Any],
 
 
 @pytest.mark.parametrize(
+    ("partition", "asked", "keeps"),
+    [
+        ("two", {"gpus_per_job": 4}, True),
+        ("main,two", {"gpus_per_job": 4}, True),
+        ("two", {"gpus_per_job": 4, "nodes": 1}, True),
+        ("two", {"gpus_per_job": 4, "nodes": 2}, False),
+        ("two", {"gpus_per_node": 4}, False),
+        ("main", {"gpus_per_job": 4}, False),
+        ("unknown", {"gpus_per_job": 4}, False),
+    ],
+)
+def test_gpus_stay_if_the_partition_gives_a_job_several_nodes(
+    partition: str, asked: dict[str, Any], keeps: bool
+) -> None:
+    """With one GPU left of four, on two nodes at least, Slurm refused the job (22.05 to 26.05)."""
+    text = "PartitionName=main Default=YES MinNodes=0\nPartitionName=two MaxNodes=UNLIMITED MinNodes=2\n"
+    facts = SiteFacts(partitions=parse_partitions(text, MemoryTerms(), None))
+    forms = facts.forms_of(JobRequest(user="alice", partition=partition, **asked))
+    assert kept_by_form(forms) == ({"gpus": "gpus_of_nodes"} if keeps else {})
+
+
+@pytest.mark.parametrize(
     ("least", "gpus"),
     [("gres/gpu:a100=2", 2), ("gres/gpu=1,gres/gpu:a100=4", 4), ("gres/gpu=3,gres/gpu:a100=2", 3)],
 )
