@@ -84,7 +84,9 @@ def size(
     gpus = _kept_or(kept, "gpus", size_gpus(request, prediction, need_mib, limits))
     fewer = _in_kind(request, CPU_KINDS, cores[0]) | _in_kind(request, GPU_KINDS, gpus[0])
     carriers = msgspec.structs.replace(request, **fewer)
-    memory = _kept_or(kept, "memory", size_memory(request, carriers, need_mib, limits))
+    memory = _kept_or(
+        kept, "memory", size_memory(request, carriers, need_mib, limits, gpus_stay="gpus" in kept)
+    )
     if memory[1] == NO_EVIDENCE:
         memory = None, UNTOLD.get(prediction.untold, NO_EVIDENCE)
     less = _in_kind(request, MEMORY_KINDS, memory[0])
@@ -267,10 +269,26 @@ def size_gpus(request: JobRequest, prediction: Prediction, need_mib: int | None,
     return wanted, f"{prediction.gpu_source} meter"
 
 
-def size_memory(request: JobRequest, fewer: JobRequest, need_mib: int | None, limits: Limits) -> Choice:
+def carrying_gpus(request: JobRequest, gpus: int, *, gpus_stay: bool) -> int:
+    """Return among how many of a job's GPUs the memory that it needs is divided, if its memory comes with them.
+
+    Of GPUs asked for in all, a node may have only one (may_be_uneven), which then carries what that node needs. If
+    they stay as asked, that may be because no node has so many: even a single task's GPUs may then be on several.
+    """
+    if request.gpus_per_job is None or request.nodes == 1:
+        return gpus
+    if request.nodes is None and request.num_tasks == 1 and not gpus_stay:
+        return gpus
+    return min(gpus, request.nodes or request.num_tasks)
+
+
+def size_memory(
+    request: JobRequest, fewer: JobRequest, need_mib: int | None, limits: Limits, *, gpus_stay: bool = False
+) -> Choice:
     """Return memory in MiB in the kind it was asked for, or None with the reason to keep it.
 
-    `fewer` is the request with its CPUs and GPUs already cut: the remaining ones carry what is needed.
+    `fewer` is the request with its CPUs and GPUs already cut: the remaining ones carry what is needed. `gpus_stay`:
+    its GPUs stay because of the way they were asked for, or where.
     """
     found = _asked(request, MEMORY_KINDS)
     if found is None:
@@ -285,8 +303,8 @@ def size_memory(request: JobRequest, fewer: JobRequest, need_mib: int | None, li
         carriers, before = fewer.gpus or 1, request.gpus or 1
     # `least_share` applies to all the memory together: fewer CPUs or GPUs keep more of it each.
     least_mib = math.ceil(_least(asked_mib * before, limits) / carriers)
-    if request.mem_per_gpu_mib is not None and may_be_uneven(request):
-        carriers = request.nodes or 1
+    if request.mem_per_gpu_mib is not None:
+        carriers = carrying_gpus(request, carriers, gpus_stay=gpus_stay)
     wanted_mib = max(math.ceil(need_mib / carriers), least_mib)
     return (wanted_mib, "history") if _worth_it(asked_mib, wanted_mib, limits) else (None, FITS)
 

@@ -322,6 +322,29 @@ def test_memory_that_comes_with_gpus_holds_a_nodes_peak_with_a_single_gpu(
     assert size(asked, prediction(memory=600.0, gpus=gpus), LIMITS).grant == grant
 
 
+@pytest.mark.parametrize(
+    ("changes", "kept", "mem_per_gpu_mib"),
+    [
+        # Five on nodes of four are four and one, three of two tasks may be two and one.
+        ({"gpus_per_job": 5}, {"gpus": "gpus_of_nodes"}, 608),
+        ({"gpus_per_job": 5, "num_tasks": 2}, {"gpus": "gpus_of_nodes"}, 608),
+        ({"gpus_per_job": 3, "num_tasks": 2}, {}, 608),
+        ({"gpus_per_job": 2, "num_tasks": 4}, {}, 1216),
+        # One node has all of them.
+        ({"gpus_per_job": 3}, {}, 203),
+        ({"gpus_per_job": 3, "num_tasks": 2, "nodes": 1}, {}, 406),
+        ({"gpus_per_node": 4}, {"gpus": "gres"}, 152),
+    ],
+)
+def test_memory_that_comes_with_gpus_holds_a_nodes_peak_with_one_gpu_of_a_node(
+    changes: dict[str, Any], kept: dict[Dimension, str], mem_per_gpu_mib: int
+) -> None:
+    """Of `--gpus=5 --mem-per-gpu=2000` on nodes of four, one node had 208 MiB and the other 52 (22.05 and 24.11)."""
+    asked = request(cpus_per_task=None, mem_per_gpu_mib=2000, **changes)
+    grant = size(asked, prediction(memory=600.0, gpus=8), LIMITS, kept).grant
+    assert grant == Grant(mem_per_gpu_mib=mem_per_gpu_mib)
+
+
 def test_headroom_least_share_and_floors_are_respected() -> None:
     asked = request(cpus_per_task=16, mem_per_node_mib=16000, gpus_per_node=4)
     predicted = prediction(memory=1000.0, cores=2.0, gpus=1)
