@@ -1,8 +1,9 @@
 --- Names the ways of asking for CPUs, memory, GPUs or placement for which the wire has no field.
 -- The service leaves such a job, or that dimension of it, as it is, and records the names as the reason. A
 -- release that lacks a field reads it as nil, which counts as not set. Fields that only say where a job runs
--- (--constraint, --reservation and the like) keep nothing and are not read: slurmctld compares a field's name
--- with all names it knows, which takes up to two microseconds a field if no job came for a while.
+-- (--reservation and the like; --constraint, unless it counts nodes) keep nothing and are not read: slurmctld
+-- compares a field's name with all names it knows, which takes up to two microseconds a field if no job came
+-- for a while.
 local numbers = require("rightsizer.numbers")
 local tasks = require("rightsizer.tasks")
 local given = require("rightsizer.text").given
@@ -74,6 +75,11 @@ local function add_placement(found, fields)
    -- a federated job, whose first token is lost (22.05 to 26.05): neither could be recovered. No field is
    -- known that tells such a sibling from the first component of a het job (22.05).
    found.het_job = numbers.wide(fields.het_job_offset) ~= nil or nil
+end
+
+--- Whether a constraint says how many nodes the job has: `[fast*2]`, `slow*1&fast*4`.
+function forms.counts_nodes(constraint)
+   return given(constraint) and constraint:find("%*%d") and true or nil
 end
 
 --- Returns the names in a set, sorted.

@@ -48,6 +48,13 @@ local function read_sizes(fields, ask)
    return sizes
 end
 
+--- GPUs of the whole job may be too few for the nodes that a constraint gives it, which nothing else shows.
+local function read_constraints(fields, ask, names)
+   if ask.gpus_per_job and not ask.nodes_max then
+      names.counted_features = forms.counts_nodes(fields.features) or forms.counts_nodes(fields.prefer)
+   end
+end
+
 local function read_texts(fields, ask)
    for _, name in ipairs(STRINGS) do
       local value = fields[name]
@@ -83,6 +90,7 @@ function job_desc.read(fields, slurm)
    local ask, names = gpus.read(fields)
    read_memory(fields, ask, names)
    local sizes = read_sizes(fields, ask)
+   read_constraints(fields, ask, names)
    read_texts(fields, ask)
    ask.batch = ask.script ~= nil
    names.cpu_bind = ask.batch and ask.cpus_per_task and is_bound_by_number(fields) or nil

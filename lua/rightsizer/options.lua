@@ -133,6 +133,9 @@ local function read_nodes(set, ask, names)
       ask.nodes_max = count(most == "" and least or most)
    end
    names.node_range = (set.nodes and not ask.nodes_max or lists_nodes(set)) or nil
+   if ask.gpus_per_job and not ask.nodes_max then
+      names.counted_features = forms.counts_nodes(set.constraint) or forms.counts_nodes(set.prefer)
+   end
 end
 
 --- Returns the minutes in Slurm's `[days-]hours:minutes:seconds`; nil for UNLIMITED and anything else.

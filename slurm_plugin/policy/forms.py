@@ -34,6 +34,7 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     # An srun that says no number of tasks starts one on each node: with fewer GPUs there would be fewer nodes, or
     # nodes without any, if the job has several for another reason than its GPUs.
     "gpus_of_nodes": GPUS,
+    "counted_features": GPUS,
     # One decision for each component could tear the job apart.
     "het_job": ALL,
     # What a person is going to type says nothing about what is needed.

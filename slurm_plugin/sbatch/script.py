@@ -58,6 +58,7 @@ _HINTS = {
 _GPU_COUNT = r"(?:(?!\d+[:=])[\w.-]+[:=])?([1-9]\d{0,5})"
 _GPUS = re.compile(rf"^{_GPU_COUNT}$", re.ASCII)
 _GPU_GRES = re.compile(rf"^(?:gres[:/])?gpu(?:[:=]{_GPU_COUNT}|:[A-Za-z][\w.-]*)?$", re.ASCII)
+_COUNTED_NODES = re.compile(r"\*\d", re.ASCII)
 _NODES = re.compile(r"^(\d{1,6})(?:-(\d{1,6}))?$", re.ASCII)
 
 
@@ -107,6 +108,7 @@ def option_parser() -> OptionParser:
     parser.add_argument(*_HARMLESS_WITH_OR_WITHOUT, dest="ignored", nargs="?")
     parser.add_argument(*_HARMLESS_FLAGS, dest="ignored", action="store_true")
     parser.add_argument("--hint", type=hint_names, default=())
+    parser.set_defaults(values_by_name={})
     for option, name in _OTHER_WITH_VALUE.items():
         parser.add_argument(_dashed(option), dest="other", action=_Name, const=name)
     for option, name in _OTHER_FLAGS.items():
@@ -119,17 +121,18 @@ def _dashed(option: str) -> str:
 
 
 class _Name(argparse.Action):
-    """Collects the name that an option has for the hook, whatever its value."""
+    """Collects the name that an option has for the hook, whatever its value, and by that name its last value."""
 
     def __call__(
         self,
         parser: argparse.ArgumentParser,  # noqa: ARG002 - argparse's own signature
         namespace: argparse.Namespace,
-        values: object,  # noqa: ARG002
+        values: object,
         option_string: str | None = None,  # noqa: ARG002
     ) -> None:
         names = getattr(namespace, self.dest) or []
         setattr(namespace, self.dest, [*names, self.const])
+        namespace.values_by_name = {**namespace.values_by_name, self.const: str(values)}
 
 
 def count(text: str) -> int:
@@ -195,6 +198,9 @@ def read_submission(
     if any(word in ("hetjob", "packjob", ":") for word in unknown):
         other.add("het_job")
     nodes_min, nodes_max = _nodes(known.nodes, file_name)
+    gpus = _gpu_fields(known, other)
+    if "gpus_per_job" in gpus and nodes_max is None and _count_nodes(known.values_by_name):
+        other.add("counted_features")
     return Submission(
         user=user,
         uid=0,
@@ -214,9 +220,14 @@ def read_submission(
         cpus_per_task=known.cpus_per_task,
         time_limit_min=None if known.time is None else parse_time_limit_min(known.time),
         **_memory_fields(known, file_name, other),
-        **_gpu_fields(known, other),
+        **gpus,
         other=tuple(sorted(other)),
     )
+
+
+def _count_nodes(values: Mapping[str, str]) -> bool:
+    """Whether a constraint says how many nodes the job has: `[fast*2]`."""
+    return any(_COUNTED_NODES.search(values.get(name, "")) for name in ("features", "prefer"))
 
 
 def _nodes(text: str | None, file_name: str) -> tuple[int | None, int | None]:

@@ -46,7 +46,7 @@ local FIELDS = {
    pn_min_cpus = NUMBERS, min_nodes = NUMBERS, max_nodes = NUMBERS, ntasks_per_node = NUMBERS,
    shared = NUMBERS, bitflags = NUMBERS, time_limit = NUMBERS, user_id = NUMBERS,
    name = TEXTS, comment = TEXTS, script = TEXTS, user_name = TEXTS,
-   admin_comment = { "JS1:abc", "\255" }, account = TEXTS, array_inx = TEXTS, features = { 7, "x" },
+   admin_comment = { "JS1:abc", "\255" }, account = TEXTS, array_inx = TEXTS, features = { 7, "x", "[x*2]" },
 }
 --- Set in few jobs: most of these prevent a CPU or GPU grant, and grants are what this tests.
 local RARE = {

@@ -98,6 +98,8 @@ GPUS = (
     form("gpus-of-two-nodes", "-p pair --mem=4000 --gpus=a:5", mem=512, alone=True),
     # Slurm puts four on one node and one on the other, where it carries all the memory there.
     form("mem-per-gpu-of-two-nodes", "-p pair --gpus=a:5 --mem-per-gpu=4000", mem=1280, alone=True),
+    # Its constraint gives it two nodes.
+    form("gpus-counted-features", "-p pair -C '[fast*2]' --mem=4000 --gpus=4", mem=512, alone=True),
     # Its partition puts it on two nodes, each with a GPU.
     form("gpus-min-nodes", "-p both --mem=4000 --gpus=4", mem=512, alone=True),
     # On smaller nodes, with fewer CPUs, all tasks would go to one of them, with half of the GPUs.
