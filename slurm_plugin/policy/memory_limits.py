@@ -46,14 +46,17 @@ def would_start_more_tasks(request: JobRequest, max_per_cpu_mib: int, cpus_step:
     second task fits.
     """
     cpus = request.cpus_per_task
-    if (
-        not max_per_cpu_mib
-        or cpus is None
-        or 2 * cpus > cpus_step
-        or request.num_tasks > (request.nodes or 1)
-    ):
+    if cpus is None or 2 * cpus > cpus_step or request.num_tasks > (request.nodes or 1):
         return False
-    return max((request.mem_per_node_mib or 0) / cpus, request.mem_per_cpu_mib or 0) > max_per_cpu_mib
+    return raises_cpus(request, max_per_cpu_mib)
+
+
+def raises_cpus(request: JobRequest, max_per_cpu_mib: int) -> bool:
+    """Whether Slurm gives a task more CPUs than it asks for, because these cannot carry its memory."""
+    if not max_per_cpu_mib or request.cpus_per_task is None:
+        return False
+    each_mib = max((request.mem_per_node_mib or 0) / request.cpus_per_task, request.mem_per_cpu_mib or 0)
+    return each_mib > max_per_cpu_mib
 
 
 def is_beyond_node(request: JobRequest, max_per_node_mib: int) -> bool:
@@ -65,11 +68,13 @@ def is_beyond_node(request: JobRequest, max_per_node_mib: int) -> bool:
     return is_beyond(max(request.mem_per_node_mib or 0, of_cpus_mib), max_per_node_mib)
 
 
-def kept_by_limits(request: JobRequest, memory: MemoryTerms, cpus_step: int) -> dict[Dimension, str]:
+def kept_by_limits(
+    request: JobRequest, memory: MemoryTerms, cpus_step: int, *, overcommits: bool = False
+) -> dict[Dimension, str]:
     """Return the dimensions that Slurm's memory settings keep as asked, each with the setting's name.
 
-    Slurm gives the job a multiple of `cpus_step` CPUs. Memory and CPUs that come with GPUs by JobDefaults would be
-    lost with them, so such a job keeps its GPUs.
+    Slurm gives the job a multiple of `cpus_step` CPUs. `overcommits`: its tasks share CPUs (--overcommit). Memory and
+    CPUs that come with GPUs by JobDefaults would be lost with them, so such a job keeps its GPUs.
     """
     kept: dict[Dimension, str] = {}
     if memory.is_uncounted:
@@ -82,6 +87,9 @@ def kept_by_limits(request: JobRequest, memory: MemoryTerms, cpus_step: int) -> 
         # Memory that comes with CPUs shrinks with them.
         kept |= {"memory": "MaxMemPerNode", "cores": "MaxMemPerNode"}
     if would_start_more_tasks(request, memory.max_per_cpu_mib, cpus_step):
+        kept["memory"] = "MaxMemPerCPU"
+    if overcommits and cpus_step > 1 and raises_cpus(request, memory.max_per_cpu_mib):
+        # On cores of two threads, 24.11 never starts `-n 4 -c 1 --overcommit`, unless it raises the CPUs.
         kept["memory"] = "MaxMemPerCPU"
     if counts_anew(request, memory.max_per_cpu_mib):
         kept |= {"memory": "MaxMemPerCPU", "cores": "MaxMemPerCPU"}

@@ -40,6 +40,8 @@ NOTHING_FIXED = Fixed()
 KEPT_BY_SESSION: dict[Dimension, str] = dict.fromkeys(
     ("memory", "cores", "gpus"), "somebody works in the session that the script starts"
 )
+# The form by which the hook and the clients name --overcommit.
+OVERCOMMITS = "min_cpus"
 BY_CLIENT = "decided-for-its-client"
 # What Slurm allows was never read: a job that is cut below it would wait for ever.
 SITE_NOT_KNOWN = "site-not-known"
@@ -116,7 +118,7 @@ def fill_in(
     kept: dict[Dimension, str] = {
         **(KEPT_BY_SESSION if fixed.session and not terms.limits.cut_sessions else {}),
         **kept_by_form(facts.forms_of(request)),
-        **kept_by_limits(request, memory, cpus_step),
+        **kept_by_limits(request, memory, cpus_step, overcommits=("cores", OVERCOMMITS) in fixed.kept),
         **dict(fixed.kept),
     }
     decision = msgspec.structs.replace(undecided, mode=terms.mode, rule=terms.rule)

@@ -15,9 +15,9 @@ from slurm_plugin.policy.facts import WHOLE_NODE_MIB, MemoryTerms, Partition, Si
 from slurm_plugin.policy.forms import kept_by_form
 from slurm_plugin.policy.memory_limits import counts_anew, kept_by_limits
 from slurm_plugin.policy.sizing import CARRIES, size
-from slurm_plugin.service.decide import memory_comes_with_cpus, with_memory_terms
+from slurm_plugin.service.decide import decide, memory_comes_with_cpus, with_memory_terms
 from slurm_plugin.slurm.limits import parse_config_terms, parse_partitions, select_parameters
-from tests.builders import request
+from tests.builders import request, submission
 from tests.slurm_plugin.policy.sized import limits, prediction
 
 CONFIG = """\
@@ -197,6 +197,38 @@ def test_memory_stays_if_less_would_start_more_tasks(
     found = kept_by_limits(request(**asked), MemoryTerms(max_per_cpu_mib=2000), threads)
     assert found == ({"memory": "MaxMemPerCPU"} if kept else {})
     assert kept_by_limits(request(**asked), MemoryTerms(), threads) == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "threads", "kept"),
+    [
+        ({"cpus_per_task": 1, "mem_per_node_mib": 4000, "num_tasks": 4}, 2, True),
+        ({"cpus_per_task": 1, "mem_per_cpu_mib": 4000, "num_tasks": 4}, 2, True),
+        ({"cpus_per_task": 1, "mem_per_node_mib": 2000, "num_tasks": 4}, 2, False),
+        ({"cpus_per_task": 1, "mem_per_node_mib": 4000, "num_tasks": 4}, 1, False),
+        ({"cpus_per_task": None, "mem_per_node_mib": 4000, "num_tasks": 4}, 2, False),
+    ],
+)
+def test_memory_stays_if_slurm_starts_tasks_that_share_cpus_only_with_more_of_them(
+    asked: dict[str, Any], threads: int, *, kept: bool
+) -> None:
+    """On 24.11, `-n 4 -c 1 --overcommit` waits for ever on cores of two threads, unless its memory raises its CPUs."""
+    terms = MemoryTerms(max_per_cpu_mib=2000)
+    found = kept_by_limits(request(**asked), terms, threads, overcommits=True)
+    assert found == ({"memory": "MaxMemPerCPU"} if kept else {})
+    assert kept_by_limits(request(**asked), terms, threads) == {}
+
+
+def test_overcommit_keeps_memory_where_it_raises_cpus() -> None:
+    facts = SiteFacts(
+        memory=MemoryTerms(max_per_cpu_mib=2000),
+        partitions={"main": Partition(is_default=True, memory=MemoryTerms(max_per_cpu_mib=2000))},
+        cpus_per_core={"main": 2},
+    )
+    for other, keeps in (("min_cpus", True), ("ntasks_per_core", False)):
+        asked = submission(num_tasks=4, cpus_per_task=1, mem_per_node_mib=4000, other=(other,))
+        decision = decide(asked, None, Config(), "d", 0.0, facts).decision
+        assert (decision.reason == f"form-not-handled:MaxMemPerCPU+{other}") == keeps
 
 
 @pytest.mark.parametrize(
