@@ -29,6 +29,7 @@ UNTOLD: dict[Untold, str] = {
 }
 CARRIES = "its memory per CPU needs that many CPUs"
 FITS = "it has no more than it needs"
+BRINGS = "Slurm gives it CPUs for its memory, and it keeps that many busy"
 GATHERS = "with fewer CPUs, more of its tasks may run on one node and need more memory than the job has there"
 OUTNUMBERS = "with fewer CPUs, more of its tasks may run on one node than the job has GPUs there"
 UNEVEN = "with fewer GPUs, Slurm may give one of its nodes fewer than it needs there"
@@ -84,8 +85,11 @@ def size(
     gpus = _kept_or(kept, "gpus", size_gpus(request, prediction, need_mib, limits))
     fewer = _in_kind(request, CPU_KINDS, cores[0]) | _in_kind(request, GPU_KINDS, gpus[0])
     carriers = msgspec.structs.replace(request, **fewer)
+    brings_mib = bringing_mib(request, carriers, prediction, limits)
     memory = _kept_or(
-        kept, "memory", size_memory(request, carriers, need_mib, limits, gpus_stay="gpus" in kept)
+        kept,
+        "memory",
+        size_memory(request, carriers, need_mib, limits, gpus_stay="gpus" in kept, brings_mib=brings_mib),
     )
     if memory[1] == NO_EVIDENCE:
         memory = None, UNTOLD.get(prediction.untold, NO_EVIDENCE)
@@ -227,10 +231,7 @@ def size_cores(request: JobRequest, prediction: Prediction, need_mib: int | None
     carried = math.ceil((need_mib or 0) / share_mib / request.num_tasks) if share_mib else 1
     left_mib = left_per_node_mib(request, need_mib, limits)
     carried = max(carried, carrying_cpus(left_mib, limits.max_mem_per_cpu_mib))
-    fewest = prediction.cores.upper if prediction.fewest_cpus is None else prediction.fewest_cpus
-    needed, busy = (
-        math.ceil(cpus * (1 + limits.headroom) - 1e-6) for cpus in (prediction.cores.upper, fewest)
-    )
+    needed, busy = busy_cpus(prediction.cores.upper, limits), fewest_busy_cpus(prediction, limits)
     least = max(carried, busy, limits.min_cpus_per_task, _least(asked, limits))
     wanted = round_up(least, limits.cpus_step)
     slowed = ", slowed as far as the site allows" if wanted < needed else ""
@@ -282,13 +283,52 @@ def carrying_gpus(request: JobRequest, gpus: int, *, gpus_stay: bool) -> int:
     return min(gpus, request.nodes or request.num_tasks)
 
 
+def busy_cpus(cores: float, limits: Limits) -> int:
+    """Return the CPUs for so many busy cores, with the site's headroom."""
+    return math.ceil(cores * (1 + limits.headroom) - 1e-6)
+
+
+def fewest_busy_cpus(prediction: Prediction, limits: Limits) -> int:
+    """Return the CPUs that a task must keep, slowed as far as the site allows; 1 if not known."""
+    if prediction.cores is None:
+        return 1
+    fewest = prediction.cores.upper if prediction.fewest_cpus is None else prediction.fewest_cpus
+    return busy_cpus(fewest, limits)
+
+
+def bringing_mib(request: JobRequest, fewer: JobRequest, prediction: Prediction, limits: Limits) -> int:
+    """Return the memory, in the kind it was asked for, that brings the CPUs which the job keeps busy; 0: none does.
+
+    Under MaxMemPerCPU, Slurm gives a task more CPUs than it asks for if its memory needs them: `--mem=8000` at 2000
+    MiB per CPU gets four. With less memory it would lose them, however many it keeps busy.
+    """
+    limit_mib = limits.max_mem_per_cpu_mib
+    if not limit_mib:
+        return 0
+    cpus, by_node = fewer.cpus_per_task or 1, request.mem_per_node_mib is not None
+    tasks = math.ceil(request.num_tasks / (request.nodes or 1)) if by_node else 1
+    asked_mib = request.mem_per_node_mib or (request.mem_per_cpu_mib or 0) * cpus
+    brought = math.ceil(math.ceil(asked_mib / limit_mib) / tasks)
+    wanted = min(fewest_busy_cpus(prediction, limits), brought)
+    # A task that is alone has a whole core anyway.
+    if wanted <= (round_up(cpus, limits.cpus_step) if request.num_tasks == 1 else cpus):
+        return 0
+    return limit_mib * (wanted * tasks if by_node else math.ceil(wanted / cpus))
+
+
 def size_memory(
-    request: JobRequest, fewer: JobRequest, need_mib: int | None, limits: Limits, *, gpus_stay: bool = False
+    request: JobRequest,
+    fewer: JobRequest,
+    need_mib: int | None,
+    limits: Limits,
+    *,
+    gpus_stay: bool = False,
+    brings_mib: int = 0,
 ) -> Choice:
     """Return memory in MiB in the kind it was asked for, or None with the reason to keep it.
 
     `fewer` is the request with its CPUs and GPUs already cut: the remaining ones carry what is needed. `gpus_stay`:
-    its GPUs stay because of the way they were asked for, or where.
+    its GPUs stay because of the way they were asked for, or where. `brings_mib` is the least that brings its CPUs.
     """
     found = _asked(request, MEMORY_KINDS)
     if found is None:
@@ -306,6 +346,8 @@ def size_memory(
     if request.mem_per_gpu_mib is not None:
         carriers = carrying_gpus(request, carriers, gpus_stay=gpus_stay)
     wanted_mib = max(math.ceil(need_mib / carriers), least_mib)
+    if brings_mib > wanted_mib:
+        return (brings_mib, BRINGS) if _worth_it(asked_mib, brings_mib, limits) else (None, BRINGS)
     return (wanted_mib, "history") if _worth_it(asked_mib, wanted_mib, limits) else (None, FITS)
 
 

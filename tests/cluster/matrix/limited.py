@@ -62,11 +62,12 @@ VIRTUAL_FORMS = (
 
 FORMS = (
     form("limit-cpus-mem", "-c 8 --mem=8000", cpu=2, mem=256),
-    form("limit-raised", "--mem=8000", cpu=1, mem=256),
+    # Its memory brings the CPUs of which it keeps two busy.
+    form("limit-raised", "--mem=8000", cpu=2, mem=4000),
     form("limit-raised-cpus", "-c 3 --mem=16000", cpu=2, mem=256, srun=False),
     form("limit-per-cpu", "-c 8 --mem-per-cpu=1000", cpu=2, mem=256),
     form("limit-per-cpu-raised", "-c 4 --mem-per-cpu=4000", cpu=2, mem=256),
-    form("limit-per-cpu-alone", "--mem-per-cpu=8000", cpu=1, mem=256),
+    form("limit-per-cpu-alone", "--mem-per-cpu=8000", cpu=2, mem=4000),
     form("limit-tasks-per-cpu", "-n 2 -c 4 --mem-per-cpu=4000", cpu=4, mem=512, tasks=2),
     form("limit-tasks", "-n 4 -c 4 --mem=8000", cpu=8, mem=256, tasks=4),
     form("limit-tasks-raised", "-n 16 --mem=24000", mem=256, tasks=16),

@@ -128,7 +128,7 @@ PLACE = (
     form("def-mem-per-cpu", "-p percpu -c 8", cpu=2, mem=4000),
     form("def-mem-per-node", "-p pernode -c 8", cpu=2),
     form("max-mem-per-cpu", "-p maxmem -c 2 --mem-per-cpu=4000", cpu=2, mem=256),
-    form("max-mem-per-cpu-mem", "-p maxmem --mem=8000", cpu=1, mem=256),
+    form("max-mem-per-cpu-mem", "-p maxmem --mem=8000", cpu=2, mem=4000),
     form("reservation", f"--reservation={RESERVATION} -L matlab:1 -c 8 --mem=8000", cpu=2, mem=256),
     form("licences", "-L matlab:2 -c 8 --mem=8000", cpu=2, mem=256),
     form("feature", "-C fast -c 8 --mem=8000", cpu=2, mem=256),

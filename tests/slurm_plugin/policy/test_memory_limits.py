@@ -253,6 +253,44 @@ def test_memory_that_is_not_allocated_or_limits_address_space_is_kept(
         assert kept_by_limits(request(cpus_per_task=2, mem_per_node_mib=900), terms, 1) == kept
 
 
+@pytest.mark.parametrize(
+    ("asked", "busy", "step", "grant"),
+    [
+        # Slurm gives it four CPUs.
+        ({"cpus_per_task": None, "mem_per_node_mib": 8000}, 2.6, 1, Grant(mem_per_node_mib=6000)),
+        ({"cpus_per_task": None, "mem_per_node_mib": 8000}, 9.0, 1, Grant()),
+        ({"cpus_per_task": None, "mem_per_node_mib": 8000}, 1.0, 1, Grant(mem_per_node_mib=416)),
+        ({"cpus_per_task": 1, "mem_per_cpu_mib": 8000}, 2.6, 1, Grant(mem_per_cpu_mib=6000)),
+        ({"cpus_per_task": 2, "mem_per_cpu_mib": 8000}, 2.6, 1, Grant(mem_per_cpu_mib=4000)),
+        (
+            {"cpus_per_task": None, "mem_per_node_mib": 20000, "num_tasks": 2},
+            3.0,
+            1,
+            Grant(mem_per_node_mib=12000),
+        ),
+        (
+            {"cpus_per_task": None, "mem_per_node_mib": 8000, "num_tasks": 2, "nodes": 2},
+            3.0,
+            1,
+            Grant(mem_per_node_mib=6000),
+        ),
+        # No more than it asks for, and no more than one core of two threads.
+        (
+            {"cpus_per_task": None, "mem_per_node_mib": 8000, "num_tasks": 4},
+            3.0,
+            1,
+            Grant(mem_per_node_mib=416),
+        ),
+        ({"cpus_per_task": None, "mem_per_node_mib": 8000}, 2.0, 2, Grant(mem_per_node_mib=416)),
+    ],
+)
+def test_memory_that_brings_cpus_is_cut_only_as_far_as_they_are_idle(
+    asked: dict[str, Any], busy: float, step: int, grant: Grant
+) -> None:
+    site = limits(max_mem_per_cpu_mib=2000, cpus_step=step)
+    assert size(request(**asked), prediction(memory=400.0, cores=busy), site).grant == grant
+
+
 @dataclass(frozen=True)
 class Given:
     """What slurmctld makes of a job: CPUs per task, total CPUs, total MiB on one node."""
@@ -303,6 +341,9 @@ def test_slurm_never_gives_more_than_without_us(
     before, now = slurm_gives(asked, limit_mib), slurm_gives(after, limit_mib)
     assert now.cpus <= before.cpus
     assert now.mem_mib <= before.mem_mib
+    if predicted.cores is not None and cpus_step == 1:
+        # Nor fewer CPUs than it keeps busy, of those that it would have.
+        assert now.cpus >= min(before.cpus, math.ceil(predicted.cores.upper - 1e-6) * asked.num_tasks)
     if grant.cpus_per_task is not None and asked.mem_per_node_mib is not None:
         # Slurm leaves such a job as it was granted: its environment stays consistent.
         assert now.cpus_per_task == grant.cpus_per_task
