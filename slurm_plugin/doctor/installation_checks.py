@@ -291,9 +291,11 @@ def _script(found: HookSeen) -> Judged | None:
 
 def _parts(found: HookSeen) -> Judged | None:
     """Judge whether modules and settings are the current ones; None if they are."""
-    if found.site == "absent":
-        fix = f"rightsizer config hook > {found.folder}/rightsizer_site.lua"
-        return "problem", f"{found.folder}/rightsizer_site.lua does not exist: jobs are not changed", fix
+    # A shell empties the file before `rightsizer config hook` can refuse a wrong configuration.
+    lacks = {"absent": "does not exist", "empty": "is empty"}.get(found.site)
+    if lacks:
+        fix = f"rightsizer config check && rightsizer config hook > {found.folder}/rightsizer_site.lua"
+        return "problem", f"{found.folder}/rightsizer_site.lua {lacks}: jobs are not changed", fix
     stale = [f"rightsizer/{name}" for name in found.differing]
     if found.site == "differs":
         stale.append("rightsizer_site.lua")

@@ -117,6 +117,14 @@ def _device(path: Path) -> int | None:
     return None
 
 
+def _compare_site(found: bytes | None, wanted: str) -> Literal["current", "differs", "empty", "absent"]:
+    if found is None:
+        return "absent"
+    if not found.strip():
+        return "empty"
+    return "current" if found == wanted.encode() else "differs"
+
+
 def _slurm_user(settings: Mapping[str, str]) -> str:
     """Return SlurmUser if this process can tell what that user may read, as it is that user or root; else ''."""
     named = _USER.fullmatch(settings.get("slurmuser", ""))
@@ -151,7 +159,7 @@ def look_at_hook(folder: Path, config: Config, reader: str = "") -> HookSeen:
             for name in names
             if (name in theirs or name not in needed) and theirs.get(name) != _read(ours / MODULES / name)
         ),
-        site="absent" if site is None else "current" if site == hook_settings(config).encode() else "differs",
+        site=_compare_site(site, hook_settings(config)),
         closed=tuple(str(path) for path, files in parts.items() if not shut.isdisjoint(files)),
         reader=reader,
         closed_filter=clients.path if clients and not clients.others_read else "",

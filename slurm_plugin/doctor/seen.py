@@ -201,7 +201,7 @@ class HookSeen(msgspec.Struct, frozen=True, kw_only=True):
     is_there: bool = True
     missing: tuple[str, ...] = ()
     differing: tuple[str, ...] = ()
-    site: Literal["current", "differs", "absent"]
+    site: Literal["current", "differs", "empty", "absent"]
     closed: tuple[str, ...] = ()
     reader: str = ""
     closed_filter: str = ""

@@ -108,6 +108,8 @@ def test_a_script_of_the_site_may_call_our_hook_from_elsewhere(surrounded: Surro
 def test_settings_of_another_configuration_are_a_warning(surrounded: Surrounded) -> None:
     surrounded.site.configure(hook={"deadline_ms": 50})
     surrounded.expect("hook", "warning", "rightsizer_site.lua$", "rightsizer config hook")
+    (conf_folder(surrounded.site) / "rightsizer_site.lua").write_text("\n")
+    surrounded.expect("hook", "problem", "rightsizer_site.lua is empty: jobs are not changed", "config check")
     (conf_folder(surrounded.site) / "rightsizer_site.lua").unlink()
     surrounded.expect("hook", "problem", "jobs are not changed", "rightsizer config hook >")
 
