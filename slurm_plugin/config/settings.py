@@ -15,9 +15,10 @@ from accounting.decisions.decision import Mode
 Deadline = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 OctalMode = Annotated[str, msgspec.Meta(pattern=r"^0?[0-7]{3}\Z")]
 # Beyond a century, or a thousand million, no figure is meant, and dates and sums of them overflow.
+MOST_DAYS = 36_500
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
-Days = Annotated[int, msgspec.Meta(ge=0, le=36_500)]
-SomeDays = Annotated[int, msgspec.Meta(ge=1, le=36_500)]
+Days = Annotated[int, msgspec.Meta(ge=0, le=MOST_DAYS)]
+SomeDays = Annotated[int, msgspec.Meta(ge=1, le=MOST_DAYS)]
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 Mebibytes = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 # A fraction: 0.15 is 15 %. A site that writes 15 means per cent; accepted, it would silently stop nearly all cuts.

@@ -26,7 +26,7 @@ from slurm_plugin.cli.report.options import TIME, unix_s
 from slurm_plugin.cli.spans import DAY_S
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.secret_urls import store_url
-from slurm_plugin.config.settings import Config, Service
+from slurm_plugin.config.settings import MOST_DAYS, Config, Service
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -37,8 +37,6 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 AS_CONFIGURED = "as configured"
-# More than any accounting covers, and within the times that a machine can represent.
-MOST_DAYS = 36_500
 # To read less often than once a day, use a timer.
 LONGEST_PAUSE_S = DAY_S
 

@@ -94,7 +94,7 @@ def test_prune_follows_the_settings_of_the_site_and_never_goes_below(run: Run, s
         refused = run("ingest", "--prune", wrong)
         assert (refused.code, refused.out) == (2, ""), wrong
     assert run("ingest", "--prune", "36500").code == 0
-    site.configure(store={"keep_days": 999_999_999_999})
+    site.configure(store={"keep_days": 36_500})
     assert run("ingest", "--prune").code == 0
     assert [one.row.job_id for one in stored(site)] == [1]
 
