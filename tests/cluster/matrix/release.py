@@ -190,6 +190,15 @@ class Trial:
         for form in sorted(self.forms, key=lambda form: not form.alone):
             for twin in (False, True):
                 self._submit(form, twin=twin)
+                if form.alone:
+                    self._await_free_nodes()
+
+    def _await_free_nodes(self) -> None:
+        """Wait until no job holds a node: its command may return while slurmctld still clears the node."""
+        argv = ("squeue", "--noheader", "--states=RUNNING,COMPLETING", "--format=%i")
+        deadline = time.monotonic() + COMMAND_PATIENCE_S
+        while sandbox_run(self.sandbox, *argv).strip() and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def _submit(self, form: Form, *, twin: bool) -> None:
         name = job_name(form, twin=twin)

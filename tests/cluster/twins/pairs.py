@@ -73,6 +73,9 @@ def _run(sandbox: Sandbox, form: Form, folder: Path, *, twin: bool) -> Outcome:
         )
     try:
         row = _ended(sandbox, name, child)
+        if row.get("State", "") not in UNENDED:
+            # The client of a direct job still prints what its tasks said.
+            child.wait(timeout=COMMAND_PATIENCE_S)
     finally:
         if child.poll() is None:
             child.terminate()
