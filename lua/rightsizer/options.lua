@@ -119,11 +119,11 @@ end
 
 --- Whether Slurm counts the job's nodes by a list of several, or by the file of hosts that stands for a list.
 local function lists_nodes(set)
-   local list = set.nodelist
-   if set.nodes or not list then
-      return not set.nodes and os.getenv("SLURM_HOSTFILE") ~= nil
+   if set.nodes then
+      return false
    end
-   return list:find("[,%s%[/]") ~= nil
+   local list = set.nodelist
+   return list and list:find("[,%s%[/]") ~= nil or not list and os.getenv("SLURM_HOSTFILE") ~= nil
 end
 
 local function read_nodes(set, ask, names)

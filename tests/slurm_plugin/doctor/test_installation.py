@@ -14,7 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 from accounting.decisions.decision import encode_decision
-from slurm_plugin.doctor.installation_checks import asked, timers
+from slurm_plugin.doctor.hook_checks import asked
+from slurm_plugin.doctor.installation_checks import timers
 from slurm_plugin.doctor.look_installation import ANSWERS, FAILS
 from slurm_plugin.doctor.metrics import registry_of
 from slurm_plugin.doctor.permission_checks import permissions
