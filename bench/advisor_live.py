@@ -27,6 +27,7 @@ import numpy
 
 from bench.advisor_mix import ACCOUNTS, NODES, Job, queue
 from models.simulation.results import bounded_slowdowns
+from slurm_plugin.cli.orderly_end import orderly_end
 from slurm_plugin.config.file import load_config, render_config
 from slurm_plugin.config.settings import Advisor, Config
 from slurm_plugin.sandbox import cluster
@@ -194,7 +195,7 @@ def main() -> None:
     parser.add_argument("--slurm-prefix", type=Path)
     arguments = parser.parse_args()
     rounds: dict[bool, list[Waited]] = {False: [], True: []}
-    with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
+    with orderly_end(), tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         Path(name).chmod(0o755)
         with site_with_a_past(
             Path(name), arguments.slurm_prefix, arguments.full, arguments.fair_share, arguments.bound_s

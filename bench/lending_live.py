@@ -27,6 +27,7 @@ import numpy
 from bench.advisor_live import PAST, SPELL_S, Site, advising, advisor, interval
 from bench.advisor_mix import NODE_CPUS, NODES, Job, queue
 from models.simulation.results import bounded_slowdowns
+from slurm_plugin.cli.orderly_end import orderly_end
 from slurm_plugin.config.file import load_config, render_config
 from slurm_plugin.config.settings import Advisor, LentPartition
 from slurm_plugin.sandbox import cluster
@@ -221,7 +222,7 @@ def main() -> None:
     parser.add_argument("--slurm-prefix", type=Path)
     arguments = parser.parse_args()
     rounds: dict[str, list[Round]] = {how: [] for how in LISTS}
-    with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
+    with orderly_end(), tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         Path(name).chmod(0o755)
         with lender(
             Path(name), arguments.slurm_prefix, arguments.full, arguments.seen, arguments.risk

@@ -27,6 +27,7 @@ from unittest.mock import patch
 from accounting.decisions.decision import Decision
 from accounting.decisions.token import format_token
 from accounting.request import Grant, JobRequest
+from slurm_plugin.cli.orderly_end import orderly_end
 from slurm_plugin.cli.output import print_rows
 from slurm_plugin.config.settings import Recovery
 from slurm_plugin.recovery import rounds
@@ -58,7 +59,7 @@ def main() -> None:
     most = 2 * (arguments.waiting + arguments.tasks + arguments.again + arguments.failed)
     node = NodeShape(cores=arguments.again + 64, memory_mib=2 * ASKED_MIB * (arguments.again + 64))
     lines = (f"MaxJobCount={most}", f"MaxArraySize={arguments.tasks + 1}", "SchedulerParameters=defer")
-    with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
+    with orderly_end(), tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         folder = Path(name)
         folder.chmod(0o755)
         options = Options(

@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from bench.replay import Load, capture, submit
+from slurm_plugin.cli.orderly_end import orderly_end
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
@@ -63,7 +64,7 @@ def main() -> None:
     parser.add_argument("--slurm-prefix", type=Path)
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rightsizer-bench-") as folder:
+    with orderly_end(), tempfile.TemporaryDirectory(prefix="rightsizer-bench-") as folder:
         Path(folder).chmod(0o755)
         sandbox = start(Path(folder) / "sandbox", arguments.jobs, arguments.slurm_prefix)
         try:

@@ -35,6 +35,7 @@ from accounting.errors import SlurmError
 from bench.replay import Load, Munge, accepted_job, exchange, refusal, signed
 from bench.soak_site import ASKED, RECONFIGURE, Faults, SoakSite, blame, since_s
 from bench.trend import Sample, longest_lived, look, trends
+from slurm_plugin.cli.orderly_end import orderly_end
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.sandbox import cluster, daemons
 
@@ -306,7 +307,7 @@ def main() -> None:
     parser.add_argument("--empty-hook", action="store_true", help="an empty hook in place of ours")
     parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
+    with orderly_end(), tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         directory = Path(name) / "soak"
         try:
             note("starting a private Slurm")

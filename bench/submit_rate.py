@@ -45,6 +45,7 @@ from bench.figures import (
     rows,
 )
 from bench.replay import Load, Measured, Message, submit
+from slurm_plugin.cli.orderly_end import orderly_end
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.sandbox import cluster, daemons, teardown
 
@@ -194,6 +195,7 @@ def main() -> None:
     with ExitStack() as undo:
         # Forked while this process is small and single-threaded.
         pool = undo.enter_context(multiprocessing.get_context("fork").Pool(MOST_SUBMITTERS))
+        undo.enter_context(orderly_end())
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="rightsizer-bench-")))
         folder.chmod(0o755)
         controllers: dict[str, Controller] = {}

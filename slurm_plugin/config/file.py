@@ -34,7 +34,7 @@ def config_path(given: str | None = None) -> Path | None:
     if named:
         return Path(named)
     try:
-        SYSTEM_CONFIG.stat()
+        SYSTEM_CONFIG.lstat()  # not stat: a link that leads nowhere is a mistake to report
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError:

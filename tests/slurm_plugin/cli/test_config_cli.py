@@ -1,9 +1,11 @@
 """`rightsizer config`: its output can be read again, and settings that would fail later are reported."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from slurm_plugin.config import file
 from slurm_plugin.config.file import SYSTEM_CONFIG, parse_config
 from slurm_plugin.config.settings import Config
 from tests.conftest import Site
@@ -20,6 +22,15 @@ def test_the_configuration_is_shown_so_that_it_can_be_read_again(run: Run, site:
     assert "valid, mode advise" in checked.err
     site.config_file.write_text("")
     assert parse_config(run("config", "show", "--config", str(site.config_file)).out) == Config()
+
+
+def test_a_link_that_leads_nowhere_does_not_count_as_no_configuration(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "rightsizer.toml").symlink_to(tmp_path / "gone.toml")
+    monkeypatch.delenv("RIGHTSIZER_CONFIG", raising=False)
+    monkeypatch.setattr(file, "SYSTEM_CONFIG", tmp_path / "rightsizer.toml")
+    assert_one_line(run("config", "check"), 2, "cannot read the configuration .*rightsizer.toml: No such file")
 
 
 def test_no_example_truncates_the_file_that_it_reads(run: Run) -> None:
