@@ -21,6 +21,7 @@ plan.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -139,7 +140,9 @@ class _Round:
 
     def __init__(self, now_s: float, room: Room, pools: Sequence[Pool], place: Place, terms: Terms) -> None:
         self.now_s, self.room, self.pools, self.place, self.terms = now_s, room, pools, place, terms
-        self.lanes = {at: Lanes(pool, now_s, room.free) for at, pool in enumerate(pools) if not pool.left_s}
+        self.own = tuple(at for at, pool in enumerate(pools) if not pool.left_s)
+        self.lent = tuple(at for at, pool in enumerate(pools) if pool.left_s)
+        self.lanes = {at: Lanes(pools[at], now_s, room.free) for at in self.own}
         # The factor of a run that takes as much less than expected as the margin allows for.
         self.hope = 1 / (1 + terms.margin)
         self.planned: list[_Planned] = []
@@ -169,12 +172,8 @@ class _Round:
                 self._decided(job, -1, None, spare=True)
         return sorted(self.found, key=lambda one: one.parts is None)
 
-    def _by_speed(self, job: Job, *, lent: bool) -> list[int]:
-        """Return the pools that can hold a job at all, the slowest for it first."""
-        found = [
-            at for at, run_s in enumerate(job.run_s) if run_s < math.inf and (at not in self.lanes) == lent
-        ]
-        return sorted(found, key=lambda at: -job.run_s[at])
+    def _by_speed(self, job: Job, *, lent: bool) -> tuple[int, ...]:
+        return _slowest_first(job.run_s, self.lent if lent else self.own)
 
     def _lent(self, job: Job, *, spare: bool = False) -> bool:
         """Start a job on a lent node if it ends there in time, and before the owner is likely back."""
@@ -289,6 +288,12 @@ class _Round:
     def _decided(self, job: Job, at: int, parts: Parts | None, *, spare: bool = False) -> None:
         looked = tuple(self.looked[job.number])
         self.found.append(Decision(number=job.number, pool=at, parts=parts, spare=spare, looked=looked))
+
+
+@functools.lru_cache(maxsize=65_536)  # a job that waits is asked about at every event
+def _slowest_first(run_s: tuple[float, ...], pools: tuple[int, ...]) -> tuple[int, ...]:
+    """Return those of the pools that can hold a job at all, the slowest for it first."""
+    return tuple(sorted((at for at in pools if run_s[at] < math.inf), key=lambda at: -run_s[at]))
 
 
 def _of(room: Room, nodes: Sequence[int]) -> Room:

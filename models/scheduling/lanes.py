@@ -6,6 +6,7 @@ holds a job (deadlines.py).
 
 from __future__ import annotations
 
+import functools
 import math
 from bisect import insort
 from collections.abc import Sequence
@@ -109,6 +110,7 @@ class Lanes:
         return min(fit, key=lambda gap: (gap.from_s, gap.units), default=None)
 
 
+@functools.lru_cache(maxsize=65_536)  # the same few demands are asked about again and again
 def units_of(amounts: Amounts, capacity: Amounts) -> int:
     """Return how much of a pool the amounts are, by the scarcest resource.
 

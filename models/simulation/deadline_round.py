@@ -33,7 +33,7 @@ def _decided(state: State, devices: Devices, now_s: float) -> bool:
     works_s = [devices.came(job, now_s) for job in jobs]
     most_s = devices.pressure.most_s(now_s)
     jobs = [
-        msgspec.structs.replace(job, large=work_s >= most_s)
+        msgspec.structs.replace(job, large=True) if work_s >= most_s else job
         for job, work_s in zip(jobs, works_s, strict=True)
     ]
     terms = msgspec.structs.replace(devices.terms, spare_share=devices.spare_share(most_s))

@@ -73,6 +73,8 @@ class Devices:
         own = [node for node in range(cluster.own) if node not in cluster.owners]
         self._unlent = amounts_of(cluster.capacity[:, own].sum(axis=1))
         self._holds: dict[Amounts, tuple[bool, ...]] = {}
+        # A waiting job is asked about at every event.
+        self._run_s: dict[int, tuple[Waiting, tuple[float, ...]]] = {}
 
     def speed(self, number: int, parts: Parts) -> float:
         """Return how fast a job runs on its nodes: at the speed of the slowest."""
@@ -90,6 +92,12 @@ class Devices:
 
         A pool on which it would be ended at its limit is left out only if it would end in time on a faster one.
         """
+        known = self._run_s.get(number)
+        if known is None or known[0] is not job:
+            known = self._run_s[number] = job, self._expected_s(number, job, place)
+        return known[1]
+
+    def _expected_s(self, number: int, job: Waiting, place: Place) -> tuple[float, ...]:
         pace = self.paces[self.kinds[number]]
         expected_s = min(job.predicted_s, LONGEST_S)
         found = [
