@@ -94,7 +94,7 @@ def recoverer_of(config: Config, *, apply: bool, reads: bool) -> Recoverer:
     from slurm_plugin.advisor.standing import cpus_must_stay
     from slurm_plugin.recovery.journal import Journal
     from slurm_plugin.recovery.judging import SiteTerms
-    from slurm_plugin.recovery.output import said_by
+    from slurm_plugin.recovery.output import Outputs
     from slurm_plugin.recovery.rounds import Recoverer
     from slurm_plugin.slurm.gateway import RecoveryGate
     from slurm_plugin.slurm.release import read_release
@@ -118,7 +118,7 @@ def recoverer_of(config: Config, *, apply: bool, reads: bool) -> Recoverer:
             age_points=scheduling.weights.get("Age", 0) if age_counts else 0,
             most_age_s=scheduling.most_age_s,
         ),
-        said_by=said_by if reads else None,
+        said_by=Outputs().said_by if reads else None,
         decided=partial(decisions_of, Path(config.service.journal)),
     )
 

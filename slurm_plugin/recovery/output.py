@@ -6,28 +6,39 @@ groups, and none of ours): the last 64 KiB, for a second at most, and only if it
 to somebody else's file therefore shows nothing that the user could not read directly, and no word of it is kept: only
 which mark was found. Becoming another user takes two capabilities; the site switches it on (recovery.read_output).
 Ending another user's process would take a third: so the reader ends by itself.
+
+Some regular files take longer than that to read (`/proc/self/pagemap`, to which a link in the output's place leads).
+One user's thousand jobs with such an output must not hold up everybody's: after a few, no more of that user's are read
+for a while.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pwd
 import re
 import shutil
 import signal
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from accounting.wants import Said
 from slurm_plugin.slurm.queue import Failed
 from slurm_plugin.slurm.snapshot import QueuedJob
 
+log = logging.getLogger(__name__)
+
 MOST_BYTES = 64 * 1024
 # A round may meet hundreds of jobs whose files are unreachable, and slurmctld forgets the others after MinJobAge.
 PATIENCE_S = 1.0
 # By then the reader has ended by itself, if it can: not if its file system is unreachable, or its user stopped it.
 GRACE_S = 0.5
+# Once this many jobs of a user had such an output within this time, the user's others say nothing.
+MOST_LATE, REST_S = 3, 60.0
 
 # What Python, NumPy, C++, Java, the C library and Slurm's own step daemon write; bash about a child that was killed;
 # Dask, which shares the job's memory out among its workers and ends one that has more than its share; Ray; and an
@@ -128,18 +139,36 @@ def why_unable() -> str:
     return ""
 
 
-def said_by(run: Failed) -> Said | None:
-    """Return what the end of a job's output says there was too little of; None if it says nothing, or cannot be read.
+class Outputs:
+    """The outputs of jobs; those of one user do not keep recovery from other users' jobs for long."""
 
-    The job's files are read until one says something, or does not answer.
-    """
-    files = (file_of(path, run.job) for path in dict.fromkeys(run.outputs))
-    for file in filter(None, files):
-        text = tail_of(file, run.job.uid)
-        said = mark_in(text or b"")
-        if text is None or said is not None:
-            return said
-    return None
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Nothing was read yet."""
+        self._clock = clock
+        # When files were given up lately, by the uid of their jobs.
+        self._late_s: dict[int, list[float]] = {}
+
+    def said_by(self, run: Failed) -> Said | None:
+        """Return what a job's output says there was too little of; None if it says nothing, or cannot be read.
+
+        The job's files are read until one says something, or does not answer.
+        """
+        uid, now_s = run.job.uid, self._clock()
+        late_s = [moment_s for moment_s in self._late_s.get(uid, ()) if moment_s > now_s - REST_S]
+        if len(late_s) >= MOST_LATE:
+            return None
+        files = (file_of(path, run.job) for path in dict.fromkeys(run.outputs))
+        for file in filter(None, files):
+            text = tail_of(file, uid)
+            if text is None:
+                self._late_s[uid] = [*late_s, self._clock()]
+                if len(self._late_s[uid]) == MOST_LATE:
+                    told = "%d outputs of user %d did not answer: no more of this user's are read for %.0f s"
+                    log.warning(told, MOST_LATE, uid, REST_S)
+                return None
+            if (said := mark_in(text)) is not None:
+                return said
+        return None
 
 
 def mark_in(text: bytes) -> Said | None:

@@ -60,10 +60,10 @@ class Gate:
 def main() -> None:
     """Run two rounds and print their results."""
     uid, outputs, journal = json.load(sys.stdin)
-    gate, rounds, said = Gate(uid, outputs), [], []
+    gate, rounds, said, read = Gate(uid, outputs), [], [], output.Outputs()
 
     def said_by(run: Failed) -> object:
-        said.append(output.said_by(run))
+        said.append(read.said_by(run))
         return said[-1]
 
     recoverer = Recoverer(gate, Journal(Path(journal)), apply=True, most=10, said_by=said_by)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from slurm_plugin.config.settings import Config
 from slurm_plugin.config.settings import Recovery as Settings
 from slurm_plugin.recovery import judging, output
 from slurm_plugin.recovery.judging import Recovery, judge
-from slurm_plugin.recovery.output import MOST_BYTES, file_of, mark_in, said_by, tail_of
+from slurm_plugin.recovery.output import MOST_BYTES, MOST_LATE, REST_S, Outputs, file_of, mark_in, tail_of
 from tests.conftest import skip_unless_read_by
 from tests.slurm_plugin.recovery.test_judging import change_of, failed, token
 from tests.slurm_plugin.slurm.queued import waiting
@@ -219,7 +219,39 @@ def test_a_reader_that_hangs_ends_by_itself_and_is_given_up(
     monkeypatch.setattr(
         output, "tail_of", lambda path, _uid: None if path == str(first) else b"MemoryError\n"
     )
-    assert said_by(run) is None
+    assert Outputs().said_by(run) is None
+
+
+def test_outputs_of_a_user_that_do_not_answer_are_read_no_more_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand tasks whose output hangs took recovery a thousand seconds, and slurmctld forgot everybody's."""
+    now_s, read = 0.0, list[int]()
+
+    def hanging(_path: str, uid: int) -> bytes | None:
+        nonlocal now_s
+        now_s += 1.0 if uid == 7 else 0.0
+        read.append(uid)
+        return None if uid == 7 else b"MemoryError\n"
+
+    monkeypatch.setattr(output, "tail_of", hanging)
+    outputs, run = Outputs(lambda: now_s), failed("FAILED", "1:0")
+    one, another = (
+        msgspec.structs.replace(run, outputs=("/a", "/b"), job=msgspec.structs.replace(run.job, uid=uid))
+        for uid in (7, 8)
+    )
+    assert [outputs.said_by(one) for _ in range(100)] == [None] * 100
+    assert outputs.said_by(another) == "said_no_memory"
+    assert read == [7] * MOST_LATE + [8]
+    now_s += REST_S
+    outputs.said_by(one)
+    assert read[-1] == 7
+
+
+def test_a_regular_file_that_takes_long_to_read_is_given_up(tmp_path: Path) -> None:
+    endless = tmp_path / "endless"
+    endless.symlink_to("/proc/self/pagemap")
+    assert tail_of(str(endless), ME) is None
 
 
 def test_a_reader_that_was_started_late_is_ended_with_everything_that_it_started(
@@ -283,6 +315,7 @@ ODD_OUTPUTS: dict[str, Callable[[Path], object]] = {
     "loop": lambda file: file.symlink_to(file.name),
     "folder": Path.mkdir,
     "huge": huge,
+    "endless": lambda file: file.symlink_to("/proc/self/pagemap"),
 }
 
 
