@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from accounting.decisions.decision import Decision
-from accounting.decisions.token import asked_request, find_token
+from accounting.decisions.token import asked_request, find_token, fits_slurm
 from accounting.records import JobRow
 from accounting.request import Grant, JobRequest, granted
 
@@ -28,7 +28,10 @@ class ClientDecision(msgspec.Struct, frozen=True, kw_only=True):
 def carried_out(decision: Decision | None, row: JobRow) -> ClientDecision | None:
     """Return the decision that a job names if it was carried out on this job, else None."""
     request = first_request(decision, row) if decision else None
-    return ClientDecision(id=decision.id, request=request) if decision and request else None
+    # A client may ask for any number: Slurm was never asked for more than it can hold, and the store cannot hold it.
+    if decision is None or request is None or not fits_slurm(request):
+        return None
+    return ClientDecision(id=decision.id, request=request)
 
 
 def first_request(decision: Decision, row: JobRow) -> JobRequest | None:

@@ -135,7 +135,7 @@ def find_token(comment: str) -> Token | None:
     asked, grant, would = (_numbers(parts.get(name, "")) for name in ("asked", "granted", "would"))
     if "id" not in parts or asked is None or grant is None or would is None or not _is_refusal(parts):
         return None
-    if not _fits_slurm(asked):
+    if not fits_slurm(_request("", asked)):
         return None
     return Token(
         decision_id=parts["id"],
@@ -197,18 +197,20 @@ def _numbers(text: str) -> dict[str, int] | None:
     return numbers
 
 
-def _fits_slurm(asked: dict[str, int]) -> bool:
-    """Whether Slurm can hold the totals of what was asked."""
-    request = msgspec.convert(
-        {"user": "", **{_ASKED[word]: value for word, value in asked.items()}}, JobRequest
-    )
+def fits_slurm(request: JobRequest) -> bool:
+    """Whether Slurm can hold the totals of a request."""
     return max(request.cpus, request.gpus or 0) <= _MOST_COUNT and (request.mem_mib or 0) <= _MOST_MIB
 
 
 def asked_request(token: Token, user: str) -> JobRequest | None:
     """Return what the user asked for, as far as the token records it; None if it records nothing."""
-    fields = {_ASKED[word]: value for word, value in token.asked.items()}
-    return msgspec.convert({"user": user, **fields}, JobRequest) if fields else None
+    return _request(user, token.asked) if token.asked else None
+
+
+def _request(user: str, asked: dict[str, int]) -> JobRequest:
+    return msgspec.convert(
+        {"user": user, **{_ASKED[word]: value for word, value in asked.items()}}, JobRequest
+    )
 
 
 def tells_of(asked: JobRequest | None, decision: Decision) -> bool:

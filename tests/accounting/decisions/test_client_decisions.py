@@ -79,6 +79,34 @@ def test_amounts_that_were_filled_in_after_the_client_asked_are_kept() -> None:
     assert first == msgspec.structs.replace(MADE.request, gpus_per_node=1, num_tasks=4)
 
 
+def test_a_client_that_asked_for_more_than_slurm_can_hold_does_not_stop_ingest(tmp_path: Path) -> None:
+    """Anybody may ask the clients' service for any numbers, and submit what it grants."""
+    journal = tmp_path / "journal"
+    journal.mkdir()
+    endless = decision(
+        id=ID,
+        time_s=T0 + 9.0,
+        applied=True,
+        request=request(cpus_per_task=2**53, mem_per_cpu_mib=2**53, mem_per_node_mib=None),
+        grant=Grant(cpus_per_task=2, mem_per_cpu_mib=256),
+    )
+    (journal / "decisions-clients-login1-20231114.jsonl").write_bytes(encode_decision(endless))
+    token = seen(mem_per_node_mib=None, mem_per_cpu_mib=256)
+    jobs = [job_line(1, T0 + 10, AdminComment=token, ReqTRES="cpu=2,mem=512M"), job_line(2)]
+    settings = IngestSettings(
+        sacct=FakeSacct(tmp_path / "slurm", jobs).command,
+        overlap_s=60,
+        first_days=1,
+        gpu_spool=tmp_path / "spool",
+        journal=journal,
+    )
+    store = open_store(f"sqlite:///{tmp_path}/store.db", create=True)
+    ingest(store, settings, T0 + 3600, since_s=T0 - 3600)
+    asked = {one.row.job_id: (one.asked_cpus, one.asked_mem_mib) for one in read_attempts(store)}
+    assert asked == {1: (2, 512), 2: (8, 8000)}
+    store.dispose()
+
+
 @pytest.mark.parametrize("comes_late", [False, True])
 @pytest.mark.parametrize(("user", "asked"), [("alice", 8), ("mallory", 2)])
 def test_ingest_takes_the_first_request_only_from_a_decision_of_the_same_user(
