@@ -34,13 +34,15 @@ _COUNTED = re.compile(
 )
 _NEAR = 80
 _MOST_NAMES = 8
+# A submission waits, and each use takes as long as a hundred characters. Nobody names the number more often by hand.
+_MOST_USES = 250
 
 
 class Parts(msgspec.Struct, frozen=True):
     """What a script does with its number of CPUs.
 
     `least_cpus`: for each part of that number (`n // 4`, `n - 1`), the CPUs per task for which the part is at least
-    one. `counts_up`: the script counts up to the number.
+    one. `counts_up`: the script counts up to the number, or names it too often to tell.
     """
 
     least_cpus: tuple[int, ...] = ()
@@ -54,9 +56,12 @@ def read_parts(script: str) -> Parts:
     """Return what a script does with the number of its CPUs."""
     if not any(word in script for word in _WORDS):
         return NO_PARTS
+    uses = _uses(script)
+    if len(uses) > _MOST_USES:
+        return Parts(counts_up=True)
     parts = list[int]()
     counts_up = False
-    for start, end in _uses(script):
+    for start, end in uses:
         if part := _PART.match(script, end):
             parts.append(int(part[2]) + (part[1] == "-"))
         counts_up = counts_up or bool(_COUNTED.search(_before(script, start)))
@@ -64,8 +69,13 @@ def read_parts(script: str) -> Parts:
 
 
 def _uses(script: str) -> list[tuple[int, int]]:
-    """Return where a script names that number: as given, or by a variable that holds all of it, not a part."""
+    """Return where a script names that number: as given, or by a variable that holds all of it, not a part.
+
+    If it is given too often already, variables are not looked for.
+    """
     told = [given.span() for kind in _GIVEN for given in kind.finditer(script)]
+    if len(told) > _MOST_USES:
+        return told
     names = {
         name
         for start, end in told

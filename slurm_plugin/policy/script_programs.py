@@ -15,6 +15,15 @@ from typing import NamedTuple
 from accounting.request import Dimension
 
 
+def _with(word: str, option: str) -> str:
+    """Return a pattern for a command's name, and what has to follow within its 200 characters of options.
+
+    The name that precedes it last counts: a script has room for thousands of them, or of blanks, and from each the
+    options would be looked through.
+    """
+    return rf"\b{word}[ \t](?:(?!\b{word}[ \t])[^\n;|&]){{0,200}}?{option}"
+
+
 class Program(NamedTuple):
     """How a program is started (any of `words`, then `starts`), and what it keeps; `why` is the reason."""
 
@@ -24,8 +33,6 @@ class Program(NamedTuple):
     starts: re.Pattern[str]
 
 
-# Options, up to the next command.
-_OPTIONS = r"[ \t]+[^\n;|&]{0,200}?"
 # If Toil submits a job for each task, the tasks use nothing of this job.
 _ITSELF = r"(?![^\n;|&]{0,400}--batchSystem[= \t]+(?!single))"
 _PILOT: tuple[Dimension, ...] = ("memory", "cores", "gpus")
@@ -39,8 +46,11 @@ _PROGRAMS = (
         ("memory", "cores"),
         ("nextflow", "cwltool", "toil-", "cactus"),
         re.compile(
-            rf"\bnextflow{_OPTIONS}\brun\b|\bcwltool{_OPTIONS}--parallel\b|toil-(?:cwl|wdl)-runner\b{_ITSELF}"
-            rf"|\bcactus(?:-[a-z0-9]{{1,30}}){{0,5}}[ \t]+(?=[^\n;|&]{{0,200}}?(?:\.hal\b|--outDir\b)){_ITSELF}"
+            _with("nextflow", r"\brun\b")
+            + "|"
+            + _with("cwltool", r"--parallel\b")
+            + rf"|toil-(?:cwl|wdl)-runner\b{_ITSELF}"
+            rf"|\bcactus(?:-[a-z0-9]{{1,30}}){{0,5}}[ \t](?=[^\n;|&]{{0,200}}?(?:\.hal\b|--outDir\b)){_ITSELF}"
         ),
     ),
     # A worker that uses more than its share of the job's memory is ended, however little the others use.
@@ -68,7 +78,7 @@ _PROGRAMS = (
         "HyperQueue shares out what its job has",
         _PILOT,
         ("hq ",),
-        re.compile(rf"\bhq{_OPTIONS}\bworker[ \t]+start\b"),
+        re.compile(_with("hq", r"\bworker[ \t]+start\b")),
     ),
     # Both start each step by an srun, which is refused if it asks for more CPUs than there are: executorlib then
     # waits for its workers, libEnsemble counts its simulations as failed and still ends successfully.
@@ -99,13 +109,13 @@ _PROGRAMS = (
         ),
         re.compile(
             # The workers of clustermq and crew, in R.
-            r"\b(?:work_queue|vine)_worker\b|\bclustermq:::worker\(|\bcrew::crew_worker\("
-            rf"|\brlaunch{_OPTIONS}\b(?:rapidfire|singleshot|multi)\b"
-            r"|\bglidein_startup\.sh\b|\bcondor_(?:master|startd)\b"
+            r"\b(?:work_queue|vine)_worker\b|\bclustermq:::worker\(|\bcrew::crew_worker\(|"
+            + _with("rlaunch", r"\b(?:rapidfire|singleshot|multi)\b")
+            + r"|\bglidein_startup\.sh\b|\bcondor_(?:master|startd)\b"
             r"|\brunpilot\d*-wrapper\.sh\b|\bdirac-pilot\b"
             # bootstrap_0.sh of RADICAL-Pilot, which starts its agent.
-            rf"|\bradical-pilot-agent\b|\bbootstrap_\d\.sh\b(?={_OPTIONS}-p[ \t])"
-            rf"|\bipengine\b|\bipcluster[ \t]+(?:start|engines)\b|\bcelery{_OPTIONS}\bworker\b"
+            r"|\bradical-pilot-agent\b|\bbootstrap_\d\.sh\b(?=[ \t][^\n;|&]{0,200}?-p[ \t])"
+            r"|\bipengine\b|\bipcluster[ \t]+(?:start|engines)\b|" + _with("celery", r"\bworker\b")
         ),
     ),
 )

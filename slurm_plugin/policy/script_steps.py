@@ -16,7 +16,8 @@ _LOOP = re.compile(r"\b(?:for|while|until|foreach|repeat)\b|\(\)")
 _FARM = re.compile(
     r"parallel(?<![\w-]parallel)[ \t]+[\"']?(?:-|srun)|:::|xargs\b[^\n|;]{0,80}\s-(?:\w*P|-max-procs)"
 )
-_WORD = re.compile(r"(?:\$\(\([^)]*\)\)|\"[^\"]*\"|'[^']*'|`[^`]*`|\S)+")
+# Arithmetic is short: each unclosed `$((` would otherwise be looked through to the end of the line.
+_WORD = re.compile(r"(?:\$\(\([^)]{0,80}\)\)|\"[^\"]*\"|'[^']*'|`[^`]*`|\S)+")
 # Options of srun that take no argument.
 _FLAGS = frozenset(
     (

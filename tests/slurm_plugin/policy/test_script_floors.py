@@ -1,6 +1,7 @@
 """What a script fixes by itself: numbers in it are floors, and what no number gives is kept as requested."""
 
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from slurm_plugin.policy import script_floors
 from slurm_plugin.policy.script_floors import ScriptFloors, read_floors
 from slurm_plugin.policy.script_values import with_values
 from slurm_plugin.policy.submission import job_request
+from slurm_plugin.sbatch.wire_text import SCRIPT_BYTES
 from slurm_plugin.service.decide import fixed_by
 from tests.builders import submission
 
@@ -436,3 +438,25 @@ def test_a_script_that_would_grow_much_is_left_as_written() -> None:
 @pytest.mark.parametrize("piece", ["cactus-a-", "SLURM_CPUS_PER_TASK"])
 def test_a_script_of_a_million_characters_is_read_at_once(piece: str) -> None:
     script_floors._read(piece * (MANY_CHARS // len(piece)), 4)
+
+
+@pytest.mark.parametrize(
+    ("head", "piece"),
+    [
+        ("srun ", "$(("),
+        ("srun -n ", "$((SLURM_A-"),
+        ("n=$(nproc)\n", "n "),
+        ("", "nproc)"),
+        ("nextflow ", "\t"),
+    ],
+)
+def test_no_script_takes_as_long_to_read_as_the_hook_waits(head: str, piece: str) -> None:
+    """Three late answers in a row open the hook's breaker: nobody's job was sized for half a minute."""
+    script = (head + piece * (2 * SCRIPT_BYTES // len(piece)))[: 2 * SCRIPT_BYTES]
+
+    def spent_s() -> float:
+        begin_s = time.process_time()
+        script_floors._read(script, 2)
+        return time.process_time() - begin_s
+
+    assert min(spent_s() for _ in range(5)) < 0.02

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_plugin.policy.script_floors import read_floors
+from slurm_plugin.policy.script_floors import COUNTS_UP, read_floors
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,14 @@ def test_a_part_of_its_cpus_is_at_least_one(body: str, cpus: int) -> None:
 def test_a_script_that_counts_up_to_its_cpus_keeps_them(body: str, counts_up: bool) -> None:
     kept = [dimension for dimension, _ in read_floors(f"#!/bin/sh\n{body}\n", 1).kept]
     assert kept == (["cores"] if counts_up else [])
+
+
+@pytest.mark.parametrize(("uses", "keeps"), [(250, False), (251, True)])
+@pytest.mark.parametrize(
+    ("head", "in_head", "use"), [("n=$(nproc)\n", 2, "./a $n\n"), ("", 0, "./a `nproc`\n")]
+)
+def test_a_script_that_names_its_cpus_too_often_to_look_at_each_use_keeps_them(
+    uses: int, keeps: bool, head: str, in_head: int, use: str
+) -> None:
+    found = read_floors(f"#!/bin/sh\n{head}{use * (uses - in_head)}", num_tasks=1)
+    assert dict(found.kept) == ({"cores": COUNTS_UP} if keeps else {})

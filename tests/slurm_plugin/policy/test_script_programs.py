@@ -36,6 +36,7 @@ ALL = ["memory", "cores", "gpus"]
         ("/opt/bin/python -m distributed.cli.dask_worker tcp://h:1 --nthreads 4 --nanny", ["memory"]),
         ('RUST_LOG=info /opt/hq worker start --idle-timeout "5m" --manager "slurm" --server-dir "/d"', ALL),
         ("hq --server-dir /d worker start &", ALL),
+        ("hq  --server-dir /d/hq/hq worker  start; hq hq worker start", ALL),
         ("hq server start & hq submit ./a; hq worker list", []),
         ("cd /home/ann; rlaunch -w /home/ann/my_fworker.yaml rapidfire --nlaunches 2", ALL),
         ("rlaunch singleshot", ALL),
@@ -61,6 +62,7 @@ ALL = ["memory", "cores", "gpus"]
         ("CMQ_AUTH=abc R --no-save --no-restore -e 'clustermq:::worker(\"tcp://h:6124\")'", ALL),
         ("Rscript -e 'crew::crew_worker(settings = list())'", ALL),
         ("celery -A tasks worker --concurrency=8", ALL),
+        ("celery -A my.celery\t worker", ALL),
         ("./autopilot --pilot 3; my_worker 4; condor_submit a.sub; celery beat; ./xhq worker start", []),
     ],
 )
