@@ -1,11 +1,13 @@
-"""Retries what slurmctld refused ever more rarely, so that it holds up nothing else. It knows nothing of Slurm.
+"""Whose turn it is: nothing that slurmctld refuses, and no user with many jobs, holds up the others. It knows no Slurm.
 
-It is kept in memory: a new process tries all of it once.
+What was refused is tried again ever more rarely. It is kept in memory: a new process tries all of it once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -43,6 +45,17 @@ class Refused(Generic[Key]):
         """Forget it: it was not refused this time, or is gone."""
         self._pauses.pop(key, None)
         self._turns.pop(key, None)
+
+
+def in_turns(jobs: Iterable[Key], whose: Callable[[Key], Hashable]) -> list[Key]:
+    """Return jobs so that the first of each user comes before the second of any, and so on."""
+    had = Counter[Hashable]()
+    turns = list[tuple[int, Key]]()
+    for job in jobs:
+        user = whose(job)
+        turns.append((had[user], job))
+        had[user] += 1
+    return [job for _, job in sorted(turns, key=itemgetter(0))]
 
 
 def shared_round(fresh: Iterable[int], again: Iterable[int], most: int) -> tuple[list[int], list[int]]:

@@ -35,8 +35,8 @@ from slurm_plugin.recovery.judging import (
 )
 from slurm_plugin.recovery.mending import LOOKED_BACK_S, Mender
 from slurm_plugin.recovery.mending import Gate as MendersGate
-from slurm_plugin.recovery.refused import Refused, shared_round
-from slurm_plugin.slurm.job_lines import waits_in
+from slurm_plugin.recovery.refused import Refused, in_turns, shared_round
+from slurm_plugin.slurm.job_lines import owner_in, waits_in
 from slurm_plugin.slurm.queue import Failed, Requeue, Written
 from slurm_plugin.slurm.requeuing import ENDING, FINAL, GONE
 from slurm_plugin.slurm.snapshot import QueuedJob
@@ -137,8 +137,10 @@ class Recoverer:
                 if (seen.get(job) == what if waiting_too or job in seen else waits_in(what))
             }
             begun = dict.fromkeys(entry.job_id for entry in known.values() if entry.what == "begun")
-            # Failed jobs may be forgotten any moment; a waiting one may only have been told to begin later.
             fresh = [job for job in seen if job not in self._left and job not in begun]
+            # Thousands of one user's tasks may fail at once: slurmctld would forget the others meanwhile.
+            fresh = in_turns(fresh, lambda job: (waits_in(seen[job]), owner_in(seen[job])))
+            # Failed jobs may be forgotten any moment; a waiting one may only have been told to begin later.
             fresh.sort(key=lambda job: waits_in(seen[job]))
             new, again = shared_round(fresh, self._refused.whose_turn(begun), self._most)
             doubtful = [job for job in self._doubtful(known) if job not in new and job not in begun]

@@ -116,7 +116,7 @@ def parse_owners(text: str) -> dict[int, int]:
 
 
 def parse_failed_jobs(text: str) -> dict[int, str]:
-    """Read `job id|state|start|restarts|priority|reason` lines of squeue; return what is seen of each job.
+    """Read `job id|state|start|restarts|priority|reason|uid|` lines of squeue; return what is seen of each job.
 
     Of waiting jobs, only requeued ones are included: a queue may be full of others. The expected start of a waiting
     job, and what it waits for, change all the time. So only whether it is held counts (priority 0), and for what
@@ -124,19 +124,24 @@ def parse_failed_jobs(text: str) -> dict[int, str]:
     """
     found: dict[int, str] = {}
     for line in text.splitlines():
-        job, state, _, restarts, priority, reason = (*line.split("|"), *[""] * 5)[:6]
+        job, state, _, restarts, priority, reason, uid = (*line.split("|"), *[""] * 6)[:7]
         if not job.isdecimal():
             continue
         if state != "PENDING":
             found[int(job)] = line
         elif restarts != "0":
-            found[int(job)] = f"{job}|{state}|{restarts}|{reason if priority == '0' else ''}"
+            found[int(job)] = f"{job}|{state}|{restarts}|{reason if priority == '0' else ''}|{uid}|"
     return found
 
 
 def waits_in(line: str) -> bool:
     """Whether a job waits, judged by its line from `parse_failed_jobs`."""
     return "|PENDING|" in line
+
+
+def owner_in(line: str) -> str:
+    """Return the uid of a job's user, from its line from `parse_failed_jobs`."""
+    return line.rpartition("|")[0].rpartition("|")[2]
 
 
 def parse_given_up(text: str) -> list[Dependent]:

@@ -50,7 +50,7 @@ NOBODY = "root"
 # Prints the whole list of an array's tasks instead of its first 64 characters.
 VARIABLES = {**UNIX_TIMES, "SLURM_BITSTR_LEN": "0"}
 # No text of a user's. No letter of `--format` prints how often a job was queued again.
-_FAILED = "JobID:|,State:|,StartTime:|,RestartCnt:|,PriorityLong:|,Reason:|"
+_FAILED = "JobID:|,State:|,StartTime:|,RestartCnt:|,PriorityLong:|,Reason:|,UserID:|"
 # Job, user, state, reason, array, its tasks, dependency.
 _GIVEN_UP = "%A|%U|%T|%r|%F|%K|%E"
 # The number of unclear jobs that are asked for one by one in a read, and of those of one user: each is a call.

@@ -39,7 +39,8 @@ class Controller:
             return {}
         job = self.run.job
         states = (*requeuing.FAILED, *(("PENDING",) if again else ()))
-        line = f"{job.job_id}|{job.state}|N/A|{self.run.restarts}|{0 if job.held else 1}|{job.reason}|"
+        seen = (job.job_id, job.state, "N/A", self.run.restarts, 0 if job.held else 1, job.reason, job.uid)
+        line = "".join(f"{one}|" for one in seen)
         self.looks_again += again
         return parse_failed_jobs(line) if job.state in states else {}
 

@@ -199,6 +199,22 @@ def test_a_bounded_number_of_dependents_is_mended_each_round_and_a_refused_one_d
     assert len(cluster.set_anew) == before
 
 
+def test_a_user_with_many_failed_jobs_does_not_keep_those_of_others_waiting(tmp_path: Path) -> None:
+    """Bringing one back takes a tenth of a second: slurmctld had forgotten the others once it was their turn."""
+    cluster = Cluster([*range(1, 40), 77, 78, 79])
+    for number, uid in ((77, 1002), (78, 1002), (79, 1003)):
+        one = cluster.jobs[number]
+        assert one.run is not None
+        one.run = msgspec.structs.replace(one.run, job=msgspec.structs.replace(one.run.job, uid=uid))
+    own = recoverer(cluster, tmp_path)
+    for _ in range(2):
+        own.round()
+    assert cluster.tried == [1, 77, 79, 2, 78, 3]
+    for _ in range(12):
+        own.round()
+    assert cluster.back() == cluster.jobs.keys()
+
+
 @given(
     st.lists(st.integers(1, 50), unique=True), st.lists(st.integers(51, 99), unique=True), st.integers(1, 20)
 )

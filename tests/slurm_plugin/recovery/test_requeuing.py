@@ -13,7 +13,7 @@ import pytest
 
 from slurm_plugin.recovery.judging import Recovery, judge
 from slurm_plugin.slurm import requeuing
-from slurm_plugin.slurm.job_lines import HELD_AGAIN, parse_failed_jobs, waits_in
+from slurm_plugin.slurm.job_lines import HELD_AGAIN, owner_in, parse_failed_jobs, waits_in
 from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue
 from slurm_plugin.slurm.requeuing import SETTLED_S, next_words, parse_failed, unsettled_s
 from slurm_plugin.slurm.targets import target_of
@@ -80,12 +80,14 @@ def test_the_tasks_of_an_array_fail_one_by_one(captured: Captured) -> None:
 
 def test_squeue_lists_failed_and_requeued_jobs(captured: Captured) -> None:
     waiting = (
-        "77|PENDING|N/A|1|4|Resources|\n78|PENDING|1795901059|1|4|BeginTime|\n"
+        "77|PENDING|N/A|1|4|Resources|1001|\n78|PENDING|1795901059|1|4|BeginTime|\n"
+        "81|FAILED|1795901059|0|1|NonZeroExitCode|1002|\n"
         "79|PENDING|1795901059|0|4|BeginTime|\n80|PENDING|N/A|0|0|JobHeldUser|\n\nrubbish|FAILED\n"
     )
     lines = parse_failed_jobs(captured.text("failed") + waiting)
     assert {job for job, line in lines.items() if waits_in(line)} >= {77, 78}
     assert not waits_in(lines[captured.failed("array", 0).job.job_id])
+    assert (owner_in(lines[77]), owner_in(lines[81])) == ("1001", "1002")
     ids = {captured.failed("held").job.job_id, *(captured.failed("array", n).job.job_id for n in (0, 1))}
     assert ids <= lines.keys()
     # Their users made them wait.
