@@ -35,6 +35,8 @@ _OURS = re.compile(
     r"(?:^|(?<=\s))(?:rightsizer/1;\S+|rightsizer-cli=[0-9a-f]{12}\Z|rightsize=[a-z]+(?=\s|\Z))"
 )
 _BY = re.compile(r"^(\S+ by )(\S+)$")
+# How a decision's reason names the jobs that it rests on (models/past/families.py). What follows may be any job's name.
+_JOBS_OF = re.compile(r"\bjobs of .*", re.DOTALL)
 # Letters only: a digit in a word would be taken for one of the job name's numbers.
 _LETTERS = bytes.maketrans(b"0123456789abcdef", b"abcdefghijklmnop")
 
@@ -95,8 +97,16 @@ class Pseudonyms:
         return "" if decision is None else encode_decision(self.decision(decision)).decode().rstrip("\n")
 
     def decision(self, decision: Decision) -> Decision:
-        """Return a decision with its request under pseudonyms."""
-        return msgspec.structs.replace(decision, request=self.request(decision.request))
+        """Return a decision with its request under pseudonyms, and with no other name in its reasons."""
+        request = self.request(decision.request)
+        return msgspec.structs.replace(
+            decision,
+            request=request,
+            dimensions=tuple(
+                msgspec.structs.replace(one, reason=_JOBS_OF.sub(f"jobs of {request.user}", one.reason))
+                for one in decision.dimensions
+            ),
+        )
 
     def request(self, request: JobRequest) -> JobRequest:
         """Return a request under pseudonyms."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.decisions.by_clients import carried_out
-from accounting.decisions.decision import decode_decision, encode_decision
+from accounting.decisions.decision import DimensionReason, decode_decision, encode_decision
 from accounting.decisions.originals import client_decision_ids
 from accounting.decisions.token import carried_word, find_token, format_token
 from accounting.errors import ConfigError
@@ -20,9 +20,9 @@ from accounting.frames import JOBS
 from accounting.key_file import make_key, read_key
 from accounting.pseudonyms import Pseudonyms
 from accounting.records import Quarantined
-from accounting.request import Grant
+from accounting.request import Dimension, Grant
 from accounting.states import outcome_of
-from models.past.families import GENERIC_NAMES, family_name
+from models.past.families import GENERIC_NAMES, describe_family, family_name
 from models.past.job_names import normal_name, without_machine_parts
 from tests.builders import T0, decision, job_row, records_of, request
 
@@ -142,6 +142,29 @@ def test_rows_tables_and_documents_have_the_same_pseudonyms() -> None:
     assert "bob" not in document
     assert "ock" not in document
     assert HIDDEN.document("{damaged") == ""
+
+
+@pytest.mark.parametrize("kind", ["user+name+script", "user+name", "user"])
+def test_the_reasons_of_a_decision_name_neither_its_user_nor_its_job(kind: str) -> None:
+    asked = request(user="bob", job_name="dock\nsecret", cpus_per_task=8, mem_per_node_mib=8000)
+    family = (kind, asked.user, normal_name(asked.job_name), "abc")
+    told: dict[Dimension, str] = {
+        "memory": "history",
+        "cores": f"30 earlier {describe_family(family)}, slowed",
+        "gpus": "not asked for",
+    }
+    made = decision(
+        request=asked,
+        dimensions=tuple(
+            DimensionReason(dimension=name, asked=None, predicted=None, granted=None, reason=reason)
+            for name, reason in told.items()
+        ),
+    )
+    hidden = HIDDEN.decision(made)
+    assert [one.reason for one in hidden.dimensions] == [
+        "history", f"30 earlier jobs of {HIDDEN.user('bob')}", "not asked for",
+    ]  # fmt: skip
+    assert not any(name in encode_decision(hidden) for name in (b"bob", b"dock", b"secret"))
 
 
 def test_tables_of_many_chunks_and_nulls_get_pseudonyms() -> None:

@@ -6,6 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accounting.decisions.decision import encode_decision
+from accounting.pseudonyms import Pseudonyms
 from accounting.request import JobRequest
 from models.demand.prediction import ChainSettings, Predictor
 from models.past.attempts import past_job, request_of
@@ -13,7 +15,8 @@ from models.past.families import cohort_key, family_keys
 from models.past.history import History
 from slurm_plugin.config.settings import Config
 from slurm_plugin.doctor import metrics
-from slurm_plugin.service.decide import decide, reply_to
+from slurm_plugin.policy.facts import MemoryTerms, SiteFacts
+from slurm_plugin.service.decide import Answer, decide, reply_to
 from slurm_plugin.service.protocol import encode_reply
 from tests.builders import past, submission
 
@@ -34,12 +37,16 @@ def history_of(users: tuple[str, ...]) -> History:
     return history
 
 
-def answer_of(history: History, user: str) -> bytes:
+def decided(history: History, user: str) -> Answer:
     predictor = Predictor("v1", history, {}, ChainSettings())
     job = msgspec.structs.replace(
         submission(cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4), user=user
     )
-    return encode_reply(reply_to("7", decide(job, predictor, Config(mode="enforce"), "d", 1.0)))
+    return decide(job, predictor, Config(mode="enforce"), "d", 1.0, SiteFacts(memory=MemoryTerms()))
+
+
+def answer_of(history: History, user: str) -> bytes:
+    return encode_reply(reply_to("7", decided(history, user)))
 
 
 @given(NAMES, NAMES, NAMES, NAMES)
@@ -61,6 +68,14 @@ def test_a_user_without_a_past_is_told_nothing_from_the_jobs_of_others() -> None
     assert b'"grant"' not in reply
     assert b'"message"' not in reply
     assert not any(name.encode() in reply for name in (MINE, *OTHERS))
+
+
+def test_a_decision_under_pseudonyms_names_nobody() -> None:
+    decision = decided(history_of((MINE,)), MINE).decision
+    name = decision.request.job_name
+    assert any(f"{MINE} named {name}" in one.reason for one in decision.dimensions)
+    hidden = encode_decision(Pseudonyms(b"0123456789abcdef" * 2).decision(decision))
+    assert not any(word.encode() in hidden for word in (MINE, f'"{name}"', f" {name}"))
 
 
 def test_metrics_name_nobody() -> None:
