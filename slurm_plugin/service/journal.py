@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 # How much of a file's end is searched for its newest link: many times the longest line.
 TAIL_BYTES = 256 * 1024
+# How often it is checked that the file still lies where ingest looks for it.
+LOOK_S = 1.0
 
 
 class Journal:
@@ -40,6 +42,8 @@ class Journal:
         self._day = -1.0  # since 1970
         self._file = self._newest = ""  # the names of the open file, and of the one with the newest line
         self._handle = -1
+        self._own: os.stat_result | None = None  # of the open file
+        self._next_look_s = 0.0  # of the monotonic clock
         self._end_bytes = 0
         self._torn = False
         self._refusals = SaidOnce()
@@ -68,9 +72,10 @@ class Journal:
         if day == self._day:
             return
         name = self._name_at(now_s)
+        make_folder(self._folder)
         handle = open_owned(self._folder / name, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
         self.close()
-        self._day, self._file, self._handle = day, name, handle
+        self._day, self._file, self._handle, self._own = day, name, handle, os.fstat(handle)
         self._take_up(handle)
 
     def _name_at(self, now_s: float) -> str:
@@ -82,6 +87,21 @@ class Journal:
         # an audit.
         return self._newest if name < self._newest <= tomorrow else name
 
+    def _look(self) -> None:
+        """Open the day's file anew if somebody has moved or removed it: nobody would read what is written there."""
+        now_s = time.monotonic()
+        if now_s < self._next_look_s:
+            return
+        self._next_look_s = now_s + LOOK_S
+        try:
+            is_there = self._own is not None and os.path.samestat(
+                (self._folder / self._file).stat(), self._own
+            )
+        except OSError:
+            is_there = False
+        if not is_there:
+            self._day = -1.0
+
     def _take_up(self, handle: int) -> None:
         """Continue from the newest line of a file, and check whether a crash or a full disk cut off its end."""
         self._end_bytes = os.lseek(handle, 0, os.SEEK_END)
@@ -92,6 +112,7 @@ class Journal:
 
     def append(self, decision: Decision) -> None:
         """Append a decision to the file of its day; raises OSError if the disk refuses it."""
+        self._look()
         self._open_day(decision.time_s)
         # Something else wrote to the file, or cut it off. This takes a third of the time of fstat.
         if os.lseek(self._handle, 0, os.SEEK_END) != self._end_bytes:

@@ -131,6 +131,49 @@ def test_a_file_cut_off_while_the_service_runs_is_noticed(tmp_path: Path) -> Non
     assert found.what.startswith("lines 4 to 6 are")
 
 
+@pytest.mark.parametrize("what", ["moved", "removed with the folder", "replaced"])
+def test_a_file_that_is_moved_or_removed_while_the_service_runs_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """As by logrotate, or a restored backup: what is written to the old file from then on, ingest never sees."""
+    monkeypatch.setattr("slurm_plugin.service.journal.LOOK_S", 0.0)
+    folder = tmp_path / "journal"
+    journal = Journal(folder, key=KEY)
+    for number in range(3):
+        journal.append(made(number))
+    file = file_of(folder, 0)
+    away = file.rename(tmp_path / "away")
+    if what == "replaced":
+        file.write_bytes(away.read_bytes())
+    if what == "removed with the folder":
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+    for number in range(3, 6):
+        journal.append(made(number))
+    journal.close()
+    lines = [line for part in read_journal(folder, {}) for line in part.taken]
+    assert [line.decision.id for line in lines][-3:] == ["d3", "d4", "d5"]
+    assert len(away.read_bytes().splitlines()) == 3
+    assert checked(folder).head.number == 6
+
+
+def test_a_journal_whose_folder_cannot_be_made_anew_refuses_decisions_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_plugin.service.journal.LOOK_S", 0.0)
+    folder = tmp_path / "journal"
+    journal = Journal(folder, key=KEY)
+    journal.append(made(1))
+    folder.rename(tmp_path / "away")
+    folder.touch()
+    assert [journal.keep(made(number)) for number in (2, 3)] == [False, False]
+    folder.unlink()
+    assert journal.keep(made(4))
+    journal.close()
+    assert [line.decision.id for part in read_journal(folder, {}) for line in part.taken] == ["d4"]
+
+
 def test_old_files_are_removed_once_they_are_read_and_the_chain_still_has_a_beginning(tmp_path: Path) -> None:
     for day in range(5):
         write(tmp_path, range(4), day)
