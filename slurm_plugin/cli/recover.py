@@ -55,7 +55,7 @@ def recover(
         raise click.UsageError("--watch and --job do not go together; give one of them")
     config = load_config(config_file)
     log_to_stderr(warnings_alone=not apply)
-    recoverer = recoverer_of(config, apply=apply, reads=reads_output(config, job_id))
+    recoverer = recoverer_of(config, apply=apply, goes_on=watches, reads=reads_output(config, job_id))
     if watches:
         watch_on(recoverer, config.recovery.period_s)
         return
@@ -85,8 +85,10 @@ def reads_output(config: Config, job_id: int | None) -> bool:
     return False
 
 
-def recoverer_of(config: Config, *, apply: bool, reads: bool) -> Recoverer:
+def recoverer_of(config: Config, *, apply: bool, goes_on: bool, reads: bool) -> Recoverer:
     """Return a recoverer with the configured settings; `reads` says whether it reads the output of jobs.
+
+    `goes_on` says that it makes one round after the other.
 
     Raises SlurmError if slurmctld does not answer and, with `apply`, ServiceError if Slurm does not let us change
     jobs: a job that we requeued would stay held.
@@ -113,6 +115,7 @@ def recoverer_of(config: Config, *, apply: bool, reads: bool) -> Recoverer:
         Journal(Path(config.recovery.directory)),
         apply=apply,
         most=config.recovery.most_jobs,
+        goes_on=goes_on,
         terms=SiteTerms(
             cpus_stay=cpus_must_stay(read_release()),
             age_points=scheduling.weights.get("Age", 0) if age_counts else 0,

@@ -38,7 +38,7 @@ from slurm_plugin.recovery.mending import Gate as MendersGate
 from slurm_plugin.recovery.refused import Refused, in_turns, shared_round
 from slurm_plugin.slurm.job_lines import owner_in, waits_in
 from slurm_plugin.slurm.queue import Failed, Requeue, Written
-from slurm_plugin.slurm.requeuing import ENDING, FINAL, GONE
+from slurm_plugin.slurm.requeuing import ENDING, FINAL, GONE, ONLY_HELD
 from slurm_plugin.slurm.snapshot import QueuedJob
 
 log = logging.getLogger(__name__)
@@ -65,8 +65,8 @@ class Gate(MendersGate, Protocol):
     def carries(self, job: QueuedJob) -> bool:
         """Whether a job has the token that its record shows, rather than one forged by a user; False if it is gone."""
 
-    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
-        """Queue it again with other resources, or do what is left of that."""
+    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = (), *, only_hold: bool = False) -> Written:
+        """Queue it again with other resources, or do what is left of that; with `only_hold`, at most hold it."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,11 +88,12 @@ class Recoverer:
         *,
         apply: bool,
         most: int,
+        goes_on: bool = False,
         terms: SiteTerms = PLAIN,
         said_by: Callable[[Failed], Said | None] | None = None,
         decided: Callable[[Mapping[str, float]], Mapping[str, Decision]] | None = None,
     ) -> None:
-        """`most` bounds the jobs of a round, and the dependents that it mends.
+        """`most` bounds the jobs of a round, and the dependents that it mends. `goes_on`: more rounds follow.
 
         Without `apply` nothing is written, to Slurm or to the journal. `said_by` reads the output of a job whose
         failure shows no reason; None if output is not to be read. `decided` looks up decisions by id, given the
@@ -100,7 +101,9 @@ class Recoverer:
         """
         self._gate, self._journal = gate, journal
         self._apply, self._most, self._terms, self._said_by = apply, most, terms, said_by
-        self._decided = decided
+        self._decided, self._goes_on = decided, goes_on
+        # Whether more jobs have failed than the latest round took.
+        self.is_behind = False
         self._left: dict[int, str] = {}
         self._refused, self._mender = Refused[int](), Mender(gate, journal, most)
         self._is_first, self._looked_again_s = True, -math.inf
@@ -115,6 +118,9 @@ class Recoverer:
         forgotten: jobs that were requeued and are still held. Now and then a round looks for jobs that were killed
         for memory and requeued by others. What slurmctld refuses is tried again ever more rarely, and takes at most
         half of a round if others wait.
+
+        If more jobs have failed than a round takes, they are only held: that takes a quarter of the time, and
+        slurmctld forgets no job that waits. Rounds that follow do the rest.
         """
         try:
             return self._round()
@@ -142,7 +148,11 @@ class Recoverer:
             fresh = in_turns(fresh, lambda job: (waits_in(seen[job]), owner_in(seen[job])))
             # Failed jobs may be forgotten any moment; a waiting one may only have been told to begin later.
             fresh.sort(key=lambda job: waits_in(seen[job]))
-            new, again = shared_round(fresh, self._refused.whose_turn(begun), self._most)
+            turn = self._refused.whose_turn(begun)
+            self.is_behind = self._goes_on and sum(not waits_in(seen[job]) for job in fresh) > self._most
+            if self.is_behind:
+                turn = [job for job in turn if job in seen and not waits_in(seen[job])]
+            new, again = shared_round(fresh, turn, self._most)
             doubtful = [job for job in self._doubtful(known) if job not in new and job not in begun]
             found = list(self._outcomes([*new, *again, *doubtful], known, seen))
             self._mender.mend()
@@ -232,7 +242,7 @@ class Recoverer:
         if run is None or entry.requeue is None:
             self._note(entry, "lost", GONE)
             return None
-        written = self._gate.requeue(entry.requeue, self._lock)
+        written = self._requeue(entry.requeue)
         self._conclude(entry, written)
         return Outcome(job_id=entry.job_id, run=run, recovery=None, problem=written.problem)
 
@@ -253,7 +263,7 @@ class Recoverer:
         self, run: Failed, judged: Requeue | Recovery, known: dict[Run, Entry], decided: Decided
     ) -> Outcome | None:
         if isinstance(judged, Requeue):
-            problem = self._gate.requeue(judged, self._lock).problem
+            problem = self._requeue(judged).problem
             return Outcome(job_id=run.job.job_id, run=run, recovery=None, problem=problem)
         return self._recover(run, judged, known, witness_of(judged, run.job, decided))
 
@@ -281,9 +291,12 @@ class Recoverer:
                 log.warning("job %d of %s failed by us and is lost: %s", job.job_id, job.user, recovery.lost)
             return Outcome(job_id=job.job_id, run=run, recovery=recovery, problem=recovery.lost)
         self._note(entry, "begun")
-        written = self._gate.requeue(recovery.requeue, self._lock)
+        written = self._requeue(recovery.requeue)
         self._conclude(entry, written)
         return Outcome(job_id=job.job_id, run=run, recovery=recovery, problem=written.problem)
+
+    def _requeue(self, wanted: Requeue) -> Written:
+        return self._gate.requeue(wanted, self._lock, only_hold=self.is_behind)
 
     def _decisions(self, judged: Iterable[tuple[Failed, Requeue | Recovery]]) -> Decided:
         """Return what the journal of decisions has on the jobs to be recovered; None if it is not asked."""
@@ -316,6 +329,8 @@ class Recoverer:
             return None
 
     def _conclude(self, entry: Entry, written: Written) -> None:
+        if written.problem == ONLY_HELD:
+            return
         if written.problem and written.problem not in FINAL:
             self._refused.note(entry.job_id)
             if time.time() - entry.time_s > LOOKED_BACK_S / 2:
@@ -334,13 +349,18 @@ class Recoverer:
 
 
 def watch(recoverer: Recoverer, period_s: float, stop: threading.Event) -> None:
-    """Run rounds until `stop` is set; a failing one is logged once, and the next one tries again."""
+    """Run rounds until `stop` is set; a failing one is logged once, and the next one tries again.
+
+    If more jobs have failed than a round takes, the next one follows at once.
+    """
     failures = SaidOnce()
     while not stop.is_set():
+        pause_s = period_s
         try:
             recoverer.round()
             failures.over()
+            pause_s = 0.0 if recoverer.is_behind else period_s
         except Exception as error:  # the loop must go on, whatever happens in a round
             if failures.is_new(repr(error)):
                 log.error("%s: %s", TRIES_AGAIN, error, exc_info=not isinstance(error, RightsizerError))  # noqa: TRY400
-        stop.wait(period_s)
+        stop.wait(pause_s)

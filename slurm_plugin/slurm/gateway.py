@@ -323,14 +323,15 @@ class RecoveryGate:
         """Whether a job has the token that its record shows, rather than one forged by a user; False if it is gone."""
         return self._queue.carries(job)
 
-    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
+    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = (), *, only_hold: bool = False) -> Written:
         """Queue a job again, or do what is left of that; raises SlurmError if slurmctld does not answer.
 
-        Any process that changes it inherits the handles of `kept_open`: a lock among them then outlasts this process.
+        With `only_hold`, it is only queued again and held, if that is left to do. Any process that
+        changes it inherits the handles of `kept_open`: a lock among them then outlasts this process.
         """
         change = wanted.change
         if self._apply:
-            written = self._queue.requeue(wanted, kept_open)
+            written = self._queue.requeue(wanted, kept_open, only_hold=only_hold)
         else:
             written = Written(job_id=change.job_id, problem=DRY_RUN)
         if self._said.is_new(change.job_id, written.problem):

@@ -35,6 +35,8 @@ GONE = "gone"
 STILL_ENDING = "still ending"
 CHANGED = "changed by somebody else meanwhile"
 RESTARTED = "restarted by somebody else"
+# The rest follows once no more jobs have failed than a round takes.
+ONLY_HELD = "held for now, as many others have failed too"
 # Problems that no later attempt would change.
 FINAL = (GONE, CHANGED, RESTARTED)
 _LINE = re.compile(r"^   Requeue=(?P<requeue>\d) Restarts=\d+ .*?\bExitCode=(?P<code>\d+:\d+)", re.MULTILINE)
@@ -66,9 +68,17 @@ def parse_failed(text: str, job_id: int) -> Failed | None:
 
 
 def requeue(
-    wanted: Requeue, look: Look, update: Update, sleep: Callable[[float], None] = time.sleep
+    wanted: Requeue,
+    look: Look,
+    update: Update,
+    sleep: Callable[[float], None] = time.sleep,
+    *,
+    only_hold: bool = False,
 ) -> Written:
-    """Carry out the requeue, or what is left of it; raises SlurmError if slurmctld does not answer."""
+    """Carry out the requeue, or what is left of it; raises SlurmError if slurmctld does not answer.
+
+    With `only_hold`, a job that has ended is requeued held, and the rest is left to a later call.
+    """
     job_id = wanted.change.job_id
     waits_until_s = time.monotonic() + _PATIENCE_S
     written = False
@@ -89,6 +99,8 @@ def requeue(
         written = written or (not complaint and words[0] == _as_user(run.job))
         if complaint and not _is_carried_out(look(job_id), wanted, words):
             return Written(job_id=job_id, problem=complaint)
+        if only_hold and words[0] == "requeuehold":
+            return Written(job_id=job_id, problem=ONLY_HELD)
     return Written(job_id=job_id, problem="not kept")
 
 

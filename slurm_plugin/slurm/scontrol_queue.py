@@ -184,12 +184,14 @@ class ScontrolQueue:
         """Whether a job has the token that its record shows, rather than one forged by a user; False if it is gone."""
         return carries(job)
 
-    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
+    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = (), *, only_hold: bool = False) -> Written:
         """Queue a job that failed again, with other resources, or do what is left of that.
 
-        Any process that changes it inherits the handles of `kept_open`: a lock among them then outlasts this process.
+        With `only_hold`, it is only queued again and held, if that is left to do. Any process that
+        changes it inherits the handles of `kept_open`: a lock among them then outlasts this process.
         """
-        return requeuing.requeue(wanted, _last_run, partial(_update, kept_open=kept_open))
+        update = partial(_update, kept_open=kept_open)
+        return requeuing.requeue(wanted, _last_run, update, only_hold=only_hold)
 
     def _all_qos(self, terms: SchedulerTerms) -> Mapping[str, QosState]:
         """Return the QOS, if Slurm preempts or limits by them."""

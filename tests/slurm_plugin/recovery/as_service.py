@@ -45,8 +45,8 @@ class Gate:
     def carries(self, job: QueuedJob) -> bool:
         return job.job_id in self.runs
 
-    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
-        del kept_open
+    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = (), *, only_hold: bool = False) -> Written:
+        del kept_open, only_hold
         self.requeued.append(wanted.change.job_id)
         return Written(job_id=wanted.change.job_id)
 

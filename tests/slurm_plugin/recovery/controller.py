@@ -60,9 +60,9 @@ class Controller:
     def carries(self, job: QueuedJob) -> bool:
         return job.job_id not in self.forgers
 
-    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
+    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = (), *, only_hold: bool = False) -> Written:
         assert len(kept_open) == 1
-        return requeuing.requeue(wanted, self.failed, self.update, lambda _: None)
+        return requeuing.requeue(wanted, self.failed, self.update, lambda _: None, only_hold=only_hold)
 
     def update(self, words: Sequence[str]) -> str:
         number = len(self.writes)

@@ -56,9 +56,9 @@ class Cluster(ScontrolQueue):
     def carries(self, job: QueuedJob) -> bool:
         return job.job_id in self.jobs
 
-    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
+    def requeue(self, wanted: Requeue, kept_open: Sequence[int] = (), *, only_hold: bool = False) -> Written:
         self.tried.append(wanted.change.job_id)
-        return self.jobs[wanted.change.job_id].requeue(wanted, kept_open)
+        return self.jobs[wanted.change.job_id].requeue(wanted, kept_open, only_hold=only_hold)
 
     def given_up(self) -> list[Dependent]:
         return [job for job in self.dependents if "(failed)" in job.dependency]
@@ -125,6 +125,57 @@ def test_as_many_refused_jobs_as_a_round_takes_do_not_keep_others_waiting(tmp_pa
         own.round()
         assert len(cluster.tried) <= MOST
     assert cluster.back() == {4, 5, 6}
+
+
+def test_if_more_jobs_have_failed_than_a_round_takes_they_are_held_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """slurmctld forgets jobs that have ended: all steps for each in turn would come too late for the last ones."""
+    cluster, stop, held = Cluster(range(1, 3 * MOST)), threading.Event(), list[int]()
+    own = Recoverer(RecoveryGate(cluster, apply=True), Journal(tmp_path), apply=True, most=MOST, goes_on=True)
+    pauses: list[float] = []
+
+    def wait(pause_s: float) -> bool:
+        pauses.append(pause_s)
+        held.append(sum(job.requeues for job in cluster.jobs.values()))
+        if len(cluster.back()) == len(cluster.jobs) or len(pauses) > 10:
+            stop.set()
+        return True
+
+    monkeypatch.setattr(stop, "wait", wait)
+    watch(own, 10.0, stop)
+    assert (held, pauses) == ([3, 6, 8, 8, 8], [0.0, 0.0, 10.0, 10.0, 10.0])
+    for job in cluster.jobs.values():
+        assert_back(job)
+    assert [entry.what for entry in entries(tmp_path)] == ["requeued"] * len(cluster.jobs)
+
+
+def test_a_failing_round_is_followed_by_a_pause_even_if_many_jobs_have_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, stop = Cluster(range(1, 3 * MOST)), threading.Event()
+    own = Recoverer(RecoveryGate(cluster, apply=True), Journal(tmp_path), apply=True, most=MOST, goes_on=True)
+    pauses: list[float] = []
+
+    def fail(*_arguments: object, **_options: object) -> Written:
+        raise SlurmError("slurmctld does not answer; check that it runs")
+
+    monkeypatch.setattr(cluster, "requeue", fail)
+
+    def wait(pause_s: float) -> None:
+        pauses.append(pause_s)
+        stop.set()
+
+    monkeypatch.setattr(stop, "wait", wait)
+    watch(own, 10.0, stop)
+    assert pauses == [10.0]
+
+
+def test_a_single_round_leaves_no_job_held(tmp_path: Path) -> None:
+    cluster = Cluster(range(1, 3 * MOST))
+    recoverer(cluster, tmp_path).round()
+    assert cluster.back() == {1, 2, 3}
+    assert not any(job.run.job.held for job in cluster.jobs.values() if job.run)
 
 
 def test_a_restarted_recovery_takes_new_jobs_at_once_among_many_refused(tmp_path: Path) -> None:
@@ -266,10 +317,10 @@ def test_dependents_are_mended_even_if_slurmctld_falls_silent_afterwards(
     cluster.dependents = [Dependent(job_id=9, uid=1001, dependency="afterok:3(failed)")]
     requeue = cluster.requeue
 
-    def silent_at_4(wanted: Requeue, kept_open: Sequence[int] = ()) -> Written:
+    def silent_at_4(wanted: Requeue, kept_open: Sequence[int] = (), *, only_hold: bool = False) -> Written:
         if wanted.change.job_id == 4:
             raise SlurmError("slurmctld does not answer; check that it runs")
-        return requeue(wanted, kept_open)
+        return requeue(wanted, kept_open, only_hold=only_hold)
 
     monkeypatch.setattr(cluster, "requeue", silent_at_4)
     with pytest.raises(SlurmError):
