@@ -183,7 +183,7 @@ def cause_of(run: Failed) -> Cause | None:
         return "timeout"
     if state == "OUT_OF_MEMORY" or (state == "FAILED" and KILLED_FOR_MEMORY in run.exit_codes):
         return "out_of_memory"
-    if state == "FAILED" and any(code in KILLED for code in run.exit_codes):
+    if state == "FAILED" and not run.stopped and any(code in KILLED for code in run.exit_codes):
         return "killed"
     return None
 

@@ -17,6 +17,8 @@ from slurm_plugin.slurm.queue import Failed
 from slurm_plugin.slurm.requeuing import KILLED, KILLED_FOR_MEMORY
 
 LEAST_MEASURED_S = 10
+# sacct's word for a step that a user has cancelled.
+_CANCELLED_BY = "CANCELLED by "
 
 
 class Question(NamedTuple):
@@ -41,7 +43,9 @@ def question_of(run: Failed) -> Question | None:
         return HOW_BUSY
     if may_come_back and may_be_of_an_earlier_run(run):
         return LAST_STEPS
-    return STEPS if run.steps_elsewhere and run.job.state == "FAILED" else None
+    if run.steps_elsewhere:
+        return STEPS if run.job.state == "FAILED" else None
+    return STOPPED_STEPS if may_come_back and _is_killed(run) else None
 
 
 def lines_by_job(text: str) -> Mapping[int, list[str]]:
@@ -66,6 +70,18 @@ def with_last_steps(run: Failed, lines: Sequence[str]) -> Failed:
     return msgspec.structs.replace(run, exit_codes=(run.exit_codes[0], *codes)) if codes else run
 
 
+def with_stopped_steps(run: Failed, lines: Sequence[str]) -> Failed:
+    """Return a run with whether its user meant its steps to be killed, from `step id|exit code|state` lines.
+
+    That is so if each step that was killed had been cancelled by its user, or had reached a time limit of its own. A
+    script that ends with such a step has the same exit code as one whose program was killed for memory.
+    """
+    steps = [line.split("|") for line in lines if line.partition("|")[0].partition(".")[2].isdecimal()]
+    killed = ["".join(rest) for _, code, *rest in steps if code in KILLED]
+    meant = ("TIMEOUT", *([f"{_CANCELLED_BY}{run.job.uid}"] if run.job.uid else []))
+    return msgspec.structs.replace(run, stopped=bool(killed) and all(state in meant for state in killed))
+
+
 def with_earlier_runs(run: Failed, lines: Sequence[str]) -> Failed:
     """Return a requeued job with how the steps of all its runs ended, from `step id|state` lines.
 
@@ -87,6 +103,14 @@ def with_busy_share(run: Failed, lines: Sequence[str]) -> Failed:
         if "." not in job and cpu_s and held_s and (whole(elapsed_s) or 0) >= LEAST_MEASURED_S:
             return msgspec.structs.replace(run, busy_share=cpu_s / held_s)
     return run
+
+
+def _is_killed(run: Failed) -> bool:
+    """Whether a run failed because something in it was killed, but not by Slurm for its memory."""
+    codes = run.exit_codes
+    return (
+        run.job.state == "FAILED" and KILLED_FOR_MEMORY not in codes and any(code in KILLED for code in codes)
+    )
 
 
 def may_be_of_an_earlier_run(run: Failed) -> bool:
@@ -115,3 +139,4 @@ EARLIER_RUNS = Question(("-D", "--format=JobIDRaw,State"), with_earlier_runs)
 HOW_BUSY = Question(("--format=JobIDRaw,TotalCPU,ElapsedRaw,AllocCPUS",), with_busy_share)
 LAST_STEPS = Question(("--format=JobIDRaw,ExitCode",), with_last_steps)
 STEPS = Question(("-X", "--format=JobIDRaw,DerivedExitCode"), with_steps)
+STOPPED_STEPS = Question(("--format=JobIDRaw,ExitCode,State",), with_stopped_steps)

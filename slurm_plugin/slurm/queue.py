@@ -72,8 +72,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     `exit_codes` are its own, and the highest of its steps'; `requeues` says whether its user allows requeueing.
     `outputs` are the paths of its output, errors first, as its user named them. `gpu_fields` is how it asks for GPUs,
     in slurmctld's words. `steps_elsewhere` says that slurmctld knows none of its steps (enable_stepmgr, from 24.05):
-    only accounting knows how they ended. `busy_share` is the mean share of its CPUs that was busy; None if that was
-    not asked for, or is not known.
+    only accounting knows how they ended. `stopped` says that its user meant the steps to be killed that were.
+    `busy_share` is the mean share of its CPUs that was busy; None if that was not asked for, or is not known.
     """
 
     job: QueuedJob
@@ -82,6 +82,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...] = ()
     gpu_fields: Mapping[str, str] = {}
     steps_elsewhere: bool = False
+    stopped: bool = False
     busy_share: float | None = None
 
     @property

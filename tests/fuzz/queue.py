@@ -9,7 +9,14 @@ import msgspec
 from accounting.errors import SlurmError
 from slurm_plugin.policy.facts import MemoryTerms
 from slurm_plugin.slurm import associations, cluster_lines, job_lines, limits, nodes, requeuing
-from slurm_plugin.slurm.accounted_runs import EARLIER_RUNS, HOW_BUSY, LAST_STEPS, STEPS, lines_by_job
+from slurm_plugin.slurm.accounted_runs import (
+    EARLIER_RUNS,
+    HOW_BUSY,
+    LAST_STEPS,
+    STEPS,
+    STOPPED_STEPS,
+    lines_by_job,
+)
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.queue import Failed
 from tests.fuzz.corpus import CONTRACT, captured, found, text_of
@@ -33,7 +40,7 @@ READERS: tuple[Callable[[str], object], ...] = (
     lambda text: requeuing.parse_failed(text, 1),
     lambda text: [
         question.answered(RUN, lines_by_job(text).get(RUN.job.job_id, []))
-        for question in (EARLIER_RUNS, HOW_BUSY, LAST_STEPS, STEPS)
+        for question in (EARLIER_RUNS, HOW_BUSY, LAST_STEPS, STEPS, STOPPED_STEPS)
     ],
     cluster_lines.parse_node_states,
     cluster_lines.parse_partition_states,

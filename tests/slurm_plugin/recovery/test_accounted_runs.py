@@ -168,3 +168,39 @@ def test_a_kill_in_an_earlier_run_does_not_count_for_the_last_one(
     found = scontrol_queue.ScontrolQueue().failed(3)
     assert found is not None
     assert cause_of(found) == cause
+
+
+# `sacct -nP -j 3 --format=JobIDRaw,ExitCode,State` of 26.05, for a script that ended with its srun; 22.05 prints 9:0.
+STOPPED = "3|137:0|FAILED\n3.batch|137:0|FAILED\n3.extern|0:0|COMPLETED\n"
+
+
+@pytest.mark.parametrize(
+    ("codes", "said", "cause"),
+    [
+        (("137:0", "0:9"), STOPPED + "3.0|0:9|CANCELLED by 1000\n", None),
+        # `srun --time`, of a program that ignores SIGTERM.
+        (("137:0", "0:9"), STOPPED + "3.0|0:9|TIMEOUT\n", None),
+        (("137:0", "0:9"), STOPPED + "3.0|0:0|COMPLETED\n3.1|0:9|CANCELLED by 1000\n", None),
+        # slurmd, which kills for memory where the site lets it, is root.
+        (("137:0", "0:9"), STOPPED + "3.0|0:9|CANCELLED by 0\n", "killed"),
+        (("137:0", "0:9"), STOPPED + "3.0|0:9|CANCELLED by 1000\n3.1|0:9|FAILED\n", "killed"),
+        (
+            ("137:0", "0:125"),
+            STOPPED + "3.0|0:9|CANCELLED by 1000\n3.1|0:125|OUT_OF_MEMORY\n",
+            "out_of_memory",
+        ),
+        (("137:0", "0:0"), STOPPED + "3.0|0:15|CANCELLED by 1000\n", "killed"),
+        (("137:0", "0:9"), STOPPED, "killed"),
+        (("137:0", "0:9"), "3.0|0:9\n", "killed"),
+        (("137:0", "0:9"), "", "killed"),
+    ],
+)
+def test_a_step_that_its_user_stopped_was_not_killed_for_memory(
+    monkeypatch: pytest.MonkeyPatch, codes: tuple[str, ...], said: str, cause: str | None
+) -> None:
+    run = failed("FAILED", *codes, job_id=3, uid=1000)
+    monkeypatch.setattr(scontrol_queue, "_last_run", lambda _: run)
+    monkeypatch.setattr(scontrol_queue, "_ask", lambda *_: said)
+    found = scontrol_queue.ScontrolQueue().failed(3)
+    assert found is not None
+    assert cause_of(found) == cause
