@@ -58,7 +58,7 @@ def recovery(seen: Seen) -> Judged:
     if stuck and state == "ok":
         return (
             "warning",
-            f"{stuck:,} jobs are held: Slurm refuses to restore their original requests",
+            f"{stuck:,} jobs are held: Slurm refuses to restore their original requests, or many failed at once",
             REFUSED,
         )
     return (state, what, fix) if found.enforced else ("ok", what, "")
