@@ -345,20 +345,27 @@ def _last_run(job_id: int) -> Failed | None:
 
 
 def _with_accounting(found: dict[int, Failed | None]) -> dict[int, Failed | None]:
-    """Return runs with what only accounting knows of some; runs with the same question share one call."""
+    """Return runs with what only accounting knows of some; runs with the same question share one call.
+
+    An accounting that is silent is asked no other question. It may take most of a minute to fail, and meanwhile
+    slurmctld may forget jobs about which nothing is asked.
+    """
     asked: dict[Question, list[Failed]] = {}
     for one in found.values():
         if one and (question := question_of(one)):
             asked.setdefault(question, []).append(one)
     answered = dict(found)
     for question, runs in asked.items():
-        said = lines_by_job(_accounted(runs, *question.options))
+        told = _accounted(runs, *question.options)
+        if told is None:
+            break
+        said = lines_by_job(told)
         answered |= {one.job.job_id: question.answered(one, said.get(one.job.job_id, [])) for one in runs}
     return answered
 
 
-def _accounted(runs: Sequence[Failed], *how: str) -> str:
-    """Return what sacct says of runs; '' if it does not answer, and the runs then stay as slurmctld shows them."""
+def _accounted(runs: Sequence[Failed], *how: str) -> str | None:
+    """Return what sacct says of runs; None if it does not answer, and the runs then stay as slurmctld shows them."""
     # The end of a step can reach slurmdbd after that of its job. A requeued job's submit time is the end of that run.
     ended_s = max(run.job.submit_s if run.job.waits else run.job.end_s for run in runs)
     time.sleep(requeuing.until_settled_s(ended_s, time.time()))
@@ -367,7 +374,7 @@ def _accounted(runs: Sequence[Failed], *how: str) -> str:
         return _ask("sacct", "-nP", "-j", ",".join(jobs), *how)
     except SlurmError as error:
         log.warning("how the steps of job %s ended is not known: %s", ", ".join(jobs), error)
-        return ""
+        return None
 
 
 def _site_kills() -> bool:

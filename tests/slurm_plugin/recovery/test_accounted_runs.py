@@ -62,6 +62,29 @@ def test_a_run_is_what_slurmctld_shows_if_accounting_does_not_answer(monkeypatch
     assert scontrol_queue.ScontrolQueue().failed(3) == run
 
 
+def test_an_accounting_that_does_not_answer_is_asked_no_other_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each one may take most of a minute to fail, and slurmctld forgets other jobs of the same round meanwhile."""
+    runs = {
+        1: failed("TIMEOUT", "0:0", job_id=1),
+        2: failed("PENDING", "0:0", restarts=1, job_id=2),
+        3: failed("FAILED", "137:0", "0:9", job_id=3),
+        4: failed("OUT_OF_MEMORY", job_id=4),
+    }
+    asked: list[str] = []
+
+    def silent(*command: str) -> str:
+        asked.append(command[0])
+        raise SlurmError("sacct does not answer; check slurmdbd")
+
+    monkeypatch.setattr(scontrol_queue, "show_jobs", lambda jobs, *_, **__: [str(job) for job in jobs])
+    monkeypatch.setattr(requeuing, "parse_failed", lambda _, job_id: runs[job_id])
+    monkeypatch.setattr(scontrol_queue, "_ask", silent)
+    assert scontrol_queue.ScontrolQueue().failed_of([*runs]) == runs
+    assert asked == ["sacct"]
+
+
 # `sacct -nPD -j 3 --format=JobIDRaw,State` of 22.05: the job's script requeued it after its program was killed.
 RUNS = "3|REQUEUED\n3.batch|OUT_OF_MEMORY\n3|PENDING\n"
 
