@@ -30,7 +30,9 @@ def test_a_link_that_leads_nowhere_does_not_count_as_no_configuration(
     (tmp_path / "rightsizer.toml").symlink_to(tmp_path / "gone.toml")
     monkeypatch.delenv("RIGHTSIZER_CONFIG", raising=False)
     monkeypatch.setattr(file, "SYSTEM_CONFIG", tmp_path / "rightsizer.toml")
-    assert_one_line(run("config", "check"), 2, "cannot read the configuration .*rightsizer.toml: No such file")
+    assert_one_line(
+        run("config", "check"), 2, "cannot read the configuration .*rightsizer.toml: No such file"
+    )
 
 
 def test_no_example_truncates_the_file_that_it_reads(run: Run) -> None:
