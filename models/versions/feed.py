@@ -171,7 +171,11 @@ def remove_covered(models: Path, version: str | None, now_s: float) -> None:
 
 
 def covered(names: Sequence[str], version: str | None, now_s: float) -> list[str]:
-    """Return the names of files whose days the current version was trained on, or that are too old to matter."""
+    """Return the names of files whose days the current version was trained on, or that are too old to matter.
+
+    So is what was written while a clock was ahead: those days are still to come, as is that of a version made then,
+    which covers none of the others.
+    """
     first = _day(now_s - MOST_DAYS * DAY_S)
     made = _VERSION_DAY.match(version or "")
     if made:
@@ -179,8 +183,11 @@ def covered(names: Sequence[str], version: str | None, now_s: float) -> list[str
             made_s = float(calendar.timegm(time.strptime(made[1], "%Y%m%d")))
         except ValueError:  # not named by a training of ours
             made_s = 0.0
-        first = max(first, _day(made_s - (COVERED_AFTER_DAYS - 1) * DAY_S))
-    return sorted(name for name in names if (day := _DAY.match(name)) and day[1] < first)
+        if made_s <= now_s:
+            first = max(first, _day(made_s - (COVERED_AFTER_DAYS - 1) * DAY_S))
+    # Hosts' clocks differ: one may have begun the next day already.
+    last = _day(now_s + DAY_S)
+    return sorted(name for name in names if (day := _DAY.match(name)) and not first <= day[1] <= last)
 
 
 def _day(time_s: float) -> str:

@@ -192,7 +192,7 @@ def judged_by_gate(config: Config, past: PastColumns, fit: Fit) -> Verdict:
 
 
 def _champion(config: Config) -> Champion | None:
-    """Return the current model; None if there is none, or if the service would not load it.
+    """Return the current model; None if there is none, if the service would not load it, or if it is newer than now.
 
     Raises UnreadModelError if this machine cannot read it now, which says nothing about the model.
     """
@@ -207,12 +207,21 @@ def _champion(config: Config) -> Champion | None:
         return None
     try:
         predictor = registry.load_version(directory, version, chain_settings_of(config))
-        return Champion(predictor, read_manifest(directory / version).last_end_s)
+        manifest = read_manifest(directory / version)
     except UnreadModelError:
         raise
     except ModelError as error:
         note(f"the new model is not compared with the current one: {error}")
         return None
+    # Earlier releases learned from jobs that ran while a clock was ahead, too; but nothing learns from later jobs than
+    # the model itself.
+    known_until_s = min(manifest.last_end_s, manifest.created_s)
+    if known_until_s > time.time():
+        note(
+            "the new model is not compared with the current one, because that was trained while the clock was ahead"
+        )
+        return None
+    return Champion(predictor, known_until_s)
 
 
 def _current_version(directory: Path) -> str | None:

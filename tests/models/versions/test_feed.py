@@ -313,21 +313,21 @@ def test_a_feed_can_be_read_as_it_was_at_a_moment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "gone"),
     [
-        (None, ["jobs-20251001.jsonl"]),
-        ("rubbish", ["jobs-20251001.jsonl"]),
-        ("20269999T000000.000Z-a", ["jobs-20251001.jsonl"]),
-        ("20261119T000100.000Z-ab12cd", ["jobs-20251001.jsonl", "jobs-20261117.jsonl"]),
-        (
-            "20261121T000100.000Z-ab12cd",
-            ["jobs-20251001.jsonl", "jobs-20261117.jsonl", "jobs-20261118.jsonl"],
-        ),
+        (None, ["20251001", "20261123"]),
+        ("rubbish", ["20251001", "20261123"]),
+        ("20269999T000000.000Z-a", ["20251001", "20261123"]),
+        ("20261119T000100.000Z-ab12cd", ["20251001", "20261117", "20261123"]),
+        ("20261121T000100.000Z-ab12cd", ["20251001", "20261117", "20261118", "20261123"]),
+        # Made while the clock was ahead.
+        ("20270221T000100.000Z-ab12cd", ["20251001", "20261123"]),
     ],
 )
 def test_days_that_a_model_was_trained_on_are_removed(
     version: str | None, gone: list[str], tmp_path: Path
 ) -> None:
-    days = ("20251001", "20261117", "20261118", "20261120", "20261121")
+    days = ("20251001", "20261117", "20261118", "20261120", "20261121", "20261122", "20261123")
     names = [*(f"jobs-{day}.jsonl" for day in days), "notes.txt"]
+    gone = [f"jobs-{day}.jsonl" for day in gone]
     now_s = 1_795_262_400.0  # 2026-11-21 12:00
     assert covered(names, version, now_s) == gone
     (tmp_path / FOLDER).mkdir()

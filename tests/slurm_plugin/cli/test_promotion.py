@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -31,6 +32,7 @@ from tests.slurm_plugin.conftest import Run, assert_one_line
 from tests.slurm_plugin.service.asking import connect, model_of
 from tests.stores import store_attempts
 
+YEARS_S = 20 * 365 * 86400
 KNOWN = submission(cpus_per_task=8, mem_per_node_mib=8000)
 
 
@@ -145,6 +147,34 @@ def test_a_gate_that_passes_puts_the_new_model_in_use(run: Run, site: Site) -> N
         assert until_in_use(answers, new) <= IN_USE_S
     assert {model for _, model in answers} == {old, new}
     assert gates(run) == {old: ("", "passed"), new: ("yes", "passed")}
+
+
+def moved(attempts: list[Attempt], by_s: int) -> list[Attempt]:
+    """Return attempts that ran that much later."""
+    times = ("submit_s", "start_s", "end_s")
+    return [
+        replace(one, row=replace(one.row, **{name: getattr(one.row, name) + by_s for name in times}))
+        for one in attempts
+    ]
+
+
+@pytest.mark.parametrize("made_s", [T0 + 60_000, T0 + 2 * YEARS_S])
+def test_jobs_from_while_a_clock_was_ahead_keep_no_later_model_from_being_judged(
+    made_s: int, run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(site, [*jobs(0, 60, 2000.0), *moved(jobs(57, 3, 2000.0), YEARS_S)])
+    with monkeypatch.context() as patch:
+        # As with the releases that learned from all jobs, or with a clock that is still ahead.
+        patch.setattr("slurm_plugin.cli.stored.time", SimpleNamespace(time=lambda: T0 + 2 * YEARS_S))
+        patch.setattr("slurm_plugin.cli.models.train.time", SimpleNamespace(time=lambda: made_s))
+        old = run("train").out.strip()
+    assert read_manifest(site.models / old).last_end_s > time.time()
+    store(site, jobs(60, 200, 150.0))
+    ran = run("train")
+    newer = ran.out.strip()
+    assert registry.current_version(site.models) == newer != old, ran.err
+    assert read_manifest(site.models / newer).last_end_s < time.time()
+    assert ("the clock was ahead" in ran.err) is (made_s > time.time())
 
 
 def test_a_worse_or_damaged_model_leaves_the_old_one_in_use(run: Run, site: Site) -> None:
