@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import msgspec
@@ -104,13 +104,30 @@ def promote(directory: Path, version: str, why: Why = "by hand") -> None:
 
     ModelError if it does not exist, or if the folder or its log cannot be written.
     """
+    _promote(directory, version, why)
+
+
+def promote_judged(directory: Path, version: str, opponent: str | None) -> bool:
+    """Make a version current because the gate found it no worse than `opponent`, which was current (None: nothing was).
+
+    Return False, and change nothing, if another version has become current since: the gate knows nothing of that one.
+    Raises ModelError as `promote` does.
+    """
+    return _promote(directory, version, "gate", instead_of=(opponent, None))
+
+
+def _promote(
+    directory: Path, version: str, why: Why, instead_of: Collection[str | None] | None = None
+) -> bool:
     check_there(directory, version)
     with writing(directory), locked_log(directory) as log:
         # The process that held the log until now may have removed it.
         check_there(directory, version)
         before = known_succession(directory)
+        if instead_of is not None and before.current not in instead_of:
+            return False
         if before.current == version and before.held[-1].by:
-            return
+            return True
         promotion = Promotion(
             time_s=time.time(),
             who=user_name(),
@@ -123,6 +140,7 @@ def promote(directory: Path, version: str, why: Why = "by hand") -> None:
         # The log's own directory entry must survive a crash before the link changes.
         sync(directory)
         _swap(directory, version)
+    return True
 
 
 def check_there(directory: Path, version: str) -> None:

@@ -81,14 +81,13 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
     from slurm_plugin.service.decide import chain_settings_of
 
     directory = Path(config.models.directory)
+    opponent = registry.current_version(directory)
     # Free what only one step needs (the past, then the fitted rows) before the next step, which needs as much memory.
     made = _make(config, engine, judged=promote != "always")
     give_back_memory()
     version, verdict = made.version, made.verdict
     load_predictor(directory / version, chain_settings_of(config))  # refuses what the service would refuse
-    promoted = promote == "always" or (promote == "auto" and verdict is not None and verdict.passed)
-    if promoted:
-        registry.promote(directory, version, "always" if promote == "always" else "gate")
+    promoted = _promoted(directory, made, promote, opponent)
     if verdict is not None:
         for reason in verdict.reasons[:MOST_TOLD]:
             note(f"gate: {reason}")
@@ -100,6 +99,24 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
     except ModelError as error:  # the new model exists all the same
         note(f"old models were not removed: {error}")
     click.echo(version)
+
+
+def _promoted(directory: Path, made: _Made, promote: str, opponent: str | None) -> bool:
+    """Promote a model if that is wanted, and return whether it was; `opponent` was current when its training began."""
+    from models.versions import registry
+
+    if promote == "always":
+        registry.promote(directory, made.version, "always")
+        return True
+    if promote == "never" or made.verdict is None or not made.verdict.passed:
+        return False
+    if registry.promote_judged(directory, made.version, opponent):
+        return True
+    note(
+        f"{registry.current_version(directory)} became the current model during this training, and the new one was "
+        "not compared with it; run `rightsizer train` again"
+    )
+    return False
 
 
 class _Made(NamedTuple):

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,6 +25,7 @@ from accounting.decisions.token import find_token
 from accounting.records import Attempt
 from models.versions import artefact, registry
 from models.versions.artefact import read_manifest, sealed
+from slurm_plugin.cli.models import train
 from slurm_plugin.cli.models.train import MOST_TOLD
 from slurm_plugin.service.protocol import Request, decode_reply, encode_request
 from tests.builders import T0, attempt, submission
@@ -175,6 +177,31 @@ def test_jobs_from_while_a_clock_was_ahead_keep_no_later_model_from_being_judged
     assert registry.current_version(site.models) == newer != old, ran.err
     assert read_manifest(site.models / newer).last_end_s < time.time()
     assert ("the clock was ahead" in ran.err) is (made_s > time.time())
+
+
+def test_a_model_is_not_promoted_over_one_that_became_current_while_it_was_trained(
+    run: Run, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(site, jobs(0, 60, 2000.0))
+    first = run("train").out.strip()
+    second = run("train", "--promote", "always").out.strip()
+    store(site, jobs(60, 200, 150.0))
+    make = train._make
+
+    def made_during_a_rollback(*arguments: Any, **options: Any) -> Any:
+        made = make(*arguments, **options)
+        registry.promote(site.models, first, "rollback")
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "_make", made_during_a_rollback)
+        ran = run("train")
+    assert gates(run)[ran.out.strip()] == ("", "passed")
+    assert registry.current_version(site.models) == first != second
+    assert f"{first} became the current model during this training" in ran.err
+    assert "is current" not in ran.err
+    again = run("train")
+    assert registry.current_version(site.models) == again.out.strip(), again.err
 
 
 def test_a_worse_or_damaged_model_leaves_the_old_one_in_use(run: Run, site: Site) -> None:
