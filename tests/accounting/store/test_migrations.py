@@ -10,12 +10,15 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config as AlembicConfig
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, event, insert, inspect, select, text
+from msgspec.structs import replace
+from sqlalchemy import Engine, event, insert, inspect, select, text, update
 from sqlalchemy.schema import MetaData
 
 import accounting.store.database as database
 from accounting.errors import StoreError
+from accounting.slurm.sacct_groups import LABELS
 from accounting.store import schema
+from accounting.store.bulk import known_digests
 from accounting.store.database import open_store, open_to_take_back, writing
 from accounting.store.older import take_back
 from accounting.store.records import (
@@ -177,6 +180,27 @@ def test_a_store_goes_back_and_forward_again(url: str) -> None:
     assert read_attempts(forward) == before
     assert read_decision(forward, "abc") == decision(id="abc")
     forward.dispose()
+
+
+def test_what_steps_held_is_read_again_after_a_store_went_back(url: str) -> None:
+    engine = open_store(url, create=True)
+    plain = attempt(job_id=1)
+    divided = replace(plain, row=replace(plain.row, job_id=2), use=replace(plain.use, step_cpus=8))
+    with engine.begin() as connection:
+        write_attempts(connection, [plain, divided])
+        for job_id in (1, 2):
+            digest = update(schema.attempts).values(record_digest=job_id)
+            connection.execute(digest.where(schema.attempts.c.job_id == job_id))
+        for source in (LABELS, "sacct"):
+            mark = {"source": source, "cluster": "alpha", "read_until_s": 9}
+            write_rows(connection, schema.windows, [mark])
+    take_back(engine, "0006", apply=True)
+    engine.dispose()
+    engine = open_store(url, create=True)
+    with engine.connect() as connection:
+        assert known_digests(connection, 0, 2**40).tolist() == [1], "the other would be skipped for ever"
+        assert (windows_read(connection, LABELS), windows_read(connection, "sacct")) == ({}, {"alpha": 9})
+    engine.dispose()
 
 
 @pytest.mark.parametrize("revision", ["0001", "9999", "head", "-1"])
