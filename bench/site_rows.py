@@ -126,6 +126,9 @@ def _figures(family: Array, state: Array, wall_s: Array, draw: np.random.Generat
         "read_mib": draw.exponential(300.0, jobs),
         "written_mib": draw.exponential(80.0, jobs),
         "energy_j": pa.nulls(jobs, pa.float64()),
+        # As of jobs none of whose steps asked for a part of its job.
+        "step_cpus": pa.nulls(jobs, pa.int32()),
+        "step_mem_mib": pa.nulls(jobs, pa.int64()),
     }
 
 
@@ -161,5 +164,7 @@ def _steps(attempts: pa.Table, draw: np.random.Generator) -> pa.Table:
             "read_mib": draw.exponential(300.0, rows),
             "written_mib": draw.exponential(80.0, rows),
             "energy_j": pa.nulls(rows, pa.float64()),
+            "alloc_cpus": pa.nulls(rows, pa.int32()),
+            "alloc_mem_mib": pa.nulls(rows, pa.int64()),
         }
     )
