@@ -72,7 +72,8 @@ def ingest(
     begin_s = max(begin_s, SLURM_BEGAN_S)
     # Starting later than where the last run stopped leaves a gap, which the next plain run must still read.
     leaves_gap = until_s is not None and since_s is not None and since_s > until_s
-    marked_s = marks.get(settings.cluster, 0)
+    # Nor may it stay: it would hide how far reading is behind, and what is left unread once its time has come.
+    marked_s = 0 if is_ahead else marks.get(settings.cluster, 0)
 
     def take(fetched: Fetched, window_s: int, end_s: int) -> None:
         ingest_window(engine, run, fetched, window_s, end_s)

@@ -7,10 +7,12 @@ import pytest
 from sqlalchemy import Engine
 
 from accounting.errors import SlurmError
-from accounting.ingest.ingesting import SLURM_BEGAN_S, ingest
+from accounting.ingest.ingesting import SACCT, SLURM_BEGAN_S, ingest
 from accounting.ingest.run import IngestSettings
 from accounting.ingest.window_marks import late_since_s
+from accounting.slurm.sacct_groups import LABELS
 from accounting.slurm.windows import DAY_S, HOUR_S
+from accounting.store.records import windows_read
 from tests.accounting.ingest.recorded import NOW_S, settings_of
 from tests.builders import FakeSacct, SacctRow, job_line
 
@@ -54,6 +56,20 @@ def test_nothing_is_asked_of_the_time_before_slurm(
     settings = msgspec.structs.replace(settings, first_days=first_days)
     assert ingest(store, settings, SLURM_BEGAN_S + DAY_S, since_s).attempts.new == 1
     assert min(begin_s for begin_s, _ in fake.calls()) == SLURM_BEGAN_S
+
+
+def test_a_mark_of_a_clock_that_was_ahead_goes_back_with_it(store: Engine, tmp_path: Path) -> None:
+    in_time, late = job_line(1, NOW_S - HOUR_S), job_line(2, NOW_S + 20 * HOUR_S)
+    settings, _ = site(tmp_path, [in_time])
+    settings = msgspec.structs.replace(settings, late_days=0)
+    ingest(store, settings, NOW_S + 2 * DAY_S)
+    ingest(store, settings, NOW_S)
+    with store.connect() as connection:
+        marks = [windows_read(connection, source) for source in (SACCT, LABELS)]
+    assert [[*mark.values()] for mark in marks] == [[NOW_S], [NOW_S]]
+    # Nobody reads until the time of the mark is over.
+    site(tmp_path, [in_time, late])
+    assert ingest(store, settings, NOW_S + 3 * DAY_S).attempts.new == 1
 
 
 def test_reading_again_stays_due_where_it_failed(store: Engine, tmp_path: Path) -> None:
