@@ -1,9 +1,9 @@
 --- Names the ways of asking for CPUs, memory, GPUs or placement for which the wire has no field.
 -- The service leaves such a job, or that dimension of it, as it is, and records the names as the reason. A
 -- release that lacks a field reads it as nil, which counts as not set. Fields that only say where a job runs
--- (--reservation and the like; --constraint, unless it counts nodes) keep nothing and are not read: slurmctld
--- compares a field's name with all names it knows, which takes up to two microseconds a field if no job came
--- for a while.
+-- (--nodelist and the like; --constraint, unless it counts nodes; --reservation next to --partition) keep
+-- nothing and are not read: slurmctld compares a field's name with all names it knows, which takes up to two
+-- microseconds a field if no job came for a while.
 local numbers = require("rightsizer.numbers")
 local tasks = require("rightsizer.tasks")
 local given = require("rightsizer.text").given

@@ -69,6 +69,17 @@ local function read_texts(fields, ask)
    ask.user = users.name(fields, uid) or string.format("%d", ask.uid)
 end
 
+--- A job that names a reservation and no partition runs in the reservation's, if it has one, and not in the
+-- default one. Which of several reservations it will run in, only Slurm knows.
+local function read_reservation(fields, slurm, ask, names)
+   local name = not given(ask.partition) and given(fields.reservation)
+   if name then
+      local reservation = slurm.reservations and slurm.reservations[name]
+      ask.partition = reservation and given(reservation.partition) or nil
+      names.reserved_partition = not reservation or nil
+   end
+end
+
 --- Whether an srun in the job will be bound to CPUs by their numbers. It obeys this variable, which sbatch
 -- passes on from the step in which it is typed, such as a session of `srun --pty`. With fewer CPUs, the job
 -- may lack some of those, and Slurm then refuses the srun.
@@ -92,6 +103,7 @@ function job_desc.read(fields, slurm)
    local sizes = read_sizes(fields, ask)
    read_constraints(fields, ask, names)
    read_texts(fields, ask)
+   read_reservation(fields, slurm, ask, names)
    ask.batch = ask.script ~= nil
    names.cpu_bind = ask.batch and ask.cpus_per_task and is_bound_by_number(fields) or nil
    ask.other = forms.names(fields, slurm, names, sizes)

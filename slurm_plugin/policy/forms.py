@@ -42,6 +42,8 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     # The site's rules or limits depend on a name that slurmctld fills in only after the client has asked.
     "default_account": ALL,
     "default_qos": ALL,
+    # Without -p, a job runs in the partition of its reservation, which only the hook knows.
+    "reserved_partition": ALL,
     # Slurm gives as many nodes as it can. With less of anything, more of them fit, and an srun has more tasks.
     "node_range": ALL,
     "spread_job": ALL,

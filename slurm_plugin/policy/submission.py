@@ -154,6 +154,9 @@ def kept_dimensions(submission: Submission) -> dict[Dimension, str]:
     # From 24.11 the client fills in a minimum of nodes by itself, but no maximum.
     if submission.nodes_max is not None and submission.nodes is None:
         names = (*names, "node_range")
+    # Those who ask outside slurmctld do not know the reservation's partition; the hook names it instead.
+    if "reservation" in names and not submission.partition:
+        names = (*names, "reserved_partition")
     kept = kept_by_form(names)
     if submission.gpus_per_job is not None and submission.nodes is None and (submission.nodes_min or 1) > 1:
         # Slurm does not share the GPUs out evenly (may_be_uneven in policy/sizing.py).

@@ -23,7 +23,9 @@ SHAPE = Shape(
     ),
 )
 _ADD = ("sacctmgr", "--immediate", "add")
-_USER = (*_ADD, "user", pwd.getpwuid(os.geteuid()).pw_name)
+_NAME = pwd.getpwuid(os.geteuid()).pw_name
+_USER = (*_ADD, "user", _NAME)
+_RESERVE = ("scontrol", "create", "reservation", "StartTime=now", "Duration=60", f"Users={_NAME}")
 MOST = {
     "job": "MaxTRESPerJob=cpu=4",
     "user": "MaxTRESPerUser=mem=4000",
@@ -44,6 +46,7 @@ COMMANDS = (
     ),
     ("scontrol", "update", "PartitionName=own", "QOS=large"),
     ("scontrol", "update", "PartitionName=narrow", "QOS=job"),
+    (*_RESERVE, "ReservationName=kept", "PartitionName=own", "CoreCnt=8"),
 )
 FORMS = (
     form("named", "-A several -q large -c 8 --mem=8000", cpu=4, mem=256),
@@ -52,6 +55,8 @@ FORMS = (
     form("named-default", "-A several -q roomy -c 8", cpu=4, mem=4000),
     form("named-per-cpu", "-A several -q roomy -c 8 --mem-per-cpu=1000", cpu=4, mem=4000),
     form("of-partition", "-A several -p own -c 8 --mem=8000", cpu=4, mem=256),
+    # Slurm takes the reservation's partition.
+    form("of-reservation", "-A several --reservation=kept -c 8 --mem=8000", cpu=4, mem=256),
     form("not-named", "-A several -c 8 --mem=8000", cpu=2, mem=256),
     # It is the user's only QOS in this account, though not marked as the default.
     form("only-one", "-A large -c 8 --mem=8000", cpu=4, mem=256),

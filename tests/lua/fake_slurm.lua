@@ -17,6 +17,7 @@ function fake_slurm.new()
       SUCCESS = 0, ERROR = -1,
       NO_VAL16 = 0xfffe, NO_VAL = 0xfffffffe, NO_VAL64 = 18446744073709551614,
       GRES_DISABLE_BIND = 8, GRES_ENFORCE_BIND = 16, SPREAD_JOB = 256, USE_MIN_NODES = 512,
+      reservations = { upkeep = { partition = "gpu" }, week = {} },
       lines = {}, shown = {},
    }
    function slurm.log_info(...)

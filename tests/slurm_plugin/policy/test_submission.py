@@ -45,7 +45,8 @@ def test_other_comments_do_not_opt_out(comment: str) -> None:
         ({"other": ("a_form_of_tomorrow",)}, "form-not-handled:a_form_of_tomorrow"),
         ({"other": ("threads_per_core",)}, "form-not-handled:threads_per_core"),
         ({"other": ("threads_per_core",), "mem_per_node_mib": 8000}, None),
-        ({"other": ("features", "licenses", "reservation", "req_nodes")}, None),
+        ({"other": ("features", "licenses", "reservation", "req_nodes"), "partition": "main"}, None),
+        ({"other": ("features", "reservation")}, "form-not-handled:reserved_partition"),
         ({"nodes_min": 1, "nodes_max": 4}, "form-not-handled:node_range"),
         ({"nodes_min": 1, "nodes_max": 4, "mem_per_node_mib": 8000}, "form-not-handled:node_range"),
         (
