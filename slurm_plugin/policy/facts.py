@@ -53,14 +53,15 @@ NO_MAXIMUM = Maximum()
 class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
     """Slurm's memory configuration, in MiB; 0 where nothing is set.
 
-    `max_per_cpu_mib` is MaxMemPerCPU, `max_per_node_mib` MaxMemPerNode. The defaults are what a job gets per CPU or
-    per node if it asks for no memory, and the memory and CPUs that come with each GPU (JobDefaults). `is_uncounted`:
-    SelectTypeParameters names no memory, so that Slurm does not allocate it and limits nobody to it; what a job asks
-    for only decides which nodes are large enough. `limits_virtual`: VSizeFactor also limits the address space of each
-    process.
+    `max_per_cpu_mib` is MaxMemPerCPU, `max_per_node_mib` MaxMemPerNode. `looser_per_cpu_mib` are higher MaxMemPerCPU
+    of other partitions that the job may run in. The defaults are what a job gets per CPU or per node if it asks for no
+    memory, and the memory and CPUs that come with each GPU (JobDefaults). `is_uncounted`: SelectTypeParameters names no
+    memory, so that Slurm does not allocate it and limits nobody to it; what a job asks for only decides which nodes are
+    large enough. `limits_virtual`: VSizeFactor also limits the address space of each process.
     """
 
     max_per_cpu_mib: int = 0
+    looser_per_cpu_mib: tuple[int, ...] = ()
     max_per_node_mib: int = 0
     default_per_cpu_mib: int = 0
     default_per_node_mib: int = 0
@@ -254,8 +255,10 @@ def _with_default(terms: MemoryTerms) -> MemoryTerms:
 
 def strictest(terms: Sequence[MemoryTerms]) -> MemoryTerms:
     """Return terms that satisfy all of these; at least one is needed."""
+    least_mib, *looser_mib = sorted({one.max_per_cpu_mib for one in terms} - {0}) or [0]
     return MemoryTerms(
-        max_per_cpu_mib=_least_set([one.max_per_cpu_mib for one in terms]),
+        max_per_cpu_mib=least_mib,
+        looser_per_cpu_mib=tuple(looser_mib),
         # A job runs in whichever partition accepts it.
         max_per_node_mib=0
         if any(not one.max_per_node_mib for one in terms)

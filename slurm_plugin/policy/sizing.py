@@ -49,7 +49,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     `def_mem_per_cpu_mib` is the partition's DefMemPerCPU: memory that shrinks with the CPUs of a job that asked for
     CPUs only. None: not known, and such a job keeps its CPUs. 0: memory does not follow CPUs here.
     `def_mem_per_node_mib` is what such a job gets per node instead (0: nothing is set), and `max_mem_per_cpu_mib` the
-    most that Slurm lets one CPU carry (0: any amount). `tasks_stay`: the number of tasks on each node is fixed.
+    most that Slurm lets one CPU carry (0: any amount); in some of the job's partitions that may be one of
+    `looser_mem_per_cpu_mib`. `tasks_stay`: the number of tasks on each node is fixed.
     `cut_sessions`: sessions that a person works in are sized like any other job.
     """
 
@@ -64,6 +65,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     cpus_step: int = 1
     def_mem_per_node_mib: int = 0
     max_mem_per_cpu_mib: int = 0
+    looser_mem_per_cpu_mib: tuple[int, ...] = ()
     tasks_stay: bool = False
     cut_sessions: bool = False
 
@@ -300,11 +302,18 @@ def bringing_mib(request: JobRequest, fewer: JobRequest, prediction: Prediction,
     """Return the memory, in the kind it was asked for, that brings the CPUs which the job keeps busy; 0: none does.
 
     Under MaxMemPerCPU, Slurm gives a task more CPUs than it asks for if its memory needs them: `--mem=8000` at 2000
-    MiB per CPU gets four. With less memory it would lose them, however many it keeps busy.
+    MiB per CPU gets four. With less memory it would lose them, however many it keeps busy. Which of its partitions the
+    job will run in is not known: where a CPU may carry more, the same CPUs take more memory.
     """
-    limit_mib = limits.max_mem_per_cpu_mib
-    if not limit_mib:
+    if not limits.max_mem_per_cpu_mib:
         return 0
+    several = (limits.max_mem_per_cpu_mib, *limits.looser_mem_per_cpu_mib)
+    return max(_bringing_mib(request, fewer, prediction, limits, limit_mib) for limit_mib in several)
+
+
+def _bringing_mib(
+    request: JobRequest, fewer: JobRequest, prediction: Prediction, limits: Limits, limit_mib: int
+) -> int:
     cpus, by_node = fewer.cpus_per_task or 1, request.mem_per_node_mib is not None
     tasks = math.ceil(request.num_tasks / (request.nodes or 1)) if by_node else 1
     asked_mib = request.mem_per_node_mib or (request.mem_per_cpu_mib or 0) * cpus

@@ -198,9 +198,9 @@ def _terms(words: dict[str, str], select: str | None) -> MemoryTerms:
     defaults = dict(word.split("=", 1) for word in words.get("JobDefaults", "").split(",") if "=" in word)
     said = {field: words.get(name, "") for field, name in _TERMS.items()}
     said |= {field: defaults.get(name, "") for field, name in _GPU_TERMS.items()}
-    amounts = {field: whole(value) or 0 for field, value in said.items()}
-    return MemoryTerms(
-        **amounts,
+    terms = msgspec.convert({field: whole(value) or 0 for field, value in said.items()}, MemoryTerms)
+    return msgspec.structs.replace(
+        terms,
         is_uncounted=not counts_memory(select),
         limits_virtual=limits_virtual(words.get("VSizeFactor")),
     )

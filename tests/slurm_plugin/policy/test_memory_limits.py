@@ -291,6 +291,19 @@ def test_memory_that_brings_cpus_is_cut_only_as_far_as_they_are_idle(
     assert size(request(**asked), prediction(memory=400.0, cores=busy), site).grant == grant
 
 
+@pytest.mark.parametrize(
+    ("partitions", "mem_mib"),
+    [((1000, 4000), 12000), ((4000, 1000), 12000), ((4000, 0), 12000), ((1000, 20000), 3000), ((0, 0), 416)],
+)
+def test_cpus_that_it_keeps_busy_are_brought_in_each_of_its_partitions(
+    partitions: tuple[int, int], mem_mib: int
+) -> None:
+    terms = strictest([MemoryTerms(max_per_cpu_mib=limit_mib) for limit_mib in partitions])
+    site = with_memory_terms(limits(), terms, known=True)
+    asked = request(cpus_per_task=None, mem_per_node_mib=16000)
+    assert size(asked, prediction(memory=400.0, cores=2.6), site).grant == Grant(mem_per_node_mib=mem_mib)
+
+
 @dataclass(frozen=True)
 class Given:
     """What slurmctld makes of a job: CPUs per task, total CPUs, total MiB on one node."""
