@@ -29,7 +29,7 @@ UNTOLD: dict[Untold, str] = {
 }
 CARRIES = "its memory per CPU needs that many CPUs"
 FITS = "it has no more than it needs"
-BRINGS = "Slurm gives it CPUs for its memory, and it keeps that many busy"
+BRINGS = "Slurm gives it CPUs for its memory, and it needs that many"
 GATHERS = "with fewer CPUs, more of its tasks may run on one node and need more memory than the job has there"
 OUTNUMBERS = "with fewer CPUs, more of its tasks may run on one node than the job has GPUs there"
 UNEVEN = "with fewer GPUs, Slurm may give one of its nodes fewer than it needs there"
@@ -299,11 +299,12 @@ def fewest_busy_cpus(prediction: Prediction, limits: Limits) -> int:
 
 
 def bringing_mib(request: JobRequest, fewer: JobRequest, prediction: Prediction, limits: Limits) -> int:
-    """Return the memory, in the kind it was asked for, that brings the CPUs which the job keeps busy; 0: none does.
+    """Return the memory, in the kind it was asked for, that brings the CPUs which the job needs; 0: none does.
 
     Under MaxMemPerCPU, Slurm gives a task more CPUs than it asks for if its memory needs them: `--mem=8000` at 2000
-    MiB per CPU gets four. With less memory it would lose them, however many it keeps busy. Which of its partitions the
-    job will run in is not known: where a CPU may carry more, the same CPUs take more memory.
+    MiB per CPU gets four. With less memory it would lose them, however many it keeps busy, or must have by its script
+    or by its QOS. Which of its partitions the job will run in is not known: where a CPU may carry more, the same CPUs
+    take more memory.
     """
     if not limits.max_mem_per_cpu_mib:
         return 0
@@ -318,9 +319,11 @@ def _bringing_mib(
     tasks = math.ceil(request.num_tasks / (request.nodes or 1)) if by_node else 1
     asked_mib = request.mem_per_node_mib or (request.mem_per_cpu_mib or 0) * cpus
     brought = math.ceil(math.ceil(asked_mib / limit_mib) / tasks)
-    wanted = min(fewest_busy_cpus(prediction, limits), brought)
-    # A task that is alone has a whole core anyway.
-    if wanted <= (round_up(cpus, limits.cpus_step) if request.num_tasks == 1 else cpus):
+    busy, fixed = fewest_busy_cpus(prediction, limits), limits.min_cpus_per_task
+    # A task that is alone has a whole core anyway, but its QOS looks at what is asked.
+    has = round_up(cpus, limits.cpus_step) if request.num_tasks == 1 else cpus
+    wanted = min(max(busy if busy > has else 0, fixed), brought)
+    if wanted <= cpus:
         return 0
     return limit_mib * (wanted * tasks if by_node else math.ceil(wanted / cpus))
 

@@ -20,6 +20,7 @@ SHAPE = Shape(
         "AccountingStorageEnforce=associations,limits,qos",
         "PartitionName=own Nodes={node[0]}",
         "PartitionName=narrow Nodes={node[0]}",
+        "PartitionName=tight Nodes={node[0]} MaxMemPerCPU=1000",
     ),
 )
 _ADD = ("sacctmgr", "--immediate", "add")
@@ -35,9 +36,11 @@ MOST = {
 COMMANDS = (
     (*_ADD, "qos", "large", "MinTRESPerJob=cpu=4", "Flags=DenyOnLimit"),
     (*_ADD, "qos", "roomy", "MinTRESPerJob=mem=4000", "Flags=DenyOnLimit"),
+    # Slurm refuses a job before it counts the CPUs that its memory brings, so this one does not refuse.
+    (*_ADD, "qos", "patient", "MinTRESPerJob=cpu=4"),
     *((*_ADD, "qos", name, limit, "Flags=DenyOnLimit") for name, limit in MOST.items()),
     (*_ADD, "account", "several", "large", "roomy", "divided"),
-    (*_USER, "account=several", f"qos=normal,large,roomy,{','.join(MOST)}"),
+    (*_USER, "account=several", f"qos=normal,large,roomy,patient,{','.join(MOST)}"),
     *((*_USER, f"account={name}", f"qos={name}") for name in ("large", "roomy")),
     (*_USER, "account=divided", "qos=normal"),
     *(
@@ -55,6 +58,8 @@ FORMS = (
     form("named-default", "-A several -q roomy -c 8", cpu=4, mem=4000),
     form("named-per-cpu", "-A several -q roomy -c 8 --mem-per-cpu=1000", cpu=4, mem=4000),
     form("of-partition", "-A several -p own -c 8 --mem=8000", cpu=4, mem=256),
+    # Its memory brings the CPUs: eight as it is.
+    form("brought", "-A several -q patient -p tight --mem=8000", cpu=4, mem=4000),
     # Slurm takes the reservation's partition.
     form("of-reservation", "-A several --reservation=kept -c 8 --mem=8000", cpu=4, mem=256),
     form("not-named", "-A several -c 8 --mem=8000", cpu=2, mem=256),

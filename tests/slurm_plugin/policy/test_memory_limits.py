@@ -292,6 +292,25 @@ def test_memory_that_brings_cpus_is_cut_only_as_far_as_they_are_idle(
 
 
 @pytest.mark.parametrize(
+    ("asked", "least", "step", "grant"),
+    [
+        ({"cpus_per_task": None, "mem_per_node_mib": 8000}, 3, 1, Grant(mem_per_node_mib=6000)),
+        ({"cpus_per_task": None, "mem_per_node_mib": 8000}, 9, 1, Grant()),
+        ({"cpus_per_task": None, "mem_per_node_mib": 8000}, 1, 1, Grant(mem_per_node_mib=416)),
+        # Slurm looks at what is asked, not at the other thread of a core.
+        ({"cpus_per_task": None, "mem_per_node_mib": 8000}, 2, 2, Grant(mem_per_node_mib=4000)),
+        ({"cpus_per_task": 2, "mem_per_cpu_mib": 6000}, 4, 2, Grant(mem_per_cpu_mib=4000)),
+        ({"cpus_per_task": 8, "mem_per_node_mib": 8000}, 4, 1, Grant(cpus_per_task=4, mem_per_node_mib=416)),
+    ],
+)
+def test_memory_brings_the_cpus_that_a_job_must_have(
+    asked: dict[str, Any], least: int, step: int, grant: Grant
+) -> None:
+    site = limits(max_mem_per_cpu_mib=2000, min_cpus_per_task=least, cpus_step=step)
+    assert size(request(**asked), prediction(memory=400.0, cores=0.5), site).grant == grant
+
+
+@pytest.mark.parametrize(
     ("partitions", "mem_mib"),
     [((1000, 4000), 12000), ((4000, 1000), 12000), ((4000, 0), 12000), ((1000, 20000), 3000), ((0, 0), 416)],
 )
