@@ -14,6 +14,8 @@ from slurm_plugin.policy.forms import kept_by_form
 
 REASON_CHARS = 160  # a reason travels in the token, for which the hook accepts up to 512 bytes
 NOT_BATCH = "not-a-batch-job"
+# Why the CPUs of a direct srun or salloc stay, as slurmctld and as its client describes it.
+DIRECT = frozenset({NOT_BATCH, "max_mem_per_cpu"})
 OPTED_OUT = "opted-out"
 NOT_SAID = -1  # stands for an unknown uid
 

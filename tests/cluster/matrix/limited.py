@@ -91,6 +91,10 @@ FORMS = (
     # It and its twin run in the same one of the two: the first, which has room for them while nothing else runs.
     form("limit-one-of-them-exclusive", "-p main,whole -c 8 --mem=8000", alone=True),
     form("limit-array", "--array=1-2 -c 8 --mem=16000", cpu=2, mem=256, jobs=2),
-    form("limit-srun", "-c 4 --mem=16000", command="srun", cpu=4, mem=256),
+    form("limit-srun", "-n 1 -c 4 --mem=6000", command="srun", mem=256),
+    form("limit-srun-raised", "--mem=16000", command="srun", cpu=2, mem=4000),
+    # These start a task on each of the CPUs that their memory brings.
+    form("limit-srun-tasks", "-c 4 --mem=16000", command="srun"),
+    form("limit-raised-ranks", "--mem=16000", script="srun -n $SLURM_CPUS_ON_NODE hostname\n"),
     form("limit-whole-node", "--mem=0 -c 4", srun=False),
 )

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting.request import Grant, JobRequest, granted
+from accounting.request import Dimension, Grant, JobRequest, granted
 from slurm_plugin.config.settings import Config, Policy
 from slurm_plugin.policy.facts import WHOLE_NODE_MIB, MemoryTerms, Partition, SiteFacts, strictest
 from slurm_plugin.policy.forms import kept_by_form
 from slurm_plugin.policy.memory_limits import counts_anew, kept_by_limits
 from slurm_plugin.policy.sizing import CARRIES, size
+from slurm_plugin.policy.submission import NOT_BATCH
 from slurm_plugin.service.decide import decide, memory_comes_with_cpus, with_memory_terms
 from slurm_plugin.slurm.limits import parse_config_terms, parse_partitions, select_parameters
 from tests.builders import request, submission
@@ -308,6 +309,30 @@ def test_memory_brings_the_cpus_that_a_job_must_have(
 ) -> None:
     site = limits(max_mem_per_cpu_mib=2000, min_cpus_per_task=least, cpus_step=step)
     assert size(request(**asked), prediction(memory=400.0, cores=0.5), site).grant == grant
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "mem_mib"),
+    [
+        ({}, "the script starts a rank on each", None),
+        ({"mem_per_node_mib": 2000}, "the script starts a rank on each", 416),
+        # One task, or as many as are asked for.
+        ({}, NOT_BATCH, 416),
+        ({"cpus_per_task": 1}, NOT_BATCH, None),
+        ({"cpus_per_task": 1}, "max_mem_per_cpu", None),
+        ({"cpus_per_task": 1, "num_tasks": 2}, NOT_BATCH, 416),
+        # Only one reason is told, and its script may be another.
+        ({}, "threads_per_core", None),
+        ({}, "whole_sockets", 416),
+    ],
+)
+def test_memory_brings_all_cpus_if_tasks_are_started_by_their_number(
+    asked: dict[str, Any], reason: str, mem_mib: int | None
+) -> None:
+    job = request(**{"cpus_per_task": None, "mem_per_node_mib": 8000, **asked})
+    kept: dict[Dimension, str] = {"cores": reason}
+    sized = size(job, prediction(memory=400.0, cores=0.5), limits(max_mem_per_cpu_mib=2000), kept)
+    assert sized.grant == Grant(mem_per_node_mib=mem_mib)
 
 
 @pytest.mark.parametrize(
