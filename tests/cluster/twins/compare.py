@@ -46,10 +46,11 @@ class Outcome:
 Verdict = Literal["cut", "as it was", "not run"]
 
 
-def losses(ours: Outcome, twin: Outcome, used_mib: float) -> list[str]:
+def losses(ours: Outcome, twin: Outcome, used_mib: float, used_cores: float) -> list[str]:
     """List what the cut request lost, or has too much of; none if its twin did not run either.
 
-    `used_mib` is what its family's jobs used on a node: no less may be left.
+    `used_mib` is what its family's jobs used on a node, `used_cores` the cores that they kept busy in all: no less may
+    be left.
     """
     if twin.end != "COMPLETED":
         return []
@@ -71,6 +72,8 @@ def losses(ours: Outcome, twin: Outcome, used_mib: float) -> list[str]:
     used_in_all_mib = used_mib * ours.allocated.get("node", 1)
     if ours.amounts["mem"] < min(used_in_all_mib, twin.amounts["mem"]):
         found.append(f"{ours.amounts['mem']} MiB, less than the {used_in_all_mib:.0f} that are used")
+    if ours.amounts["cpu"] < min(used_cores, twin.amounts["cpu"]):
+        found.append(f"{ours.amounts['cpu']} CPUs, fewer than the {used_cores:g} that are busy")
     if twin.least_gpus_seen > 0 == ours.least_gpus_seen:
         found.append("a task sees no GPU")
     return found

@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from collections.abc import Sequence
 
-from slurm_plugin.sandbox.shape import NodeShape, Shape
 from tests.cluster.matrix.form import Command, Form
-
-_NODE = NodeShape(gpu_types=("a", "a", "b", "b"), features=("fast",))
-_THREADED = replace(_NODE, cores=8, threads_per_core=2)
-SHAPES = {
-    "cores": Shape(nodes=(_NODE,) * 4),
-    "threads": Shape(nodes=(_THREADED,) * 4),
-    "sockets": Shape(nodes=(_NODE,) * 4, lines=("SelectTypeParameters=CR_Socket_Memory",)),
-    "bounded": Shape(nodes=(_NODE,) * 4, lines=("MaxMemPerCPU=2000", "DefMemPerCPU=500")),
-    "uneven": Shape(nodes=(_NODE, NodeShape(cores=4, memory_mib=8000), _THREADED, NodeShape(cores=6))),
-}
 
 # A request has one of each group; "" is none of it, and as likely as its share of the group.
 _NODES = ("", "", "", "-N 1", "-N 2", "-N 3", "-N 1-2")
@@ -49,10 +38,13 @@ _USED_MIB = (200.0, 900.0, 3000.0)
 STEP = "sh -c 'echo task=$SLURM_NODEID gpus=$CUDA_VISIBLE_DEVICES'"
 
 
-def drawn(count: int, seed: int) -> list[Form]:
-    """Draw `count` requests; the same seed draws the same ones. What must be cut is not said: see compare.py."""
+def drawn(count: int, seed: int, places: Sequence[str] = ()) -> list[Form]:
+    """Draw `count` requests; the same seed draws the same ones. What must be cut is not said: see compare.py.
+
+    Each has one of `places`, options that say where it may run or under whose limits.
+    """
     chance = random.Random(seed)
-    return [_drawn(chance, f"drawn-{_letters(number)}") for number in range(count)]
+    return [_drawn(chance, f"drawn-{_letters(number)}", places) for number in range(count)]
 
 
 def _letters(number: int) -> str:
@@ -61,12 +53,13 @@ def _letters(number: int) -> str:
     return (_letters(high - 1) if high else "") + chr(ord("a") + low)
 
 
-def _drawn(chance: random.Random, name: str) -> Form:
+def _drawn(chance: random.Random, name: str, places: Sequence[str]) -> Form:
     gpus = chance.choice(_GPUS)
     cpus, memory = (_CPUS_WITH_GPUS, _MEMORY_WITH_GPUS) if gpus else (_CPUS, _MEMORY)
     options = [chance.choice(group) for group in (_NODES, _TASKS, cpus, memory)]
     options += [gpus, chance.choice(_WITH_GPUS) if gpus else ""]
     options += [option for option in _FURTHER if chance.random() < _FURTHER_CHANCE]
+    options += [chance.choice(places)] if places else []
     return Form(
         name=name,
         asks=" ".join(filter(None, options)),

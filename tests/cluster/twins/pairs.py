@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_plugin.sandbox.cluster import Sandbox
-from slurm_plugin.sandbox.shape import Shape
+from tests.cluster.matrix.family import USED_CORES
 from tests.cluster.matrix.form import Form
 from tests.cluster.matrix.release import (
     COMMAND_PATIENCE_S,
@@ -25,6 +25,7 @@ from tests.cluster.matrix.release import (
     sandbox_run,
     trained_cluster,
 )
+from tests.cluster.twins.clusters import Cluster
 from tests.cluster.twins.compare import Outcome, losses
 from tests.cluster.twins.draw import STEP
 
@@ -46,15 +47,15 @@ class Pair:
     @property
     def losses(self) -> list[str]:
         """What the cut one lost; empty if nothing."""
-        return losses(self.ours, self.twin, self.form.used_mib)
+        return losses(self.ours, self.twin, self.form.used_mib, USED_CORES * self.form.tasks)
 
 
-def run_pairs(prefix: Path | None, forms: Sequence[Form], shape: Shape) -> Iterator[Pair]:
+def run_pairs(prefix: Path | None, forms: Sequence[Form], cluster: Cluster) -> Iterator[Pair]:
     """Run all requests on the Slurm of `prefix` (None: this system's), and yield each pair as soon as it has ended."""
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        with trained_cluster(folder / "twins", prefix, forms, shape) as sandbox:
+        with trained_cluster(folder / "twins", prefix, forms, cluster.shape, cluster.commands) as sandbox:
             for form in forms:
                 yield Pair(form, *(_run(sandbox, form, folder, twin=twin) for twin in (False, True)))
 
