@@ -1,12 +1,13 @@
-"""Finds why a requeued attempt had failed if its state no longer says so. Pure.
+"""Finds how a requeued attempt had ended if its state no longer says so. Pure.
 
-22.05 shows each such attempt as REQUEUED. A kill for memory is still visible in its step; running out of time is
-not, and only recovery's journal records it. Recovery requeues only jobs that failed because of us.
+Slurm shows each such attempt as REQUEUED (22.05 and 24.11). A kill for memory is still visible in its step. That it
+ran out of time, or failed for another reason, is not, and only recovery's journal records it. Recovery requeues only
+jobs that failed because of us.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,34 +16,57 @@ import pyarrow.compute as pc
 from accounting.decisions.token import find_token
 from accounting.journal.recoveries import Recovered
 from accounting.labels.usage import Flags
+from accounting.wants import Cause
 
-REQUEUED = "REQUEUED"
+REQUEUED, FAILED = "REQUEUED", "FAILED"
+# What an attempt failed for if its step, or how long it ran, tells the same.
+_TOLD_OTHERWISE: frozenset[Cause] = frozenset({"out_of_memory", "timeout"})
 # The end time that Slurm shows for such an attempt is that of the requeue, which is journalled right after it.
 APART_S = 600.0
 # Slurm's limits are whole minutes: a limit lowered by `scontrol update EndTime=` is rounded up.
 LIMIT_UNIT_S = 60
-_COLUMNS = ("job_id", "end_s", "elapsed_s", "limit_s", "admin_comment")
+_COLUMNS = ("job_id", "end_s", "admin_comment")
 
 
 def out_of_time(jobs: pa.Table, recoveries: Mapping[int, Sequence[Recovered]]) -> Flags:
     """Flag the attempts that ran out of time and that we requeued; `recoveries` are by job id."""
     flags = np.zeros(len(jobs), dtype=bool)
+    for row, causes in _causes(jobs, recoveries):
+        # Its user, or a preemption, may have requeued it a moment before.
+        in_time = jobs["elapsed_s"][row].as_py() <= (jobs["limit_s"][row].as_py() or 0) - LIMIT_UNIT_S
+        flags[row] = "timeout" in causes and not in_time
+    return flags
+
+
+def as_failed(jobs: pa.Table, recoveries: Mapping[int, Sequence[Recovered]]) -> pa.Table:
+    """Return jobs in which attempts that failed, and that we requeued, are FAILED again; `recoveries` are by job id.
+
+    So were they until then. Those that were killed for memory, or ran out of time, are left as they are.
+    """
+    failed = {row for row, causes in _causes(jobs, recoveries) if causes - _TOLD_OTHERWISE}
+    if not failed:
+        return jobs
+    states = [FAILED if row in failed else state for row, state in enumerate(jobs["state"].to_pylist())]
+    return jobs.set_column(jobs.schema.get_field_index("state"), "state", pa.array(states, pa.string()))
+
+
+def _causes(
+    jobs: pa.Table, recoveries: Mapping[int, Sequence[Recovered]]
+) -> Iterator[tuple[int, set[Cause]]]:
+    """Yield each requeued attempt that had our token, and why we requeued it; nothing if we did not."""
     for row in queued_again(jobs):
         job = {name: jobs[name][row].as_py() for name in _COLUMNS}
         token = find_token(job["admin_comment"])
-        flags[row] = (
-            token is not None
-            and token.recovered_at is None
-            # Its user, or a preemption, may have requeued it a moment before.
-            and job["elapsed_s"] > (job["limit_s"] or 0) - LIMIT_UNIT_S
-            and any(
-                one.cause == "timeout"
-                and one.decision_id == token.decision_id
-                and abs(one.time_s - job["end_s"]) <= APART_S
+        if token is None or token.recovered_at is not None:
+            continue
+        yield (
+            row,
+            {
+                one.cause
                 for one in recoveries.get(job["job_id"], ())
-            )
+                if one.decision_id == token.decision_id and abs(one.time_s - job["end_s"]) <= APART_S
+            },
         )
-    return flags
 
 
 def queued_again(jobs: pa.Table) -> list[int]:

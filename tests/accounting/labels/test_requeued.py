@@ -1,4 +1,4 @@
-"""Which requeued attempts had run out of time, according to recovery's journal."""
+"""How requeued attempts had ended, according to recovery's journal."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 
 from accounting.decisions.token import format_token, mark_recovery
 from accounting.journal.recoveries import Recovered
-from accounting.labels.requeued import out_of_time
+from accounting.labels.requeued import as_failed, out_of_time
 from accounting.request import Grant
 from tests.builders import T0, decision
 
@@ -18,8 +18,8 @@ RECOVERED = Recovered(
 )
 
 
-def flagged(recovered: list[Recovered], **changes: Any) -> bool:
-    """Whether an attempt of ten minutes, its limit, ran out of time, given the recoveries of its job."""
+def requeued(**changes: Any) -> pa.Table:
+    """A run that completed, and one of ten minutes, its limit, that was queued again."""
     row = {
         "job_id": 7,
         "state": "REQUEUED",
@@ -29,7 +29,12 @@ def flagged(recovered: list[Recovered], **changes: Any) -> bool:
         "admin_comment": TOKEN,
         **changes,
     }
-    jobs = pa.Table.from_pylist([{**row, "state": "COMPLETED"}, row])
+    return pa.Table.from_pylist([{**row, "state": "COMPLETED"}, row])
+
+
+def flagged(recovered: list[Recovered], **changes: Any) -> bool:
+    """Whether an attempt of ten minutes, its limit, ran out of time, given the recoveries of its job."""
+    jobs = requeued(**changes)
     ended, found = out_of_time(jobs, {7: recovered}).tolist()
     assert not ended
     return bool(found)
@@ -74,3 +79,30 @@ def test_only_the_recovery_of_this_very_run_shows_that(changes: dict[str, Any], 
 
 def test_without_a_recovery_no_attempt_ran_out_of_time() -> None:
     assert not flagged([])
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({"cause": "killed"}, "FAILED"),
+        ({"cause": "said_no_memory"}, "FAILED"),
+        # Its step, or how long it ran, tells these.
+        ({"cause": "out_of_memory"}, "REQUEUED"),
+        ({"cause": "timeout"}, "REQUEUED"),
+        # Another run of the job, or another job.
+        ({"cause": "killed", "decision_id": "d2"}, "REQUEUED"),
+        ({"cause": "killed", "time_s": T0 + 601.0}, "REQUEUED"),
+    ],
+)
+def test_an_attempt_that_failed_by_us_is_failed_again(changes: dict[str, Any], state: str) -> None:
+    one = msgspec.structs.replace(RECOVERED, **changes)
+    found = as_failed(requeued(), {7: [one]})
+    assert found["state"].to_pylist() == ["COMPLETED", state]
+    assert found.drop_columns("state") == requeued().drop_columns("state")
+
+
+def test_an_attempt_that_somebody_else_queued_again_did_not_fail() -> None:
+    killed = msgspec.structs.replace(RECOVERED, cause="killed")
+    for jobs in (requeued(admin_comment=""), requeued(admin_comment=mark_recovery(TOKEN, "killed", 0))):
+        assert as_failed(jobs, {7: [killed]}) == jobs
+    assert as_failed(requeued(), {}) == requeued()
