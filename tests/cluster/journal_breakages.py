@@ -52,14 +52,20 @@ def journal_unwritable_at_start(site: FaultSite) -> Iterator[None]:
 
 @contextlib.contextmanager
 def journal_removed(site: FaultSite) -> Iterator[None]:
-    """Remove the journal's folder under the running service."""
+    """Remove the journal's folder under the running service, which makes it anew."""
     site.start_service()
     for file in site.journal.iterdir():
         file.unlink()
     site.journal.rmdir()
     yield
+
+    def is_made_anew() -> bool:
+        site.submit()  # the service looks for its file once a second at most, as it writes
+        return any(site.journal.glob("decisions-*"))
+
+    site.wait_for(is_made_anew, "the journal's folder is not made anew")
+    site.assert_journals_again()
     site.stop_service()
-    site.journal.mkdir()
 
 
 @contextlib.contextmanager

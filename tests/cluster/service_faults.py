@@ -174,7 +174,12 @@ SERVICE_FAULTS = (
         journal_unwritable_at_start,
         reasons=UNREACHABLE,
     ),
-    Fault("journal folder removed while running", "the folder is gone", journal_removed, "cut"),
+    Fault(
+        "journal folder removed while running",
+        "the folder is gone: the service makes it anew",
+        journal_removed,
+        "cut",
+    ),
     Fault(
         "service out of files",
         "RLIMIT_NOFILE 3 while running, and a new model meanwhile",
