@@ -222,10 +222,11 @@ WHOLE_NODES = (
         mem=256,
     ),
 )
-# The rows with one part, typed as a direct srun that asks before it submits. They are cut as a batch job would be,
-# except one whose tasks follow from its GPUs, so that the client cannot say how many there are.
+# A client cannot say how many tasks follow from GPUs, nor in which partition a reservation is.
+_UNKNOWN_TO_CLIENTS = {"tasks-per-gpu", "reservation"}
+# The rows with one part, typed as a direct srun that asks before it submits. They are cut as a batch job would be.
 AS_CLIENT = tuple(
-    replace(row, command="srun", cut={} if row.name == "tasks-per-gpu" else row.cut)
+    replace(row, command="srun", cut={} if row.name in _UNKNOWN_TO_CLIENTS else row.cut)
     for row in (*CPUS, *MEMORY, *GPUS, *PLACE)
     if row.command == "sbatch" and row.jobs == 1 and not row.environment
 )
