@@ -42,7 +42,6 @@ class Journal:
         self._day = -1.0  # since 1970
         self._file = self._newest = ""  # the names of the open file, and of the one with the newest line
         self._handle = -1
-        self._own: os.stat_result | None = None  # of the open file
         self._next_look_s = 0.0  # of the monotonic clock
         self._end_bytes = 0
         self._torn = False
@@ -75,7 +74,7 @@ class Journal:
         make_folder(self._folder)
         handle = open_owned(self._folder / name, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
         self.close()
-        self._day, self._file, self._handle, self._own = day, name, handle, os.fstat(handle)
+        self._day, self._file, self._handle = day, name, handle
         self._take_up(handle)
 
     def _name_at(self, now_s: float) -> str:
@@ -94,9 +93,7 @@ class Journal:
             return
         self._next_look_s = now_s + LOOK_S
         try:
-            is_there = self._own is not None and os.path.samestat(
-                (self._folder / self._file).stat(), self._own
-            )
+            is_there = os.path.samestat((self._folder / self._file).stat(), os.fstat(self._handle))
         except OSError:
             is_there = False
         if not is_there:
