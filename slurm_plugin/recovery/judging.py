@@ -24,7 +24,7 @@ from slurm_plugin.advisor.standing import CHANGED, KINDS, stands_at
 from slurm_plugin.slurm import gpu_fields
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue
-from slurm_plugin.slurm.requeuing import KILLED, KILLED_FOR_MEMORY
+from slurm_plugin.slurm.requeuing import KILLED_FOR_MEMORY, is_killed
 from slurm_plugin.slurm.snapshot import QueuedJob
 
 # A job that needed more CPUs kept those that it had busy. Servers, and sessions that a person works in, run until
@@ -183,7 +183,7 @@ def cause_of(run: Failed) -> Cause | None:
         return "timeout"
     if state == "OUT_OF_MEMORY" or (state == "FAILED" and KILLED_FOR_MEMORY in run.exit_codes):
         return "out_of_memory"
-    if state == "FAILED" and not run.stopped and any(code in KILLED for code in run.exit_codes):
+    if is_killed(run) and not run.stopped:
         return "killed"
     return None
 

@@ -14,7 +14,7 @@ import msgspec
 from accounting.decisions.token import find_token, granted_by
 from accounting.units import parse_duration_s, whole
 from slurm_plugin.slurm.queue import Failed
-from slurm_plugin.slurm.requeuing import KILLED, KILLED_FOR_MEMORY
+from slurm_plugin.slurm.requeuing import KILLED, KILLED_FOR_MEMORY, is_killed
 
 LEAST_MEASURED_S = 10
 # sacct's word for a step that a user has cancelled.
@@ -45,7 +45,7 @@ def question_of(run: Failed) -> Question | None:
         return LAST_STEPS
     if run.steps_elsewhere:
         return STEPS if run.job.state == "FAILED" else None
-    return STOPPED_STEPS if may_come_back and _is_killed(run) else None
+    return STOPPED_STEPS if may_come_back and is_killed(run) else None
 
 
 def lines_by_job(text: str) -> Mapping[int, list[str]]:
@@ -103,14 +103,6 @@ def with_busy_share(run: Failed, lines: Sequence[str]) -> Failed:
         if "." not in job and cpu_s and held_s and (whole(elapsed_s) or 0) >= LEAST_MEASURED_S:
             return msgspec.structs.replace(run, busy_share=cpu_s / held_s)
     return run
-
-
-def _is_killed(run: Failed) -> bool:
-    """Whether a run failed because something in it was killed, but not by Slurm for its memory."""
-    codes = run.exit_codes
-    return (
-        run.job.state == "FAILED" and KILLED_FOR_MEMORY not in codes and any(code in KILLED for code in codes)
-    )
 
 
 def may_be_of_an_earlier_run(run: Failed) -> bool:

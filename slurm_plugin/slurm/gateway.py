@@ -326,8 +326,8 @@ class RecoveryGate:
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = (), *, only_hold: bool = False) -> Written:
         """Queue a job again, or do what is left of that; raises SlurmError if slurmctld does not answer.
 
-        With `only_hold`, it is only queued again and held, if that is left to do. Any process that
-        changes it inherits the handles of `kept_open`: a lock among them then outlasts this process.
+        With `only_hold`, it is only queued again and held, if that is left to do. Any process that changes it inherits
+        the handles of `kept_open`: a lock among them then outlasts this process.
         """
         change = wanted.change
         if self._apply:

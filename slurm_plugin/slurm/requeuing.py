@@ -67,6 +67,14 @@ def parse_failed(text: str, job_id: int) -> Failed | None:
     )
 
 
+def is_killed(run: Failed) -> bool:
+    """Whether a run failed because something in it was killed, but not by Slurm for its memory."""
+    codes = run.exit_codes
+    return (
+        run.job.state == "FAILED" and KILLED_FOR_MEMORY not in codes and any(code in KILLED for code in codes)
+    )
+
+
 def requeue(
     wanted: Requeue,
     look: Look,

@@ -187,8 +187,8 @@ class ScontrolQueue:
     def requeue(self, wanted: Requeue, kept_open: Sequence[int] = (), *, only_hold: bool = False) -> Written:
         """Queue a job that failed again, with other resources, or do what is left of that.
 
-        With `only_hold`, it is only queued again and held, if that is left to do. Any process that
-        changes it inherits the handles of `kept_open`: a lock among them then outlasts this process.
+        With `only_hold`, it is only queued again and held, if that is left to do. Any process that changes it inherits
+        the handles of `kept_open`: a lock among them then outlasts this process.
         """
         update = partial(_update, kept_open=kept_open)
         return requeuing.requeue(wanted, _last_run, update, only_hold=only_hold)
