@@ -6,12 +6,12 @@ import contextlib
 import resource
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from accounting.errors import SandboxError
 from tests.cluster.fault_site import FaultSite
+from tests.full_disk import fill
 
 HALF_A_DECISION_BYTES = 300
 
@@ -22,10 +22,7 @@ def journal_full(site: FaultSite) -> Iterator[None]:
     site.stop_service()
     away = site.journal.with_name("journal-away")
     site.journal.rename(away)
-    site.journal.mkdir()
-    for day_s in (time.time(), time.time() + 86400):
-        name = time.strftime("decisions-%Y%m%d.jsonl", time.gmtime(day_s))
-        (site.journal / name).symlink_to("/dev/full")
+    fill(site.journal, "decisions-*.jsonl")
     site.start_service()
     yield
     site.stop_service()

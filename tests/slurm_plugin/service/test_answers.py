@@ -26,6 +26,7 @@ from slurm_plugin.service.protocol import decode_reply
 from slurm_plugin.service.remembered import Remembered
 from tests.builders import SCRIPT, submission
 from tests.conftest import Site, TrainedModel
+from tests.full_disk import fill
 from tests.slurm_plugin.service.asking import KNOWN, asked, handler_of, install, line_of, model_in_use
 
 
@@ -134,10 +135,8 @@ def test_a_disk_that_takes_no_journal_still_lets_jobs_through(
 ) -> None:
     install(site, trained_model)
     site.configure(mode="enforce")
-    config = site.config
-    journal = Journal(Path(config.service.journal))
-    handle = Answers(config, model_in_use(config), CurrentFacts(config), journal).handle
-    journal.close()
+    fill(Path(site.config.service.journal), "decisions-*.jsonl")
+    handle = handler_of(site)
     for _ in range(3):
         assert decode_reply(asked(handle, line_of(KNOWN))).grant
     # Not once for each job: the log may be on the same disk.

@@ -44,6 +44,7 @@ from slurm_plugin.service.protocol import (
 )
 from tests.builders import SCRIPT, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
+from tests.full_disk import fill
 from tests.slurm_plugin.service.asking import ask, connect, install, json_line, model_in_use
 from tests.slurm_plugin.service.test_input_sizes import wait_long
 from tests.slurm_plugin.service.test_protocol import named
@@ -237,12 +238,9 @@ def test_the_input_of_the_command_of_a_client_counts_too(
 def test_a_decision_that_cannot_be_journalled_is_not_granted(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     site.configure(mode="enforce")
-    handle = handler_of(site)
-    journal = next(
-        cell.cell_contents for cell in handle.__closure__ if isinstance(cell.cell_contents, Journal)
-    )
-    journal.close()
-    assert handle(line_of(), 1000, "alice") is None
+    assert handler_of(site)(line_of(), 1000, "alice")
+    fill(Path(site.config.service.journal), "decisions-clients-here-*.jsonl")
+    assert handler_of(site)(line_of(), 1000, "alice") is None
 
 
 @pytest.fixture

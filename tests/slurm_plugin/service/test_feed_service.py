@@ -21,6 +21,7 @@ from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.protocol import Reply, Request, decode_reply, encode_request
 from tests.builders import DAY_S, FakeSacct, SacctRow, job_line, past, step_line, submission
 from tests.conftest import IN_USE_S, PATIENCE_S, Site, TrainedModel
+from tests.full_disk import fill
 from tests.slurm_plugin.conftest import Run
 from tests.waiting import wait_until
 
@@ -214,11 +215,7 @@ def test_a_feed_that_cannot_be_written_does_not_make_ingest_fail(fed: Site, run:
 
 
 def test_a_feed_on_a_full_disk_asks_for_room(fed: Site, run: Run) -> None:
-    (fed.models / FOLDER).mkdir(exist_ok=True)
-    for day in (0, 86400):  # it may become midnight meanwhile
-        file = fed.models / FOLDER / time.strftime("jobs-%Y%m%d.jsonl", time.gmtime(time.time() + day))
-        file.unlink(missing_ok=True)
-        file.symlink_to("/dev/full")
+    fill(fed.models / FOLDER, "jobs-*.jsonl")
     ran = run("ingest")
     assert (ran.code, "No space left on device; free some space there" in ran.err) == (0, True)
 
