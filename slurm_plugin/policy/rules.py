@@ -15,7 +15,7 @@ from models.past.job_names import normal_name
 from slurm_plugin.config.settings import Config, Policy, Rule
 from slurm_plugin.policy.braked import Brake, brake_on
 from slurm_plugin.policy.facts import SiteFacts
-from slurm_plugin.policy.sizing import Limits
+from slurm_plugin.policy.limits import Limits
 
 # The rule for a job that no other rule fits.
 EVERYTHING = Rule(name="none")

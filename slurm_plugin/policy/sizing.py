@@ -17,8 +17,9 @@ from accounting.request import Dimension, Grant, JobRequest
 from accounting.units import round_up
 from models.demand.chain import Untold
 from models.demand.prediction import Prediction
+from slurm_plugin.policy.brought_cpus import bringing_mib, keeps_brought_cpus
+from slurm_plugin.policy.limits import Limits, busy_cpus, fewest_busy_cpus
 from slurm_plugin.policy.memory_limits import carrying_cpus, lowest_share_mib
-from slurm_plugin.policy.submission import DIRECT
 
 NOT_ASKED = "not asked for"
 NO_EVIDENCE = "not enough evidence"
@@ -39,36 +40,6 @@ MEMORY_KINDS = ("mem_per_node_mib", "mem_per_cpu_mib", "mem_per_gpu_mib")
 GPU_KINDS = ("gpus_per_node", "gpus_per_job", "gpus_per_task")
 
 Choice = tuple[int | None, str]
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds for one job. Memory is MiB; `least_share` and `min_saving` are shares of the request.
-
-    `headroom` is added to every prediction, as a fraction. No grant is below its floor or below `least_share` of what
-    was asked, and a cut that saves less than `min_saving` is not made. CPUs per task are rounded up to `cpus_step`.
-
-    `def_mem_per_cpu_mib` is the partition's DefMemPerCPU: memory that shrinks with the CPUs of a job that asked for
-    CPUs only. None: not known, and such a job keeps its CPUs. 0: memory does not follow CPUs here.
-    `def_mem_per_node_mib` is what such a job gets per node instead (0: nothing is set), and `max_mem_per_cpu_mib` the
-    most that Slurm lets one CPU carry (0: any amount); in some of the job's partitions that may be one of
-    `looser_mem_per_cpu_mib`. `tasks_stay`: the number of tasks on each node is fixed.
-    `cut_sessions`: sessions that a person works in are sized like any other job.
-    """
-
-    memory_floor_mib: int
-    memory_step_mib: int
-    min_saving: float
-    def_mem_per_cpu_mib: int | None
-    headroom: float = 0.0
-    least_share: float = 0.0
-    min_cpus_per_task: int = 1
-    min_gpus: int = 1
-    cpus_step: int = 1
-    def_mem_per_node_mib: int = 0
-    max_mem_per_cpu_mib: int = 0
-    looser_mem_per_cpu_mib: tuple[int, ...] = ()
-    tasks_stay: bool = False
-    cut_sessions: bool = False
 
 
 class Sized(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,62 +256,6 @@ def carrying_gpus(request: JobRequest, gpus: int, *, gpus_stay: bool) -> int:
     if request.nodes is None and request.num_tasks == 1 and not gpus_stay:
         return gpus
     return min(gpus, request.nodes or request.num_tasks)
-
-
-def busy_cpus(cores: float, limits: Limits) -> int:
-    """Return the CPUs for so many busy cores, with the site's headroom."""
-    return math.ceil(cores * (1 + limits.headroom) - 1e-6)
-
-
-def fewest_busy_cpus(prediction: Prediction, limits: Limits) -> int:
-    """Return the CPUs that a task must keep, slowed as far as the site allows; 1 if not known."""
-    if prediction.cores is None:
-        return 1
-    fewest = prediction.cores.upper if prediction.fewest_cpus is None else prediction.fewest_cpus
-    return busy_cpus(fewest, limits)
-
-
-def keeps_brought_cpus(request: JobRequest, kept: Mapping[Dimension, str]) -> bool:
-    """Whether a job keeps all CPUs that its memory brings, as it keeps those that it asks for.
-
-    A script that keeps them may start a rank on each. So does a direct srun with `-c` and without `-n`: for `-c 1
-    --mem=8000` at 2000 MiB per CPU it starts four tasks (22.05 to 26.05). Without `-c` it starts one on each node.
-    """
-    reason = kept.get("cores")
-    if reason in DIRECT:
-        return request.cpus_per_task is not None and request.num_tasks <= (request.nodes or 1)
-    # Whole sockets have CPUs beyond those that memory brings. Other forms may hide what the script does.
-    return reason not in (None, "whole_sockets")
-
-
-def bringing_mib(
-    request: JobRequest, fewer: JobRequest, prediction: Prediction, limits: Limits, *, all_stay: bool
-) -> int:
-    """Return the memory, in the kind it was asked for, that brings the CPUs which the job needs; 0: none does.
-
-    Under MaxMemPerCPU, Slurm gives a task more CPUs than it asks for if its memory needs them: `--mem=8000` at 2000
-    MiB per CPU gets four. With less memory it would lose them, however many it keeps busy, or must have by its script
-    or by its QOS. Which of its partitions the job will run in is not known: where a CPU may carry more, the same CPUs
-    take more memory. `all_stay`: it needs all that its memory brings.
-    """
-    if not limits.max_mem_per_cpu_mib:
-        return 0
-    several = (limits.max_mem_per_cpu_mib, *limits.looser_mem_per_cpu_mib)
-    busy = math.inf if all_stay else fewest_busy_cpus(prediction, limits)
-    return max(_bringing_mib(request, fewer, busy, limits, limit_mib) for limit_mib in several)
-
-
-def _bringing_mib(request: JobRequest, fewer: JobRequest, busy: float, limits: Limits, limit_mib: int) -> int:
-    cpus, by_node = fewer.cpus_per_task or 1, request.mem_per_node_mib is not None
-    tasks = math.ceil(request.num_tasks / (request.nodes or 1)) if by_node else 1
-    asked_mib = request.mem_per_node_mib or (request.mem_per_cpu_mib or 0) * cpus
-    brought = math.ceil(math.ceil(asked_mib / limit_mib) / tasks)
-    # A task that is alone has a whole core anyway, but its QOS looks at what is asked.
-    has = round_up(cpus, limits.cpus_step) if request.num_tasks == 1 else cpus
-    wanted = int(min(max(busy if busy > has else 0, limits.min_cpus_per_task), brought))
-    if wanted <= cpus:
-        return 0
-    return limit_mib * (wanted * tasks if by_node else math.ceil(wanted / cpus))
 
 
 def size_memory(

@@ -19,11 +19,12 @@ from models.demand.prediction import ChainSettings, Prediction, Predictor
 from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
 from slurm_plugin.policy.forms import kept_by_form
+from slurm_plugin.policy.limits import Limits
 from slurm_plugin.policy.memory_limits import kept_by_limits
 from slurm_plugin.policy.messages import user_line
 from slurm_plugin.policy.rules import Terms, terms_for
 from slurm_plugin.policy.script_floors import read_floors
-from slurm_plugin.policy.sizing import Limits, size
+from slurm_plugin.policy.sizing import size
 from slurm_plugin.policy.submission import (
     OPTED_OUT,
     ClientSubmission,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from models.demand.prediction import Predictor
     from models.judging.online import Granted
     from models.judging.outcomes import Sizing
-    from slurm_plugin.policy.sizing import Limits
+    from slurm_plugin.policy.limits import Limits
 
 
 def policy_sizing(config: Config) -> Callable[[Predictor], Sizing]:

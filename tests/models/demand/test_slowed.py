@@ -29,7 +29,8 @@ from models.past.evidence import Evidence
 from models.past.history import History
 from models.past.jobs import PastJob
 from slurm_plugin.cli.why import explained_rows
-from slurm_plugin.policy.sizing import UNTOLD, Limits, size
+from slurm_plugin.policy.limits import Limits
+from slurm_plugin.policy.sizing import UNTOLD, size
 from tests.builders import T0, attempt
 
 # One core, and eight for a tenth of the time: with eight CPUs 1.7 cores are busy, with two 1.31.

@@ -6,7 +6,7 @@ from typing import Any
 
 from models.demand.chain import Estimate
 from models.demand.prediction import Prediction
-from slurm_plugin.policy.sizing import Limits
+from slurm_plugin.policy.limits import Limits
 
 
 def prediction(**uppers: float | None) -> Prediction:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from accounting.request import Dimension, Grant, JobRequest, granted
 from models.demand.prediction import Prediction
+from slurm_plugin.policy.limits import Limits
 from slurm_plugin.policy.sizing import (
     FITS,
     NO_EVIDENCE,
     NOT_ASKED,
     UNEVEN,
-    Limits,
     memory_need_mib,
     per_cpu_mib,
     size,

@@ -14,8 +14,9 @@ from models.past.history import History
 from models.past.jobs import PastJob
 from models.past.kills import KILLED_BUMP
 from slurm_plugin.config.settings import Config
+from slurm_plugin.policy.limits import Limits
 from slurm_plugin.policy.rules import limits_of
-from slurm_plugin.policy.sizing import UNTOLD, Limits, size
+from slurm_plugin.policy.sizing import UNTOLD, size
 
 ASKED_MIB, ASKED_CPUS = 16_000, 16
 ASKED = JobRequest(
