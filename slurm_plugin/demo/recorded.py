@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from accounting.errors import ServiceError, SlurmError
+from accounting.errors import SandboxError, ServiceError, SlurmError
 from accounting.ingest.ingesting import fetched_answer, ingest
 from accounting.ingest.run import IngestSettings
 from accounting.records import Attempt
@@ -49,15 +49,21 @@ Say = Callable[[str], None]
 
 def tell_recorded(say: Say) -> list[dict[str, object]]:
     """Ingest and train from the recording, then submit each family to the real hook; return one row per family."""
-    with tempfile.TemporaryDirectory(prefix="rightsizer-demo-") as name:
-        folder = Path(name)
-        config = _configure(folder)
-        attempts = ingest_recording(config, folder)
-        say(f"{len(attempts)} recorded attempts ingested into {config.store.url.rpartition('/')[2]}")
-        say(f"model {train_current(config, attempts)} trained")
-        with _service(folder, config), contextlib.closing(LuaHook(folder)) as hook:
-            say("the service is running; the Lua hook asks it, as in slurmctld")
-            return [_submit(family, hook, attempts) for family in FAMILIES]
+    try:
+        with tempfile.TemporaryDirectory(prefix="rightsizer-demo-") as name:
+            folder = Path(name)
+            config = _configure(folder)
+            attempts = ingest_recording(config, folder)
+            say(f"{len(attempts)} recorded attempts ingested into {config.store.url.rpartition('/')[2]}")
+            say(f"model {train_current(config, attempts)} trained")
+            with _service(folder, config), contextlib.closing(LuaHook(folder)) as hook:
+                say("the service is running; the Lua hook asks it, as in slurmctld")
+                return [_submit(family, hook, attempts) for family in FAMILIES]
+    except OSError as error:  # one of several files that could not be copied has no strerror
+        raise SandboxError(
+            f"cannot write the demo's files: {error.strerror or 'they could not all be copied'}; free some space in "
+            "the folder of temporary files, or set TMPDIR to another one"
+        ) from None
 
 
 def _configure(folder: Path) -> Config:

@@ -23,6 +23,8 @@ from slurm_plugin.sandbox.slurm_conf import ClusterPlan
 MODE_LINE = re.compile(r"^mode\s*=.*$", re.MULTILINE)
 # The simulated GPUs are null devices, so that opening one does nothing.
 NULL_DEVICE = os.makedev(1, 3)
+# MariaDB's own files and Slurm's tables take some 70 MiB, before any job.
+LEAST_FREE_MIB = 128
 
 
 def write_file(path: Path, text: str, mode: int) -> None:
@@ -84,6 +86,7 @@ def make_folders(layout: Layout) -> None:
         layout.root.mkdir(parents=True, exist_ok=True)
         refuse_foreign(layout)
         refuse_noexec(layout)
+        refuse_full(layout)
         for folder, mode in modes.items():
             folder.mkdir(exist_ok=True)
             folder.chmod(mode)
@@ -105,6 +108,16 @@ def refuse_noexec(layout: Layout) -> None:
     if os.statvfs(layout.root).f_flag & os.ST_NOEXEC:
         raise SandboxError(
             f"{layout.root} is mounted noexec, so no job could run there; choose another --dir"
+        )
+
+
+def refuse_full(layout: Layout) -> None:
+    """Raise SandboxError if the disk has no room for a new sandbox: MariaDB and Slurm say so in dark words."""
+    free_mib = shutil.disk_usage(layout.root).free // 2**20
+    if free_mib < LEAST_FREE_MIB and not is_there(layout.manifest):
+        raise SandboxError(
+            f"{layout.root} has {free_mib} MiB of free space, and a new sandbox needs {LEAST_FREE_MIB}; free some "
+            "there, or choose another --dir"
         )
 
 

@@ -5,6 +5,7 @@ And what happens to the demo's private Slurm, however the demo ends.
 
 import itertools
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -83,6 +84,17 @@ def test_the_command_says_that_it_shows_a_recording() -> None:
     assert "cannot run a private Slurm here: asked for with --recorded" in result.stderr
     assert "no job was started" in result.stdout
     assert "What to do next" in result.stdout
+
+
+@pytest.mark.parametrize("most_bytes", [100, 20_000])
+def test_a_disk_without_room_for_the_recording_is_reported_in_one_line(most_bytes: int) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+    try:
+        with pytest.raises(SandboxError, match=r"cannot write the demo's files: .*; free some space"):
+            tell_recorded(lambda _line: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("options", [["--keep"], ["--dir", "there"]])

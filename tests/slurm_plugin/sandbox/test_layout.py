@@ -44,6 +44,20 @@ def test_a_folder_mounted_noexec_is_refused(tmp_path: Path, monkeypatch: pytest.
         files.make_folders(Layout(tmp_path))
 
 
+def test_a_disk_without_room_for_a_new_sandbox_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout(tmp_path)
+    monkeypatch.setattr(files, "LEAST_FREE_MIB", 10**9)
+    with pytest.raises(
+        SandboxError, match="MiB of free space, and a new sandbox needs 1000000000; free some"
+    ):
+        files.make_folders(layout)
+    assert not list(tmp_path.iterdir())
+    layout.manifest.touch()  # one that exists already has its files
+    files.make_folders(layout)
+
+
 def test_a_folder_that_may_not_be_looked_up_is_reported_in_one_line(
     short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
