@@ -18,7 +18,7 @@ from accounting.frames import Records, attempts_in, job_row_of
 from accounting.ingest.completing import as_measured, completed, each_once, remembered
 from accounting.journal.recoveries import Recovered
 from accounting.labels.attempts import label
-from accounting.labels.requeued import as_failed, out_of_time, queued_again
+from accounting.labels.requeued import as_ended, queued_again
 from accounting.pseudonyms import Pseudonyms
 from accounting.records import Attempt, Quarantined
 from accounting.slurm.sacct_records import Metering
@@ -135,12 +135,10 @@ class Run:
 
     def _label_and_write(self, connection: Connection, records: Records) -> tuple[Counts, Counts]:
         again = [records.jobs["job_id"][row].as_py() for row in queued_again(records.jobs)]
-        recoveries = read_recoveries_of(connection, again)
-        late = out_of_time(records.jobs, recoveries)
-        jobs = as_failed(records.jobs, recoveries)
+        jobs = as_ended(records.jobs, read_recoveries_of(connection, again))
         gpu_use = read_gpu_use(connection, jobs["job_id"].to_pylist())
         every_s = self.settings.metering.sampled_every_s
-        attempts = label(replace(records, jobs=jobs), gpu_use, by_client(connection, jobs), every_s, late)
+        attempts = label(replace(records, jobs=jobs), gpu_use, by_client(connection, jobs), every_s)
         named = set(filter(None, attempts["decision_id"].to_pylist()))
         known = read_input_mib(connection, list(named))
         lost = originals.lost_decisions(jobs, named - known.keys())

@@ -43,20 +43,16 @@ def label(
     gpu_use: Mapping[int, Sequence[GpuUse]] | None = None,
     by_client: Mapping[int, ClientDecision] | None = None,
     sampled_every_s: int = quality.SAMPLED_EVERY_S,
-    out_of_time: Flags | None = None,
 ) -> pa.Table:
     """Return attempts (schema ATTEMPTS), one per row of the records' jobs.
 
     `gpu_use` is by job id, which recurs after a requeue and in other clusters: each attempt gets the use that falls
     into its time, on its cluster. `by_client` is by row: what the client first requested before it lowered the request
     itself, so that slurmctld and the token saw only the rest. `sampled_every_s` is Slurm's JobAcctGatherFrequency.
-    `out_of_time` flags the attempts that ran out of time although their state does not say so.
     """
     jobs, elapsed_s, count = records.jobs, ints(records.jobs["elapsed_s"]), len(records.jobs)
     steps = _steps(records.steps, elapsed_s)
     outcome = _outcomes(jobs, steps, count)
-    if out_of_time is not None:
-        outcome[out_of_time & (outcome == "cut_short")] = "timeout"
     asked = asked_first(jobs, _tasks(jobs, steps), by_client or {})
     killed = _with_step(steps, steps["outcome"] == "out_of_memory", count)
     # MaxRSS is one task's peak; the sum over tasks is at least that.

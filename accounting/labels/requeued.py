@@ -15,11 +15,10 @@ import pyarrow.compute as pc
 
 from accounting.decisions.token import find_token
 from accounting.journal.recoveries import Recovered
-from accounting.labels.usage import Flags
 from accounting.wants import Cause
 
-REQUEUED, FAILED = "REQUEUED", "FAILED"
-# What an attempt failed for if its step, or how long it ran, tells the same.
+REQUEUED, FAILED, TIMEOUT = "REQUEUED", "FAILED", "TIMEOUT"
+# What an attempt failed for if its step, or how long it ran, tells whether it did.
 _TOLD_OTHERWISE: frozenset[Cause] = frozenset({"out_of_memory", "timeout"})
 # The end time that Slurm shows for such an attempt is that of the requeue, which is journalled right after it.
 APART_S = 600.0
@@ -28,26 +27,24 @@ LIMIT_UNIT_S = 60
 _COLUMNS = ("job_id", "end_s", "admin_comment")
 
 
-def out_of_time(jobs: pa.Table, recoveries: Mapping[int, Sequence[Recovered]]) -> Flags:
-    """Flag the attempts that ran out of time and that we requeued; `recoveries` are by job id."""
-    flags = np.zeros(len(jobs), dtype=bool)
-    for row, causes in _causes(jobs, recoveries):
-        # Its user, or a preemption, may have requeued it a moment before.
-        in_time = jobs["elapsed_s"][row].as_py() <= (jobs["limit_s"][row].as_py() or 0) - LIMIT_UNIT_S
-        flags[row] = "timeout" in causes and not in_time
-    return flags
+def as_ended(jobs: pa.Table, recoveries: Mapping[int, Sequence[Recovered]]) -> pa.Table:
+    """Return jobs in which attempts that we requeued have the state in which they had ended; `recoveries` by job id.
 
-
-def as_failed(jobs: pa.Table, recoveries: Mapping[int, Sequence[Recovered]]) -> pa.Table:
-    """Return jobs in which attempts that failed, and that we requeued, are FAILED again; `recoveries` are by job id.
-
-    So were they until then. Those that were killed for memory, or ran out of time, are left as they are.
+    Those that were killed for memory stay REQUEUED: their step says so.
     """
-    failed = {row for row, causes in _causes(jobs, recoveries) if causes - _TOLD_OTHERWISE}
-    if not failed:
+    ended = {row: state for row, causes in _causes(jobs, recoveries) if (state := _state(jobs, row, causes))}
+    if not ended:
         return jobs
-    states = [FAILED if row in failed else state for row, state in enumerate(jobs["state"].to_pylist())]
+    states = [ended.get(row, state) for row, state in enumerate(jobs["state"].to_pylist())]
     return jobs.set_column(jobs.schema.get_field_index("state"), "state", pa.array(states, pa.string()))
+
+
+def _state(jobs: pa.Table, row: int, causes: set[Cause]) -> str | None:
+    # Its user, or a preemption, may have requeued it a moment before.
+    in_time = jobs["elapsed_s"][row].as_py() <= (jobs["limit_s"][row].as_py() or 0) - LIMIT_UNIT_S
+    if "timeout" in causes and not in_time:
+        return TIMEOUT
+    return FAILED if causes - _TOLD_OTHERWISE else None
 
 
 def _causes(

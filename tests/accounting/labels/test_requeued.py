@@ -8,7 +8,7 @@ import pytest
 
 from accounting.decisions.token import format_token, mark_recovery
 from accounting.journal.recoveries import Recovered
-from accounting.labels.requeued import as_failed, out_of_time
+from accounting.labels.requeued import as_ended
 from accounting.request import Grant
 from tests.builders import T0, decision
 
@@ -32,12 +32,14 @@ def requeued(**changes: Any) -> pa.Table:
     return pa.Table.from_pylist([{**row, "state": "COMPLETED"}, row])
 
 
-def flagged(recovered: list[Recovered], **changes: Any) -> bool:
-    """Whether an attempt of ten minutes, its limit, ran out of time, given the recoveries of its job."""
+def state_of(recovered: list[Recovered], **changes: Any) -> str:
+    """Return the state of an attempt of ten minutes, its limit, given the recoveries of its job."""
     jobs = requeued(**changes)
-    ended, found = out_of_time(jobs, {7: recovered}).tolist()
-    assert not ended
-    return bool(found)
+    found = as_ended(jobs, {7: recovered})
+    assert found.drop_columns("state") == jobs.drop_columns("state")
+    other, state = found["state"].to_pylist()
+    assert other == "COMPLETED"
+    return str(state)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def flagged(recovered: list[Recovered], **changes: Any) -> bool:
 def test_an_attempt_we_cut_that_ran_for_its_whole_time_ran_out_of_it(
     changes: dict[str, Any], ran_out: bool
 ) -> None:
-    assert flagged([RECOVERED], **changes) is ran_out
+    assert (state_of([RECOVERED], **changes) == "TIMEOUT") is ran_out
 
 
 @pytest.mark.parametrize(
@@ -72,13 +74,9 @@ def test_an_attempt_we_cut_that_ran_for_its_whole_time_ran_out_of_it(
 )
 def test_only_the_recovery_of_this_very_run_shows_that(changes: dict[str, Any], ran_out: bool) -> None:
     one = msgspec.structs.replace(RECOVERED, **changes)
-    assert flagged([one]) is ran_out
+    assert (state_of([one]) == "TIMEOUT") is ran_out
     # A job may have failed because of us more than once.
-    assert flagged([one, RECOVERED]) is flagged([RECOVERED, one]) is True
-
-
-def test_without_a_recovery_no_attempt_ran_out_of_time() -> None:
-    assert not flagged([])
+    assert state_of([one, RECOVERED]) == state_of([RECOVERED, one]) == "TIMEOUT"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +84,7 @@ def test_without_a_recovery_no_attempt_ran_out_of_time() -> None:
     [
         ({"cause": "killed"}, "FAILED"),
         ({"cause": "said_no_memory"}, "FAILED"),
-        # Its step, or how long it ran, tells these.
+        # Its step tells this, and how long it ran that it did not run out of time.
         ({"cause": "out_of_memory"}, "REQUEUED"),
         ({"cause": "timeout"}, "REQUEUED"),
         # Another run of the job, or another job.
@@ -96,13 +94,11 @@ def test_without_a_recovery_no_attempt_ran_out_of_time() -> None:
 )
 def test_an_attempt_that_failed_by_us_is_failed_again(changes: dict[str, Any], state: str) -> None:
     one = msgspec.structs.replace(RECOVERED, **changes)
-    found = as_failed(requeued(), {7: [one]})
-    assert found["state"].to_pylist() == ["COMPLETED", state]
-    assert found.drop_columns("state") == requeued().drop_columns("state")
+    assert state_of([one], elapsed_s=60) == state
 
 
 def test_an_attempt_that_somebody_else_queued_again_did_not_fail() -> None:
     killed = msgspec.structs.replace(RECOVERED, cause="killed")
     for jobs in (requeued(admin_comment=""), requeued(admin_comment=mark_recovery(TOKEN, "killed", 0))):
-        assert as_failed(jobs, {7: [killed]}) == jobs
-    assert as_failed(requeued(), {}) == requeued()
+        assert as_ended(jobs, {7: [killed]}) == jobs
+    assert as_ended(requeued(), {}) == requeued()
