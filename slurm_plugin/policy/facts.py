@@ -35,19 +35,38 @@ NO_MINIMUM = Minimum()
 
 
 class Maximum(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a job may ask for in all before Slurm refuses it; memory is MiB, 0 = any amount."""
+    """The most that a job may ask for before Slurm refuses it; memory is MiB, 0 = any amount."""
 
     cpus: int = 0
     gpus: int = 0
     mem_mib: int = 0
 
     def is_below(self, request: JobRequest) -> bool:
-        """Whether a job asks for more than this of anything."""
-        asked = ((request.cpus, self.cpus), (request.gpus, self.gpus), (request.mem_mib, self.mem_mib))
-        return any(is_beyond(amount or 0, most) for amount, most in asked)
+        """Whether a job asks in all for more than this of anything."""
+        return self._is_below(request.cpus, request.gpus or 0, request.mem_mib or 0)
+
+    def is_below_on_node(self, request: JobRequest) -> bool:
+        """Whether a job asks on one of its nodes for more than this of anything."""
+        cpus, gpus = cpus_of_node(request), request.gpus_per_node or request.gpus_per_task or 0
+        return self._is_below(cpus, gpus, mem_of_node_mib(request))
+
+    def _is_below(self, cpus: int, gpus: int, mem_mib: int) -> bool:
+        asked = ((cpus, self.cpus), (gpus, self.gpus), (mem_mib, self.mem_mib))
+        return any(is_beyond(amount, most) for amount, most in asked)
 
 
 NO_MAXIMUM = Maximum()
+
+
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """The most of anything that a node of a partition has for jobs, and what all of its nodes have together."""
+
+    of_node: Maximum
+    together: Maximum
+
+    def is_below(self, request: JobRequest) -> bool:
+        """Whether a job could not even run there if all nodes were free."""
+        return self.of_node.is_below_on_node(request) or self.together.is_below(request)
 
 
 class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +123,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     `select_parameters` are its SelectTypeParameters, None if not known.
     `whole_nodes`: all of its partitions allocate only whole nodes (select/linear).
     `restricted_cores` are the partitions with nodes that reserve cores for each of their GPUs (RestrictedCoresPerGPU).
-    `most_gpus` has the most GPUs of one type that a node has, by partition.
+    `most_gpus` has the most GPUs of one type that a node has, by partition, and `capacity` what its nodes have.
     `chosen_later`: a job that names no partition may be given any of them after the decision.
     `brakes` are those that are pulled. `missing` are those of SLURM_PARTS that are needed and were never read.
     """
@@ -121,6 +140,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     cpus_per_core: Mapping[str, int] = {}
     restricted_cores: frozenset[str] = frozenset()
     most_gpus: Mapping[str, int] = {}
+    capacity: Mapping[str, Capacity] = {}
     brakes: frozenset[Brake] = frozenset()
     missing: frozenset[str] = frozenset()
 
@@ -150,6 +170,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         holds = {
             "min_billing": self.minimum_for(request).is_billed,
             "qos_maximum": self._is_refused(request),
+            "beyond_nodes": self._is_beyond_nodes(request),
             "whole_sockets": any(one.whole_sockets for one in partitions),
             "restricted_cores": not self.restricted_cores.isdisjoint(self.partition_names(request)),
             "gpus_of_nodes": self._spans_nodes(request),
@@ -186,6 +207,11 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             return False
         most = [self.most_gpus.get(name, 0) for name in self.partition_names(request)]
         return any(is_beyond(request.gpus_per_job, gpus) for gpus in most)
+
+    def _is_beyond_nodes(self, request: JobRequest) -> bool:
+        """Whether a job asks for more than any partition that it may run in has; nodes that are not known have it."""
+        found = [self.capacity.get(name) for name in self.partition_names(request)]
+        return bool(found) and all(capacity and capacity.is_below(request) for capacity in found)
 
     def _is_refused(self, request: JobRequest) -> bool:
         """Whether Slurm refuses a job as asked: by each QOS that it names, or by each partition that it may run in."""
@@ -228,6 +254,11 @@ def cpus_of_node(request: JobRequest) -> int:
     """Return how many CPUs of one node a job asks for at least: each of its tasks may be on another node."""
     tasks = math.ceil(request.num_tasks / request.nodes) if request.nodes else 1
     return (request.cpus_per_task or 1) * tasks
+
+
+def mem_of_node_mib(request: JobRequest) -> int:
+    """Return how much memory of one node a job asks for at least, 0 if it does not say or memory comes with GPUs."""
+    return max(request.mem_per_node_mib or 0, (request.mem_per_cpu_mib or 0) * cpus_of_node(request))
 
 
 def is_beyond(asked: int, most: int) -> bool:

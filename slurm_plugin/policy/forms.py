@@ -83,6 +83,7 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     # Slurm refuses the job as asked, or lets it wait for ever.
     "max_cpus_per_node": MEMORY_AND_CORES,
     "qos_maximum": ALL,
+    "beyond_nodes": ALL,
     # These say where a job may run, not how much it gets: if it fits there with more, it fits with less.
     "batch_features": NOTHING,
     "burst_buffer": NOTHING,

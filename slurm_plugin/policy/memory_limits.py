@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from accounting.request import Dimension, JobRequest
-from slurm_plugin.policy.facts import MemoryTerms, cpus_of_node, is_beyond
+from slurm_plugin.policy.facts import MemoryTerms, is_beyond, mem_of_node_mib
 
 
 def lowest_share_mib(share_mib: int | None, max_per_cpu_mib: int) -> int | None:
@@ -64,8 +64,7 @@ def is_beyond_node(request: JobRequest, max_per_node_mib: int) -> bool:
 
     If the job were let in because it is cut, and then killed for that, it would be requeued as asked and never start.
     """
-    of_cpus_mib = (request.mem_per_cpu_mib or 0) * cpus_of_node(request)
-    return is_beyond(max(request.mem_per_node_mib or 0, of_cpus_mib), max_per_node_mib)
+    return is_beyond(mem_of_node_mib(request), max_per_node_mib)
 
 
 def kept_by_limits(

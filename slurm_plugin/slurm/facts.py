@@ -111,5 +111,6 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
             cpus_per_core=terms.cpus_per_core,
             restricted_cores=terms.restricted,
             most_gpus=terms.most_gpus,
+            capacity=terms.capacity,
         )
     return facts, SLURM_PARTS & read

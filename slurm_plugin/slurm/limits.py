@@ -9,6 +9,7 @@ and Lua sees only a partition's limit, not the cluster's.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -18,13 +19,14 @@ from accounting.units import whole
 from slurm_plugin.policy.facts import (
     NO_MAXIMUM,
     NO_MINIMUM,
+    Capacity,
     Maximum,
     MemoryTerms,
     Minimum,
     Partition,
     gives_whole_sockets,
 )
-from slurm_plugin.slurm.node_words import core_cpus, gpus_of, words_of
+from slurm_plugin.slurm.node_words import core_cpus, gpus_of, has_of, words_of
 
 _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
 # The names in Slurm's `scontrol show`, both for a partition's own values and for the cluster's.
@@ -167,13 +169,14 @@ def _has_whole_nodes(words: dict[str, str]) -> bool:
 
 
 class NodeTerms(NamedTuple):
-    """By partition, the most CPUs of a core and the most GPUs of one type that any of its nodes has.
+    """By partition, the most CPUs of a core and the most GPUs of one type that any of its nodes has, and its capacity.
 
     `restricted` are the partitions with a node that reserves cores for each of its GPUs.
     """
 
     cpus_per_core: dict[str, int]
     most_gpus: dict[str, int]
+    capacity: dict[str, Capacity]
     restricted: frozenset[str]
 
 
@@ -181,6 +184,7 @@ def parse_node_terms(text: str) -> NodeTerms:
     """Read `scontrol --oneliner show node`; '' stands for nodes of no partition."""
     cpus_per_core: dict[str, int] = {}
     most_gpus: dict[str, int] = {}
+    nodes: dict[str, list[tuple[int, int, int]]] = {}
     restricted = set[str]()
     for line in text.splitlines():
         words = words_of(line)
@@ -189,9 +193,20 @@ def parse_node_terms(text: str) -> NodeTerms:
         for name in names:
             cpus_per_core[name] = max(cpus, cpus_per_core.get(name, 1))
             most_gpus[name] = max(gpus, most_gpus.get(name, 0))
+            nodes.setdefault(name, []).append(has_of(words))
         if "RestrictedCoresPerGPU" in words:
             restricted.update(names)
-    return NodeTerms(cpus_per_core, most_gpus, frozenset(restricted - {""}))
+    capacity = {name: _capacity(those) for name, those in nodes.items()}
+    return NodeTerms(cpus_per_core, most_gpus, capacity, frozenset(restricted - {""}))
+
+
+def _capacity(nodes: Sequence[tuple[int, int, int]]) -> Capacity:
+    """Return the capacity of nodes, each given by its CPUs, MiB and GPUs."""
+    cpus, mem_mib, gpus = zip(*nodes, strict=True)
+    return Capacity(
+        of_node=Maximum(cpus=max(cpus), mem_mib=max(mem_mib), gpus=max(gpus)),
+        together=Maximum(cpus=sum(cpus), mem_mib=sum(mem_mib), gpus=sum(gpus)),
+    )
 
 
 def _terms(words: dict[str, str], select: str | None) -> MemoryTerms:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
+from accounting.tres import parse_tres
 from accounting.units import whole
 
 # `gpu:4(S:0),gpu:a100:2,gpu:1g.10gb:7,shard:16`.
@@ -36,6 +37,21 @@ def gpus_of(words: Mapping[str, str]) -> Counter[str]:
     for name, count in _GPUS.findall(words.get("Gres", "")):
         found[name] += int(count)
     return found
+
+
+def has_of(words: Mapping[str, str]) -> tuple[int, int, int]:
+    """Return the CPUs, MiB and GPUs that a node has for jobs.
+
+    If AccountingStorageTRES does not name its GPUs, or some of their types, only Gres has them.
+    """
+    tres = parse_tres(words.get("CfgTRES", ""))
+    cpus = tres.cpus or whole(words.get("CPUTot")) or 0
+    mem_mib = whole(words.get("RealMemory")) or tres.mem_mib or 0
+    return (
+        min(cpus, whole(words.get("CPUEfctv")) or cpus),
+        max(0, mem_mib - (whole(words.get("MemSpecLimit")) or 0)),
+        max(tres.gpus or 0, sum(gpus_of(words).values())),
+    )
 
 
 def _cpus(words: Mapping[str, str]) -> int:

@@ -7,10 +7,9 @@ from collections import Counter
 import msgspec
 
 from accounting.tres import parse_tres
-from accounting.units import whole
 from models.simulation.nodes import Node
 from slurm_plugin.slurm.command import run
-from slurm_plugin.slurm.node_words import gpus_of, words_of
+from slurm_plugin.slurm.node_words import gpus_of, has_of, words_of
 
 # States of a node, which may have several: it does not exist yet, or gives nothing to jobs at the moment.
 NOT_THERE = frozenset({"FUTURE"})
@@ -59,18 +58,9 @@ def states_of(words: dict[str, str]) -> set[str]:
 
 
 def capacity_of(words: dict[str, str]) -> Node:
-    """Return what a node has for jobs, from the words of its line.
-
-    If AccountingStorageTRES does not name its GPUs, or some of their types, only Gres has them.
-    """
-    tres = parse_tres(words.get("CfgTRES", ""))
-    cpus = tres.cpus or whole(words.get("CPUTot")) or 0
-    mem_mib = whole(words.get("RealMemory")) or tres.mem_mib or 0
-    return Node(
-        cpus=min(cpus, whole(words.get("CPUEfctv")) or cpus),
-        mem_mib=max(0, mem_mib - (whole(words.get("MemSpecLimit")) or 0)),
-        gpus=max(tres.gpus or 0, sum(gpus_of(words).values())),
-    )
+    """Return what a node has for jobs, from the words of its line."""
+    cpus, mem_mib, gpus = has_of(words)
+    return Node(cpus=cpus, mem_mib=mem_mib, gpus=gpus)
 
 
 def held_of(words: dict[str, str]) -> tuple[int, int, int] | None:

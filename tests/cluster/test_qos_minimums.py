@@ -1,4 +1,4 @@
-"""The minimum of a QOS, also of one that Slurm assigns by default, and the maximum, on every installed release."""
+"""The minimum of a QOS, also of one that Slurm gives by default, its maximum, and what nodes have, on every release."""
 
 import os
 import pwd
@@ -75,6 +75,11 @@ REFUSED = (
     *(form(f"beyond-{name}", f"-A several -q {name} -c 8 --mem=8000") for name in MOST),
     form("beyond-partition", "-A several -p narrow -c 8 --mem=8000"),
 )
+BEYOND_NODES = (
+    form("beyond-memory", "-A several -c 8 --mem=65000"),
+    form("beyond-share", "-A several -c 8 --mem-per-cpu=9000"),
+    form("beyond-gpus", "-A several -c 8 --mem=8000 --gres=gpu:5"),
+)
 WITHIN = (
     *(form(f"within-{name}", f"-A several -q {name} -c 4 --mem=4000", cpu=2, mem=256) for name in MOST),
     form("within-partition", "-A several -p narrow -c 4 --mem=8000", cpu=2, mem=256),
@@ -82,20 +87,24 @@ WITHIN = (
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_no_job_is_cut_below_the_minimum_of_its_qos_or_admitted_above_its_maximum(
+def test_no_job_is_cut_below_the_minimum_of_its_qos_or_admitted_above_a_maximum(
     name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     prefix: Path | None = RELEASES[name]
     if reason := why_missing(prefix):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("minimums")
-    forms = (*FORMS, *WITHIN, *REFUSED)
+    refused = (*REFUSED, *BEYOND_NODES)
+    forms = (*FORMS, *WITHIN, *refused)
     with trained_cluster(folder / "site", prefix, forms, SHAPE, COMMANDS) as sandbox:
         trial = Trial(sandbox, forms, folder)
         trial.submit()
         cells = trial.collect()
-    problems = {cell.form.name: cell.problem for cell in cells if cell.form not in REFUSED}
+    problems = {cell.form.name: cell.problem for cell in cells if cell.form not in refused}
     assert problems == dict.fromkeys(problems, "")
-    for cell in cells[-len(REFUSED) :]:
-        assert [ran.states for ran in (cell.ours, cell.twin)] == [(), ()], cell.form.name
-        assert "Job violates accounting/QOS policy" in cell.ours.said
+    for cell in cells[-len(refused) :]:
+        assert cell.ours.states == cell.twin.states, cell.form.name
+        if cell.form in REFUSED:
+            assert (cell.ours.states, "Job violates accounting/QOS policy" in cell.ours.said) == ((), True)
+        else:  # what no node has is refused, or fails before it runs (BadConstraints)
+            assert cell.ours.states in ((), ("FAILED",)), cell.form.name

@@ -202,6 +202,45 @@ def test_a_request_above_the_maximum_of_a_qos_is_left_so_that_slurm_refuses_it(
 
 
 @pytest.mark.parametrize(
+    ("asked", "beyond"),
+    [
+        ({"cpus_per_task": 16, "mem_per_node_mib": 63000}, False),
+        ({"cpus_per_task": 17}, True),
+        ({"cpus_per_task": 1, "mem_per_node_mib": 63001}, True),
+        ({"cpus_per_task": 2, "mem_per_cpu_mib": 32000}, True),
+        ({"mem_per_cpu_mib": 30000, "num_tasks": 3}, False),
+        ({"gpus_per_node": 5}, True),
+        ({"gpus_per_task": 5}, True),
+        ({"gpus_per_node": 4}, False),
+        # On nodes whose number is given, one has its share of the tasks at least.
+        ({"cpus_per_task": 1, "num_tasks": 24}, False),
+        ({"cpus_per_task": 1, "num_tasks": 24, "nodes": 1}, True),
+        # All nodes together.
+        ({"cpus_per_task": 1, "num_tasks": 33}, True),
+        ({"gpus_per_job": 5}, True),
+        # One of its partitions is large enough, or its nodes are not known.
+        ({"partition": "small", "cpus_per_task": 9}, True),
+        ({"partition": "small,main", "cpus_per_task": 9}, False),
+        ({"partition": "small,new", "cpus_per_task": 99}, False),
+        ({"partition": "new", "cpus_per_task": 99}, False),
+    ],
+)
+def test_a_request_above_all_nodes_is_left_so_that_slurm_refuses_it(
+    asked: dict[str, Any], beyond: bool
+) -> None:
+    """Slurm refuses one above each node, and one above all nodes together waits for ever (22.05 and 26.05)."""
+    nodes = (
+        "NodeName=a-1 CPUEfctv=16 CPUTot=18 Gres=gpu:4 RealMemory=64000 MemSpecLimit=1000 Partitions=main\n"
+        "NodeName=a-2 CPUEfctv=16 CPUTot=16 RealMemory=32000 Partitions=main\n"
+        "NodeName=b-1 CPUTot=8 Partitions=small\n"
+    )
+    partitions = {"main": Partition(is_default=True), "small": Partition(), "new": Partition()}
+    facts = SiteFacts(capacity=parse_node_terms(nodes).capacity, partitions=partitions)
+    forms = facts.forms_of(JobRequest(user="alice", **asked))
+    assert ("beyond_nodes" in forms) is beyond
+
+
+@pytest.mark.parametrize(
     ("plugins", "any_of_them"),
     [
         ("lua", False),
