@@ -25,6 +25,9 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "exclusive_user": ALL,
     "exclusive_partition": ALL,
     "select_linear": ALL,
+    # With AllowSpecResourcesUsage, Slurm gives such a job whole nodes (seen on 26.05, for both options).
+    "core_spec": ALL,
+    "thread_spec": ALL,
     # Less of anything is less billing, and below its QOS's minimum a job waits for ever.
     "min_billing": ALL,
     # With CR_Socket others cannot use the freed CPUs, and an srun would start as many tasks as fit all of them.
@@ -71,8 +74,6 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "ntasks_per_core": CORES,
     "ntasks_per_socket": CORES,
     "ntasks_per_board": CORES,
-    "core_spec": CORES,
-    "thread_spec": CORES,
     "min_cpus": CORES,
     "max_cpus": CORES,
     "pn_min_cpus": CORES,

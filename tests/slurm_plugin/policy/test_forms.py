@@ -15,6 +15,12 @@ def test_an_unknown_form_keeps_everything() -> None:
     assert kept_by_form(["features", "threads_per_core"]) == {"cores": "threads_per_core"}
 
 
+def test_a_job_with_specialized_cores_keeps_everything_as_it_gets_whole_nodes() -> None:
+    """`-S 2 -c 8 --mem=8000` had 16 of a node's 16 CPUs, and 256 MiB (26.05 with AllowSpecResourcesUsage=yes)."""
+    for name in ("core_spec", "thread_spec"):
+        assert kept_by_form([name]) == dict.fromkeys(ALL, name)
+
+
 def test_every_name_that_the_hook_can_send_is_in_the_table() -> None:
     words = set(re.findall(r'"([a-z][a-z_]+)"', LUA_FORMS.read_text(encoding="utf-8")))
     known = {name for name in KEEPS if name in words}
