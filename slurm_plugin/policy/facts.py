@@ -97,6 +97,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     ExclusiveTopo). `whole_sockets`: nobody else may use what they leave free on their sockets
     (SelectTypeParameters=CR_Socket). `max_cpus_per_node`: all its jobs together may use this many CPUs of a node
     (MaxCPUsPerNode); 0: all of them. `min_nodes`: each of its jobs has so many nodes at least (MinNodes).
+    `shares_cpus`: several of its jobs may be on the same CPUs, though none of them asks for that (OverSubscribe=FORCE).
     """
 
     qos: str = ""
@@ -106,6 +107,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     whole_sockets: bool = False
     max_cpus_per_node: int = 0
     min_nodes: int = 0
+    shares_cpus: bool = False
 
 
 # An account and one of its users; ANYBODY stands for all that are not named.
@@ -122,6 +124,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     `memory` holds the cluster's own terms, for partitions that are not known; None until Slurm has been asked.
     `select_parameters` are its SelectTypeParameters, None if not known.
     `whole_nodes`: all of its partitions allocate only whole nodes (select/linear).
+    `takes_turns`: jobs on the same CPUs take turns, so that each has them to itself while it runs (PreemptMode=GANG).
     `restricted_cores` are the partitions with nodes that reserve cores for each of their GPUs (RestrictedCoresPerGPU).
     `most_gpus` has the most GPUs of one type that a node has, by partition, and `capacity` what its nodes have.
     `chosen_later`: a job that names no partition may be given any of them after the decision.
@@ -136,6 +139,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     memory: MemoryTerms | None = None
     select_parameters: str | None = None
     whole_nodes: bool = False
+    takes_turns: bool = False
     chosen_later: bool = False
     cpus_per_core: Mapping[str, int] = {}
     restricted_cores: frozenset[str] = frozenset()
@@ -172,6 +176,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             "qos_maximum": self._is_refused(request),
             "beyond_nodes": self._is_beyond_nodes(request),
             "whole_sockets": any(one.whole_sockets for one in partitions),
+            "shared_cpus": not self.takes_turns and any(one.shares_cpus for one in partitions),
             "restricted_cores": not self.restricted_cores.isdisjoint(self.partition_names(request)),
             "gpus_of_nodes": self._spans_nodes(request),
             "max_cpus_per_node": all(

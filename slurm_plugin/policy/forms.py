@@ -78,6 +78,8 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "max_cpus": CORES,
     "pn_min_cpus": CORES,
     "oversubscribe": CORES,
+    # How busy their CPUs were shows what other jobs left to them, not what they would use.
+    "shared_cpus": CORES,
     "cpu_bind": CORES,
     # Slurm would raise the CPUs again by itself.
     "max_mem_per_cpu": CORES,

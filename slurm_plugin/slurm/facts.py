@@ -24,6 +24,7 @@ from slurm_plugin.slurm.limits import (
     parse_qos,
     parse_qos_maximums,
     select_parameters,
+    takes_turns,
 )
 
 # The command for each part of SLURM_PARTS. Without --all, hidden partitions are shown only to root.
@@ -85,6 +86,7 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
             memory=parse_config_terms(config),
             select_parameters=select_parameters(config),
             whole_nodes=gives_whole_nodes(config),
+            takes_turns=takes_turns(config),
             chosen_later=chooses_partitions(config),
         )
         if has_no_qos(config):

@@ -124,6 +124,11 @@ def gives_whole_nodes(text: str) -> bool:
     return "linear" in config_words(text).get("SelectType", "")
 
 
+def takes_turns(text: str) -> bool:
+    """Whether `scontrol show config` says that jobs on the same CPUs take turns: Slurm then suspends all but one."""
+    return "GANG" in config_words(text).get("PreemptMode", "")
+
+
 def chooses_partitions(text: str) -> bool:
     """Whether `scontrol show config` has a plugin after ours that assigns partitions to a job that names none."""
     plugins = config_words(text).get("JobSubmitPlugins", "").replace("job_submit/", "").split(",")
@@ -154,6 +159,7 @@ def parse_partitions(text: str, cluster: MemoryTerms, parameters: str | None) ->
                 whole_sockets=gives_whole_sockets(select),
                 max_cpus_per_node=whole(words.get("MaxCPUsPerNode", "")) or 0,
                 min_nodes=whole(words.get("MinNodes", "")) or 0,
+                shares_cpus=_shares_cpus(words),
             )
     return partitions
 
@@ -166,6 +172,12 @@ def _has_whole_nodes(words: dict[str, str]) -> bool:
         # 26.05 prints all of these in this form.
         or words.get("Exclusive") in ("NODE", "TOPO")
     )
+
+
+def _shares_cpus(words: dict[str, str]) -> bool:
+    """Whether a partition puts several jobs on the same CPUs: OverSubscribe=FORCE:4. With FORCE:1 it does not."""
+    force, _, jobs = words.get("OverSubscribe", "").partition(":")
+    return force == "FORCE" and jobs != "1"
 
 
 class NodeTerms(NamedTuple):

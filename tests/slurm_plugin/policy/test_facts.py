@@ -20,6 +20,7 @@ from slurm_plugin.slurm.limits import (
     parse_partitions,
     parse_qos,
     parse_qos_maximums,
+    takes_turns,
 )
 from tests.builders import submission
 
@@ -28,7 +29,7 @@ from tests.builders import submission
     ("said", "whole"),
     [
         ("OverSubscribe=NO", False),
-        ("OverSubscribe=FORCE:4", False),
+        ("OverSubscribe=FORCE:1", False),
         ("ExclusiveUser=YES ExclusiveTopo=NO OverSubscribe=NO", False),
         ("OverSubscribe=EXCLUSIVE", True),
         ("ExclusiveTopo=YES OverSubscribe=NO", True),
@@ -48,6 +49,34 @@ def test_a_partition_of_whole_nodes_keeps_the_whole_request(said: str, whole: bo
     kept = ("exclusive_partition",) if whole else ()
     assert forms == {"": (), "main": (), "unknown": (), "other": kept, "main,other": kept}
     assert set(kept_by_form(["exclusive_partition"])) == ALL
+
+
+@pytest.mark.parametrize(
+    ("said", "mode", "shares"),
+    [
+        ("OverSubscribe=FORCE:4", "OFF", True),
+        ("OverSubscribe=FORCE:4", "REQUEUE", True),
+        ("OverSubscribe=FORCE:2", "GANG,SUSPEND", False),
+        ("OverSubscribe=FORCE:1", "OFF", False),
+        ("OverSubscribe=YES:4", "OFF", False),
+        ("OverSubscribe=NO", "OFF", False),
+    ],
+)
+def test_cpus_stay_where_slurm_puts_several_jobs_on_them(said: str, mode: str, shares: bool) -> None:
+    """Two jobs of `-c 2` with two busy processes had the CPUs 0 and 1, and looked as if each needed one (22.05)."""
+    text = f"PartitionName=main Default=YES OverSubscribe=NO\nPartitionName=crowd Default=NO {said}\n"
+    facts = SiteFacts(
+        partitions=parse_partitions(text, MemoryTerms(), None),
+        takes_turns=takes_turns(
+            f"PreemptMode             = {mode}\nPreemptType             = preempt/none\n"
+        ),
+    )
+    kept = {
+        name: kept_by_form(facts.forms_of(JobRequest(user="alice", partition=name)))
+        for name in ("", "main", "crowd", "main,crowd")
+    }
+    cores = {"cores": "shared_cpus"} if shares else {}
+    assert kept == {"": {}, "main": {}, "crowd": cores, "main,crowd": cores}
 
 
 def test_a_cluster_of_whole_nodes_keeps_the_whole_request() -> None:
