@@ -203,14 +203,20 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _spans_nodes(self, request: JobRequest) -> bool:
-        """Whether a job has several nodes only because it asks for more GPUs in all than a node has, or by MinNodes."""
+        """Whether a job has several nodes only because it asks for more GPUs in all than a node has, or by MinNodes.
+
+        How many a node has is not known of a partition none of whose nodes is shown: while they are powered down,
+        22.05 hides nodes of the cloud. Then it may be so.
+        """
         if request.gpus_per_job is None:
             return False
         if any(one.min_nodes > (request.nodes or 1) for one in self.partitions_of(request)):
             return True
-        if request.nodes is not None:
+        # Without partitions Slurm has not been asked at all (service.limits_needed).
+        if request.nodes is not None or not self.partitions:
             return False
-        most = [self.most_gpus.get(name, 0) for name in self.partition_names(request)]
+        # A node on which such a job can run has one at least.
+        most = [self.most_gpus.get(name, 1) for name in self.partition_names(request)]
         return any(is_beyond(request.gpus_per_job, gpus) for gpus in most)
 
     def _is_beyond_nodes(self, request: JobRequest) -> bool:

@@ -120,7 +120,11 @@ def test_gpus_stay_where_cores_come_with_them() -> None:
         ("mixed", {"gpus_per_job": 2}, False),
         ("gpu,mixed", {"gpus_per_job": 4}, True),
         ("cpu", {"gpus_per_job": 8}, False),
-        ("new", {"gpus_per_job": 8}, False),
+        # None of its nodes is shown: on 22.05 those of the cloud are hidden while they are powered down.
+        ("cloud", {"gpus_per_job": 2}, True),
+        ("cloud", {"gpus_per_job": 1}, False),
+        ("cloud", {"gpus_per_job": 2, "nodes": 1}, False),
+        ("gpu,cloud", {"gpus_per_job": 4}, True),
     ],
 )
 def test_gpus_stay_if_no_node_has_so_many(partition: str, asked: dict[str, Any], keeps: bool) -> None:
@@ -156,7 +160,10 @@ def test_gpus_stay_if_the_partition_gives_a_job_several_nodes(
 ) -> None:
     """With one GPU left of four, on two nodes at least, Slurm refused the job (22.05 to 26.05)."""
     text = "PartitionName=main Default=YES MinNodes=0\nPartitionName=two MaxNodes=UNLIMITED MinNodes=2\n"
-    facts = SiteFacts(partitions=parse_partitions(text, MemoryTerms(), None))
+    facts = SiteFacts(
+        partitions=parse_partitions(text, MemoryTerms(), None),
+        most_gpus=dict.fromkeys(("main", "two", "unknown"), 4),
+    )
     forms = facts.forms_of(JobRequest(user="alice", partition=partition, **asked))
     assert kept_by_form(forms) == ({"gpus": "gpus_of_nodes"} if keeps else {})
 
@@ -225,6 +232,7 @@ def test_a_request_above_the_maximum_of_a_qos_is_left_so_that_slurm_refuses_it(
         partitions=parse_partitions(
             "PartitionName=a Default=YES QoS=N/A\nPartitionName=b QoS=debug\n", MemoryTerms(), None
         ),
+        most_gpus={"a": 4, "b": 4},
     )
     forms = facts.forms_of(JobRequest(user="alice", **asked))
     assert forms == (("qos_maximum",) if refused else ())
