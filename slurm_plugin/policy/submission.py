@@ -18,6 +18,8 @@ NOT_BATCH = "not-a-batch-job"
 DIRECT = frozenset({NOT_BATCH, "max_mem_per_cpu"})
 OPTED_OUT = "opted-out"
 NOT_SAID = -1  # stands for an unknown uid
+# Names in `other` for GRES that are not one count of GPUs.
+_OTHER_GRES = frozenset({"gres", "tres_per_job", "tres_per_task", "tres_per_socket"})
 
 # The range of any request: Slurm's own fields hold less, and a float holds each of these values exactly.
 Amount = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
@@ -71,6 +73,12 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def signature(self) -> str:
         """The signature of what the job runs; '' if nothing shows it."""
         return signature_of(self.name, self.script)
+
+    @property
+    def asks_for_gres(self) -> bool:
+        """Whether the job asks for GPUs or any other GRES."""
+        gpus = (self.gpus_per_node, self.gpus_per_job, self.gpus_per_task)
+        return any(amount is not None for amount in gpus) or not _OTHER_GRES.isdisjoint(self.other)
 
     @property
     def nodes(self) -> int | None:
@@ -153,6 +161,9 @@ def asked_dimensions(request: JobRequest) -> dict[Dimension, bool]:
 def kept_dimensions(submission: Submission) -> dict[Dimension, str]:
     """Return the dimensions that stay as asked because of the way they were asked for, each with the reason."""
     names = submission.other
+    if not submission.asks_for_gres:
+        # With ENFORCE_BINDING_GRES (SelectTypeParameters), slurmctld sets this flag of every job, before the hook.
+        names = tuple(name for name in names if name != "gres_flags")
     # From 24.11 the client fills in a minimum of nodes by itself, but no maximum.
     if submission.nodes_max is not None and submission.nodes is None:
         names = (*names, "node_range")

@@ -71,6 +71,26 @@ def test_a_job_that_is_not_sized_has_a_reason(changes: dict[str, Any], reason: s
     assert left_alone(submission(**{"cpus_per_task": 8, **changes})) == reason
 
 
+@pytest.mark.parametrize(
+    ("changes", "keeps"),
+    [
+        ({}, False),
+        ({"gpus_per_node": 1}, True),
+        ({"gpus_per_job": 4}, True),
+        ({"gpus_per_task": 1}, True),
+        ({"other": ("gres", "gres_flags")}, True),
+        ({"other": ("gres_flags", "tres_per_socket")}, True),
+        ({"other": ("features", "gres_flags")}, False),
+    ],
+)
+def test_a_binding_of_gpus_that_the_site_set_for_all_jobs_keeps_only_those_with_gres(
+    changes: dict[str, Any], keeps: bool
+) -> None:
+    """With ENFORCE_BINDING_GRES, `-c 8 --mem=8000` has the flag too, and kept all of its CPUs (24.11 and 26.05)."""
+    kept = kept_dimensions(submission(**({"cpus_per_task": 8, "other": ("gres_flags",)} | changes)))
+    assert ("cores" in kept, "gpus" in kept) == (keeps, keeps)
+
+
 def test_a_reason_with_many_forms_still_fits_into_the_token() -> None:
     reason = left_alone(
         submission(
