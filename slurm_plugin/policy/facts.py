@@ -22,13 +22,15 @@ class Minimum(msgspec.Struct, frozen=True, kw_only=True):
     """The least that a job must ask for in all; memory is MiB, 0 = no minimum.
 
     `is_billed`: there is a minimum of billing too, which each partition computes in its own way from all that is
-    asked.
+    asked. `is_share`: the amounts are shares of the cluster or of a partition in percent, so how much they are is not
+    known here.
     """
 
     cpus: int = 0
     gpus: int = 0
     mem_mib: int = 0
     is_billed: bool = False
+    is_share: bool = False
 
 
 NO_MINIMUM = Minimum()
@@ -171,8 +173,10 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         partitions = self.partitions_of(request)
         if any(one.whole_nodes for one in partitions):
             return ("exclusive_partition",)
+        minimum = self.minimum_for(request)
         holds = {
-            "min_billing": self.minimum_for(request).is_billed,
+            "min_billing": minimum.is_billed,
+            "min_share": minimum.is_share,
             "qos_maximum": self._is_refused(request),
             "beyond_nodes": self._is_beyond_nodes(request),
             "whole_sockets": any(one.whole_sockets for one in partitions),
@@ -247,6 +251,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             gpus=max(one.gpus for one in least),
             mem_mib=max(one.mem_mib for one in least),
             is_billed=any(one.is_billed for one in least),
+            is_share=any(one.is_share for one in least),
         )
 
     def memory_for(self, request: JobRequest) -> MemoryTerms | None:

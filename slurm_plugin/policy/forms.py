@@ -30,6 +30,7 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "thread_spec": ALL,
     # Less of anything is less billing, and below its QOS's minimum a job waits for ever.
     "min_billing": ALL,
+    "min_share": ALL,
     # With CR_Socket others cannot use the freed CPUs, and an srun would start as many tasks as fit all of them.
     "whole_sockets": CORES,
     # A job may use only as many of its node's cores as come with its GPUs: with fewer GPUs, Slurm refuses it.

@@ -16,7 +16,7 @@ from accounting.tres import parse_tres, split_tres
 from accounting.units import parse_duration_s, parse_memory_mib, whole
 from slurm_plugin.policy.facts import gives_whole_sockets
 from slurm_plugin.slurm.hostlist import expand_nodes
-from slurm_plugin.slurm.limits import config_words, counts_memory, parameters_in, select_names
+from slurm_plugin.slurm.limits import RELATIVE, config_words, counts_memory, parameters_in, select_names
 from slurm_plugin.slurm.node_words import core_cpus, gpus_of, socket_cpus, words_of
 from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, held_of, states_of
 from slurm_plugin.slurm.release import parse_release
@@ -284,12 +284,18 @@ def _tres_weights(text: str) -> dict[str, float]:
 
 
 def parse_qos_states(text: str) -> dict[str, QosState]:
-    """Read sacctmgr's QOS_FORMAT; it shows `cluster` for a QOS without a mode."""
+    """Read sacctmgr's QOS_FORMAT; it shows `cluster` for a QOS without a mode.
+
+    Amounts in percent of the cluster (Flags=Relative) are left out: as numbers they would be far too low.
+    """
     found = {}
     for row in (line.split("|") for line in text.splitlines()):
         if len(row) != _QOS_FIELDS:
             continue
         name, preempts, mode, exempt, flags, usage_factor, *limits = row
+        if RELATIVE in _listed(flags):
+            # Numbers of jobs are not percentages, and what is left of budgets is asked for elsewhere.
+            limits = [one if at % 3 == 2 or at >= 9 else "" for at, one in enumerate(limits)]
         found[name] = QosState(
             preempts=frozenset(_listed(preempts)),
             preempt_mode=_mode(mode),

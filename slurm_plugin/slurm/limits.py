@@ -41,6 +41,8 @@ _CHOOSE_PARTITIONS = frozenset({"all_partitions", "partition"})
 # For each QOS: its minimum, whether it refuses a job that asks for more than its maximum, and the maximums.
 QOS_FORMAT = "format=Name,MinTRES,Flags,MaxTRES,MaxTRESPU,MaxTRESPA,GrpTRES"
 _REFUSES = "DenyOnLimit"
+# The flag of a QOS whose amounts are percentages of all that the cluster, or the partition that it belongs to, has.
+RELATIVE = "Relative"
 _GPU_TERMS = {"default_per_gpu_mib": "DefMemPerGPU", "default_cpus_per_gpu": "DefCpuPerGPU"}
 
 
@@ -51,13 +53,14 @@ def parse_qos(text: str) -> dict[str, Minimum]:
     """
     minimums: dict[str, Minimum] = {}
     for line in text.splitlines():
-        name, tres, *_ = [*line.split("|"), ""]
+        name, tres, flags, *_ = [*line.split("|"), "", ""]
         least = parse_tres(tres)
         minimum = Minimum(
             cpus=least.cpus or 0,
             gpus=max(least.gpus or 0, *gpu_types(tres).values(), 0),
             mem_mib=least.mem_mib or 0,
             is_billed="billing" in split_tres(tres),
+            is_share=bool(tres) and RELATIVE in flags.split(","),
         )
         if minimum != NO_MINIMUM:
             minimums[name] = minimum

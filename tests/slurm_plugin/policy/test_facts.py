@@ -207,6 +207,21 @@ def test_a_minimum_of_billing_keeps_the_whole_request() -> None:
     assert set(kept_by_form(["min_billing"])) == ALL
 
 
+def test_a_minimum_that_is_a_share_of_the_cluster_keeps_the_whole_request() -> None:
+    """With MinTRES=cpu=25,mem=25 of 32 CPUs and 128000 MiB, `-c 10 --mem=40000` waited with 256 MiB (24.11)."""
+    facts = SiteFacts(
+        qos_minimums=parse_qos("normal||Relative\nshare|cpu=25,mem=25M|Relative\namount|cpu=2|DenyOnLimit\n"),
+        partitions=parse_partitions(
+            "PartitionName=a Default=YES QoS=N/A\nPartitionName=b QoS=share\n", MemoryTerms(), None
+        ),
+    )
+    assert facts.forms_of(JobRequest(user="alice", qos="normal")) == ()
+    assert facts.forms_of(JobRequest(user="alice", qos="amount")) == ()
+    assert facts.forms_of(JobRequest(user="alice", qos="share")) == ("min_share",)
+    assert facts.forms_of(JobRequest(user="alice", partition="a,b")) == ("min_share",)
+    assert set(kept_by_form(["min_share"])) == ALL
+
+
 @pytest.mark.parametrize(
     ("asked", "refused"),
     [

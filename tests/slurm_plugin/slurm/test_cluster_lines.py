@@ -159,6 +159,16 @@ def test_which_qos_preempts_which() -> None:
     }
 
 
+def test_percentages_of_the_cluster_are_no_amounts() -> None:
+    """With Flags=Relative and 32 CPUs, slurmctld made 16 CPUs of GrpTRES=cpu=50 (24.11 and 26.05)."""
+    (found,) = cluster_lines.parse_qos_states(
+        "q1||cluster||Relative|1.000000|cpu=50|cpu=50|5|cpu=25|cpu=9|2|cpu=40|cpu=9|7|cpu=60|\n"
+    ).values()
+    assert found == QosState(
+        together={"jobs": 5}, of_user={"jobs": 2}, of_account={"jobs": 7}, has_budget=True
+    )
+
+
 def test_how_much_jobs_may_have_at_once() -> None:
     # As sacctmgr of 22.05, 24.11 and 26.05 prints it.
     (found,) = cluster_lines.parse_qos_states(
