@@ -18,6 +18,7 @@ from slurm_plugin.advisor.features import features_of
 from slurm_plugin.advisor.places import place_of
 from slurm_plugin.advisor.preemption import BY_PARTITION, REQUEUE
 from slurm_plugin.advisor.room import less
+from slurm_plugin.policy.facts import MemoryTerms
 from slurm_plugin.slurm.snapshot import PartitionState, QueuedJob, Snapshot
 
 # A run may take longer than the median of similar ones by this share.
@@ -144,7 +145,34 @@ def may_be_let_in(one: Waits, partition: PartitionState, snapshot: Snapshot) -> 
         and (math.inf if job.limit_s is None else job.limit_s) <= partition.longest_s
         and may_use(job, partition, snapshot)
         and _is_in_time(one, snapshot.time_s, snapshot.terms.again_s)
+        and all(_is_alike(job, partition, own) for own in snapshot.partitions if own.name in job.partitions)
     )
+
+
+def _is_alike(job: QueuedJob, partition: PartitionState, own: PartitionState) -> bool:
+    """Whether a job gets no less time, the same memory and no more CPUs there than in a partition of its own.
+
+    A job that asks for no limit or no memory gets those of the partition in which it starts, and one whose memory is
+    above MaxMemPerCPU more CPUs (seen on 22.05 and 26.05). Slurm does not show what was asked for: whatever a job has
+    as its own partition gives it counts as not asked for.
+    """
+    has_s = math.inf if job.limit_s is None else job.limit_s
+    given_s = partition.longest_s if partition.default_s is None else partition.default_s
+    if own.default_s is None and has_s == own.longest_s and given_s < has_s:
+        return False
+    return partition.memory == own.memory or _keeps_memory(job, partition.memory, own.memory)
+
+
+def _keeps_memory(job: QueuedJob, there: MemoryTerms, own: MemoryTerms) -> bool:
+    """Whether other defaults and maximums of memory change nothing for a job, which runs on one node."""
+    per_cpu_mib = job.mem_per_cpu_mib
+    unasked = (
+        (job.mem_per_node_mib or 0) == own.default_per_node_mib
+        if per_cpu_mib is None
+        else per_cpu_mib == own.default_per_cpu_mib
+    )
+    most_mib = min(there.max_per_cpu_mib * job.cpus or math.inf, there.max_per_node_mib or math.inf)
+    return not unasked and not job.gpus and job.mem_mib <= most_mib
 
 
 def _is_in_time(one: Waits, now_s: float, again_s: float) -> bool:

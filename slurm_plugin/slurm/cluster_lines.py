@@ -14,9 +14,16 @@ import msgspec
 
 from accounting.tres import parse_tres, split_tres
 from accounting.units import parse_duration_s, parse_memory_mib, whole
-from slurm_plugin.policy.facts import gives_whole_sockets
+from slurm_plugin.policy.facts import MemoryTerms, gives_whole_sockets
 from slurm_plugin.slurm.hostlist import expand_nodes
-from slurm_plugin.slurm.limits import RELATIVE, config_words, counts_memory, parameters_in, select_names
+from slurm_plugin.slurm.limits import (
+    RELATIVE,
+    config_words,
+    counts_memory,
+    parameters_in,
+    partition_terms,
+    select_names,
+)
 from slurm_plugin.slurm.node_words import core_cpus, gpus_of, socket_cpus, words_of
 from slurm_plugin.slurm.nodes import ASLEEP, AWAY, NOT_THERE, capacity_of, held_of, states_of
 from slurm_plugin.slurm.release import parse_release
@@ -42,6 +49,7 @@ _COUNTED = re.compile(r"jobs|cpu|node|billing|gres/gpu(:.+)?")
 # A node that is powered down is not away: Slurm wakes it for a job.
 _AWAY = AWAY | {"REBOOT_ISSUED", "UNKNOWN"}
 _NOTHING = ("(null)", "N/A", "")
+_NO_TERMS = MemoryTerms()
 # What sprio is asked for. Its normalized priority is below 1, except that a priority that was set directly is printed
 # as it is; for such a job that may go to several partitions, 22.05 prints the lowest possible SiteFactor.
 SPRIO_FORMAT = "%i|%S|%f|%y"
@@ -93,11 +101,13 @@ def parse_node_states(text: str) -> tuple[NodeState, ...]:
     return tuple(found)
 
 
-def parse_partition_states(text: str, parameters: str | None = None) -> tuple[PartitionState, ...]:
+def parse_partition_states(
+    text: str, parameters: str | None = None, memory: MemoryTerms = _NO_TERMS
+) -> tuple[PartitionState, ...]:
     """Read `scontrol --oneliner show partition`.
 
     Jobs start in a partition that is UP or DRAIN; the latter accepts no new ones. `parameters` are the cluster's
-    SelectTypeParameters.
+    SelectTypeParameters, `memory` its memory terms.
     """
     return tuple(
         PartitionState(
@@ -117,6 +127,10 @@ def parse_partition_states(text: str, parameters: str | None = None) -> tuple[Pa
             most_cpus_per_socket=whole(words.get("MaxCPUsPerSocket")),
             over_limit_s=_minutes_s(words.get("OverTimeLimit", "")),
             qos="" if (qos := words.get("QoS", "")) in _NOTHING else qos,
+            default_s=_default_s(words.get("DefaultTime", "")),
+            memory=partition_terms(
+                words, parameters_in(words.get("SelectTypeParameters"), parameters), memory
+            ),
         )
         for words in _records(text, "PartitionName")
     )
@@ -352,6 +366,11 @@ def _span_s(text: str) -> float:
     """Return a span of time in seconds; infinite for `UNLIMITED`, and if there is none."""
     seconds = parse_duration_s(text)
     return math.inf if seconds is None else seconds
+
+
+def _default_s(text: str) -> float | None:
+    """Return a partition's DefaultTime in seconds; None if it has none."""
+    return None if text in ("NONE", *_NOTHING) else _span_s(text)
 
 
 def _site_factor_plugin(name: str) -> str:

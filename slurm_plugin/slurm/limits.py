@@ -156,7 +156,7 @@ def parse_partitions(text: str, cluster: MemoryTerms, parameters: str | None) ->
         if name:
             partitions[name] = Partition(
                 qos="" if qos == "N/A" else qos,
-                memory=_over(_terms(words, select), cluster),
+                memory=partition_terms(words, select, cluster),
                 is_default=words.get("Default") == "YES",
                 whole_nodes=_has_whole_nodes(words),
                 whole_sockets=gives_whole_sockets(select),
@@ -165,6 +165,11 @@ def parse_partitions(text: str, cluster: MemoryTerms, parameters: str | None) ->
                 shares_cpus=_shares_cpus(words),
             )
     return partitions
+
+
+def partition_terms(words: dict[str, str], select: str | None, cluster: MemoryTerms) -> MemoryTerms:
+    """Return what applies in a partition of these words: its own terms over the cluster's."""
+    return _over(_terms(words, select), cluster)
 
 
 def _has_whole_nodes(words: dict[str, str]) -> bool:

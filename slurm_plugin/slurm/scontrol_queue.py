@@ -22,7 +22,7 @@ from slurm_plugin.slurm.accounted_runs import Question, lines_by_job, question_o
 from slurm_plugin.slurm.cluster_lines import ASSOCIATIONS_FORMAT, QOS_FORMAT, SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import UNIX_TIMES, run
 from slurm_plugin.slurm.last_told import LastTold
-from slurm_plugin.slurm.limits import config_words, select_parameters
+from slurm_plugin.slurm.limits import config_words, parse_config_terms, select_parameters
 from slurm_plugin.slurm.partition_access import accounts_are_inherited, chosen_among, user_groups
 from slurm_plugin.slurm.queue import Dependent, FactorChange, Failed, Relist, Requeue, Resize, Written
 from slurm_plugin.slurm.scontrol_lines import run_update, run_updates, show_jobs
@@ -89,7 +89,9 @@ class ScontrolQueue:
         jobs = self._jobs()
         counts = terms.weights.get("FairShare", 0) > 0
         partitions = cluster_lines.parse_partition_states(
-            _ask("scontrol", "--all", "--oneliner", "show", "partition"), select_parameters(config)
+            _ask("scontrol", "--all", "--oneliner", "show", "partition"),
+            select_parameters(config),
+            parse_config_terms(config),
         )
         associations, parents = self._accounts(config, terms, jobs, partitions)
         all_qos = self._all_qos(terms)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from slurm_plugin.policy.facts import MemoryTerms
+
 # The PreemptType under which each QOS says whose jobs its own preempt.
 BY_QOS = "preempt/qos"
 # How long a requeued job waits for its credential to expire, if AuthInfo does not say (seconds).
@@ -159,7 +161,8 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     these, of all but `denied_accounts`; the same goes for QOS. Without `groups` it accepts all users. No job gets
     more than `most_nodes` there, and all its jobs together get no more CPUs of a node, or of one of its sockets, than
     `most_cpus_per_node` and `most_cpus_per_socket` (None: all). Its jobs may run for `over_limit_s` beyond their
-    limits (None: the cluster's value). The limits of its `qos` apply to them too.
+    limits (None: the cluster's value). The limits of its `qos` apply to them too. A job without a limit of its own
+    gets `default_s` there (None: `longest_s`); `memory` are the defaults and maximums of memory that apply there.
     """
 
     name: str
@@ -178,6 +181,8 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
     most_cpus_per_socket: int | None = None
     over_limit_s: float | None = None
     qos: str = ""
+    default_s: float | None = None
+    memory: MemoryTerms = MemoryTerms()
 
 
 # GrpTRESRunMins and the like limit what a job has, times the minutes that it may still have it.

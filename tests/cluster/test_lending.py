@@ -26,7 +26,7 @@ SHAPE = Shape(
     lines=(
         "PreemptType=preempt/partition_prio",
         "PreemptMode=REQUEUE",
-        "PartitionName=lent Nodes={node[1]},{node[2]} PreemptMode=REQUEUE",
+        "PartitionName=lent Nodes={node[1]},{node[2]} PreemptMode=REQUEUE DefMemPerNode=50",
         "PartitionName=owner Nodes={node[1]},{node[2]} PriorityTier=10 PreemptMode=OFF",
     ),
 )
@@ -70,13 +70,16 @@ def test_a_pending_job_starts_on_an_idle_node_and_yields_to_its_owner_once(
     fills = shell.submit(*WHOLE, script="sleep 1200")
     shell.wait_state(fills, "RUNNING")
     never = shell.submit(*WHOLE, "--no-requeue", script="sleep 1200")
+    unasked = shell.submit("-c16", "--time=5", script="sleep 1200")
     array = shell.submit(*WHOLE, "--array=1-4", script="sleep 1200")
-    wait_known(shell, never, array)
+    wait_known(shell, never, unasked, array)
     advisor.cycle()
-    # Three of the array's tasks cannot start yet, and stay listed; `never` may not be requeued.
+    # Three of the array's tasks cannot start yet, and stay listed; `never` may not be requeued, and `unasked`, which
+    # asks for no memory, would have that of its own partition no longer.
     wait_until(lambda: len(running(shell, array)) == 2)
     assert {row.split()[1] for row in running(shell, array)} == {"lent"}
-    assert (listed(shell, array), listed(shell, never)) == ({"main", "lent"}, {"main"})
+    assert listed(shell, array) == {"main", "lent"}
+    assert (listed(shell, never), listed(shell, unasked)) == ({"main"}, {"main"})
 
     owner = shell.submit("--partition=owner", *WHOLE, script="sleep 1200")
     shell.wait_state(owner, "RUNNING")

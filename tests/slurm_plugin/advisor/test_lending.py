@@ -18,6 +18,7 @@ from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.run_time import RunTime
 from slurm_plugin.advisor.view import summary_of
 from slurm_plugin.config.settings import Config, LentPartition
+from slurm_plugin.policy.facts import MemoryTerms
 from slurm_plugin.slurm.owners_past import Span
 from slurm_plugin.slurm.queue import Relist, Written
 from slurm_plugin.slurm.snapshot import NodeState, PartitionState, QueuedJob, Snapshot
@@ -151,6 +152,41 @@ def test_a_job_is_let_in_only_if_the_partition_accepts_it() -> None:
         PartitionState(name="lent", preempt_mode="REQUEUE", up=False),
     ):
         assert changes(lending(), on(job, partitions=(PARTITIONS[0], lent, PARTITIONS[2]))) == {}
+
+
+PLAIN_TERMS = MemoryTerms(default_per_cpu_mib=1000)
+SPARSE = MemoryTerms(default_per_node_mib=500, max_per_cpu_mib=200)
+
+
+@pytest.mark.parametrize(
+    ("job", "there", "own", "is_let_in"),
+    [
+        # A job that asks for no memory would get that of the other partition, and one that asks for some keeps it.
+        ({"mem_per_cpu_mib": 1000}, {"memory": SPARSE}, {}, False),
+        ({"mem_per_node_mib": 0}, {"memory": SPARSE}, {"memory": MemoryTerms()}, False),
+        ({"mem_per_cpu_mib": 100, "mem_mib": 100}, {"memory": SPARSE}, {}, True),
+        ({"mem_per_node_mib": 200, "mem_mib": 200}, {"memory": SPARSE}, {}, True),
+        ({"mem_per_cpu_mib": 1000}, {}, {}, True),
+        # MaxMemPerCPU would give it more CPUs.
+        ({"mem_per_cpu_mib": 500, "mem_mib": 500}, {"memory": SPARSE}, {}, False),
+        ({"mem_per_node_mib": 500, "mem_mib": 500, "cpus": 2}, {"memory": SPARSE}, {}, False),
+        ({"mem_per_node_mib": 500, "mem_mib": 500, "cpus": 3}, {"memory": SPARSE}, {}, True),
+        ({"mem_per_node_mib": 500, "mem_mib": 500}, {"memory": MemoryTerms(max_per_node_mib=400)}, {}, False),
+        # A job without a limit of its own would get that of the other partition.
+        ({"limit_s": None}, {"default_s": 120.0}, {}, False),
+        ({"limit_s": 7200}, {"default_s": 120.0}, {"longest_s": 7200.0}, False),
+        ({"limit_s": 7200}, {"default_s": 120.0}, {"longest_s": 7200.0, "default_s": 7200.0}, True),
+        ({"limit_s": 3600}, {"default_s": 120.0}, {"longest_s": 7200.0}, True),
+        ({"limit_s": 7200}, {}, {"longest_s": 7200.0}, True),
+    ],
+)
+def test_a_job_is_let_in_only_if_it_gets_the_same_time_memory_and_cpus_there(
+    job: dict[str, Any], there: dict[str, Any], own: dict[str, Any], *, is_let_in: bool
+) -> None:
+    lent = PartitionState(name="lent", preempt_mode="REQUEUE", **{"memory": PLAIN_TERMS, **there})
+    batch = PartitionState(name="batch", **{"memory": PLAIN_TERMS, **own})
+    now = on(waiting(2, **job), partitions=(batch, lent, PARTITIONS[2]))
+    assert bool(changes(lending(risk=1.0), now)) == is_let_in
 
 
 def test_a_job_that_starts_at_once_or_almost_at_once_stays_where_it_is() -> None:

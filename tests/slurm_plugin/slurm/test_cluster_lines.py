@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from slurm_plugin.policy.facts import MemoryTerms
 from slurm_plugin.slurm import cluster_lines
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.nodes import parse_nodes
@@ -98,6 +99,20 @@ def test_how_long_jobs_may_run_beyond_their_limits(cluster: str, over_s: float) 
     lines = (f"PartitionName=p OverTimeLimit={own}" for own in ("NONE", "0", "UNLIMITED"))
     found = cluster_lines.parse_partition_states("\n".join(lines))
     assert [one.over_limit_s for one in found] == [None, 0.0, math.inf]
+
+
+def test_what_jobs_get_that_ask_for_no_limit_or_no_memory() -> None:
+    lines = (
+        "PartitionName=own DefaultTime=00:02:00 MaxTime=1-00:00:00 DefMemPerNode=77 MaxMemPerCPU=200\n"
+        "PartitionName=none DefaultTime=NONE MaxTime=UNLIMITED DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED\n"
+        "PartitionName=ever DefaultTime=UNLIMITED MaxTime=UNLIMITED"
+    )
+    own, none, ever = cluster_lines.parse_partition_states(
+        lines, memory=MemoryTerms(default_per_cpu_mib=1000)
+    )
+    assert (own.default_s, none.default_s, ever.default_s) == (120.0, None, math.inf)
+    assert own.memory == MemoryTerms(default_per_node_mib=77, max_per_cpu_mib=200)
+    assert none.memory == ever.memory == MemoryTerms(default_per_cpu_mib=1000)
 
 
 def test_which_account_is_the_parent_of_which() -> None:
