@@ -36,11 +36,14 @@ log = logging.getLogger(__name__)
 _BATCHES_PER_S = 10
 # Before 24.11 slurmctld may wait five seconds for each (unnumbered.py), and one scontrol is given thirty.
 _MOST_AT_ONCE = 5
+# After so many, the factors are read again: whatever somebody else has set meanwhile stays.
+_LOOKS_EVERY = 100
 # Once the lease is over, the timer undoes what is ours and forgets it: a hanging write must have ended by then too.
 WRITING_SHARE = 0.5
 DRY_RUN = "dry run"
 TOO_SLOW = "slurmctld takes changes too slowly; the next cycle goes on"
 HIDDEN = "no longer shown by sprio: started, held or gone"
+BY_OTHERS = "changed by somebody else meanwhile"
 
 
 class WriteTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,7 +244,8 @@ class Gateway:
         taken = {job for job, problem in problems.items() if not problem}
         settled = factor_state.settle(back, after, alive, now(), taken, self._forgets_s)
         self._log.change(lambda newest: factor_state.follow(newest, back, settled))
-        return [*relisted, *(_logged(change, problems.get(change.job_id, "")) for change in changes)]
+        undone = [_logged(change, problems.get(change.job_id, "")) for change in changes]
+        return [*relisted, *(one for one in undone if not one.problem.startswith(BY_OTHERS))]
 
     def _refusal(self, change: FactorChange, number: int, current: Mapping[int, int]) -> str:
         if abs(change.after) > self._terms.most_factor:
@@ -251,7 +255,7 @@ class Gateway:
         if change.job_id not in current:
             return HIDDEN
         if current[change.job_id] not in (change.before, change.after):
-            return f"changed by somebody else meanwhile, to {current[change.job_id]}"
+            return f"{BY_OTHERS}, to {current[change.job_id]}"
         if current[change.job_id] != change.after and self._unnumbered.is_left(change.job_id):
             return LEFT
         return ""
@@ -264,22 +268,32 @@ class Gateway:
     ) -> tuple[dict[int, str], dict[int, int]]:
         """Write, read back, and retry once what was not kept; return problems by job, and what Slurm has now.
 
-        For jobs that sprio does not show (`unseen`), it is enough that scontrol accepts the change. Nothing is
-        written once the lease `writing`, if given, is over.
+        A factor that is neither ours nor the one before us was set by somebody else meanwhile: that job is left. For
+        jobs that sprio does not show (`unseen`), it is enough that scontrol accepts the change. Nothing is written
+        once the lease `writing`, if given, is over.
         """
-        problems = self._write_once(changes, writing)
+        known = {one.job_id: {one.original, *one.ours} for one in self._log.read().entries}
+        problems: dict[int, str] = {}
+        for start in range(0, len(changes), _LOOKS_EVERY):
+            part = changes[start : start + _LOOKS_EVERY]
+            goes_on = writing is None or not is_over(writing, now())
+            current = self._queue.site_factors() if start and goes_on else {}
+            problems |= {one.job_id: _by_others(one, current, known) for one in part}
+            problems |= self._write_once([one for one in part if not problems[one.job_id]], writing)
         current = self._queue.site_factors()
         lost = [
             one
             for one in changes
-            if not problems[one.job_id] and current.get(one.job_id, one.after) != one.after
+            if not problems[one.job_id]
+            and current.get(one.job_id, one.after) != one.after
+            and not _by_others(one, current, known)
         ]
         if lost:
             problems |= self._write_once(lost, writing)
             current = self._queue.site_factors()
         for change in changes:
             if not problems[change.job_id]:
-                problems[change.job_id] = _left(change, current, unseen)
+                problems[change.job_id] = _by_others(change, current, known) or _left(change, current, unseen)
         return problems, current
 
     def _write_once(self, changes: Sequence[FactorChange], writing: Lease | None) -> dict[int, str]:
@@ -372,6 +386,14 @@ def _array_of(snapshot: Snapshot) -> dict[int, int]:
 def _submitted(snapshot: Snapshot) -> Mapping[int, Submission]:
     """Return when each existing job was submitted."""
     return {job.job_id: Submission(job.submit_s, job.restarts) for job in snapshot.jobs}
+
+
+def _by_others(change: FactorChange, current: Mapping[int, int], known: Mapping[int, Collection[int]]) -> str:
+    """Return that a job has a factor which is none of those `known` of it; '' if it has not, or is not shown."""
+    shown = current.get(change.job_id)
+    if shown is None or change.job_id not in known or shown in known[change.job_id]:
+        return ""
+    return f"{BY_OTHERS}, to {shown}"
 
 
 def _left(change: FactorChange, current: Mapping[int, int], unseen: Collection[int]) -> str:

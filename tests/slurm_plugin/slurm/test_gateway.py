@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from accounting.errors import ServiceError, StoreError
-from slurm_plugin.slurm import factor_log, factor_state
+from slurm_plugin.slurm import factor_log, factor_state, gateway
 from slurm_plugin.slurm.factor_log import STATE
 from slurm_plugin.slurm.gateway import DRY_RUN, HIDDEN, Gateway
 from slurm_plugin.slurm.lease import Lease, is_over
@@ -81,6 +81,35 @@ def test_a_job_that_vanished_or_was_changed_meanwhile_is_not_an_error(tmp_path: 
     assert "77" in said[1]
     assert said[2:] == [HIDDEN, HIDDEN]
     assert queue.factors == {1: 5, 2: 77, 3: 0}
+
+
+class Operated(MemoryQueue):
+    """A queue in which somebody sets factors while ours are written: once a batch has been, and never again."""
+
+    sets: dict[int, int] = {}  # noqa: RUF012 (each test has its own)
+
+    def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
+        written = super().set_site_factors(changes)
+        self.factors |= self.sets
+        self.sets = {}
+        return written
+
+
+def test_what_somebody_sets_while_factors_are_written_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "_LOOKS_EVERY", 2)
+    queue = Operated(dict.fromkeys(range(1, 6), 0))
+    # The one was written already, the other is still to be.
+    queue.sets = {1: 77, 5: 88}
+    said = problems(gate(queue, tmp_path), changes_of(dict.fromkeys(range(1, 6), 30), queue.factors))
+    assert queue.factors == {1: 77, 2: 30, 3: 30, 4: 30, 5: 88}
+    assert [bool(one) for one in said] == [True, False, False, False, True]
+    assert "77" in said[0]
+    queue.sets = {2: 99, 4: 11}
+    assert [one.problem for one in gate(queue, tmp_path).undo()] == [""]
+    assert queue.factors == {1: 77, 2: 99, 3: 0, 4: 11, 5: 88}
+    assert in_force(tmp_path) == {}
 
 
 def test_a_job_that_starts_while_it_is_written_is_reported_and_undone(tmp_path: Path) -> None:
