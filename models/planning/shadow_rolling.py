@@ -232,9 +232,10 @@ def foreseen(now: Shadow, site: Site, horizon_s: float, tasks: Mapping[int, int]
     """
     found: dict[int, float] = {}
     for job_id, one in now.begun.items():
-        begun = one.tasks - tasks.get(job_id, one.tasks)
+        # More may wait than were first seen: slurmctld was started with an older state, or has given the number again.
+        begun = max(0, one.tasks - tasks.get(job_id, one.tasks))
         if begun < len(one.starts_s):
-            found[job_id] = one.starts_s[max(0, begun)]
+            found[job_id] = one.starts_s[begun]
     problem = _problem(now, now.waiting, site, now.time_s)
     cells = cells_of(problem)
     if not cells:

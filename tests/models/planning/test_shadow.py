@@ -213,6 +213,13 @@ def test_the_next_task_of_an_array_counts() -> None:
     assert foreseen(now, ONE, math.inf, {1: 1}) == {1: 200.0}
 
 
+def test_a_record_with_more_waiting_tasks_than_were_first_seen_is_foreseen() -> None:
+    shadow = begun_anew(ONE, 0.0, [record(1)], [held(9, 0.0, 50.0)])
+    # slurmctld lost its state, and has given the number again, to an array.
+    _, now = passed_on(shadow, ONE, 20.0, [record(1, tasks=3), record(9, "runs", run_s=50.0, ran_s=20.0)])
+    assert foreseen(now, ONE, math.inf, {1: 3}) == {1: 50.0}
+
+
 def test_a_cancelled_job_no_longer_waits_and_one_that_has_gone_has_ended() -> None:
     shadow = begun_anew(ONE, 0.0, [record(1), record(2)], [held(9, 10.0, 500.0)])
     seen = [record(2), record(9, "runs", run_s=510.0, ran_s=30.0)]
