@@ -19,6 +19,7 @@ from slurm_plugin.advisor.places import place_of
 from slurm_plugin.advisor.preemption import BY_PARTITION, REQUEUE
 from slurm_plugin.advisor.room import less
 from slurm_plugin.policy.facts import MemoryTerms
+from slurm_plugin.policy.submission import opts_out
 from slurm_plugin.slurm.snapshot import PartitionState, QueuedJob, Snapshot
 
 # A run may take longer than the median of similar ones by this share.
@@ -132,11 +133,12 @@ def why_not_lent(name: str, snapshot: Snapshot) -> str:
 
 
 def may_be_let_in(one: Waits, partition: PartitionState, snapshot: Snapshot) -> bool:
-    """Whether a partition accepts a job, and the job may be interrupted there: once, and in time."""
+    """Whether a partition accepts a job, and it may be interrupted there: its user allows it, once, and in time."""
     job = one.job
     return (
         job.batch
         and job.requeues
+        and not opts_out(job.comment)
         and not job.restarts
         and one.pending.nodes == 1
         and not one.pending.out

@@ -85,7 +85,7 @@ def is_numbered(shell: Shell, job: int) -> bool:
     if not shell.accounted(job, "JobID"):
         return False
     try:
-        shell.run("scontrol", "update", f"JobId={job}", "Comment=rightsize=off")
+        shell.run("scontrol", "update", f"JobId={job}", "Comment=numbered")
     except AssertionError:
         return False
     return True

@@ -70,16 +70,17 @@ def test_a_pending_job_starts_on_an_idle_node_and_yields_to_its_owner_once(
     fills = shell.submit(*WHOLE, script="sleep 1200")
     shell.wait_state(fills, "RUNNING")
     never = shell.submit(*WHOLE, "--no-requeue", script="sleep 1200")
+    opted_out = shell.submit(*WHOLE, "--comment=rightsize=off", script="sleep 1200")
     unasked = shell.submit("-c16", "--time=5", script="sleep 1200")
     array = shell.submit(*WHOLE, "--array=1-4", script="sleep 1200")
     wait_known(shell, never, unasked, array)
     advisor.cycle()
-    # Three of the array's tasks cannot start yet, and stay listed; `never` may not be requeued, and `unasked`, which
-    # asks for no memory, would have that of its own partition no longer.
+    # Three of the array's tasks cannot start yet, and stay listed; `never` may not be requeued, `opted_out` is left
+    # alone, and `unasked`, which asks for no memory, would have that of its own partition no longer.
     wait_until(lambda: len(running(shell, array)) == 2)
     assert {row.split()[1] for row in running(shell, array)} == {"lent"}
     assert listed(shell, array) == {"main", "lent"}
-    assert (listed(shell, never), listed(shell, unasked)) == ({"main"}, {"main"})
+    assert all(listed(shell, job) == {"main"} for job in (never, opted_out, unasked))
 
     owner = shell.submit("--partition=owner", *WHOLE, script="sleep 1200")
     shell.wait_state(owner, "RUNNING")

@@ -110,6 +110,7 @@ def a_third_and_rest(first_s: float, second_s: float) -> dict[str, list[Span]]:
     "fields",
     [
         {"requeues": False},
+        {"comment": "nightly rightsize=off"},
         {"batch": False},
         {"restarts": 1},
         {"num_nodes": 2},
