@@ -136,6 +136,15 @@ def parse_partition_states(
     )
 
 
+def parse_closed_partitions(text: str) -> frozenset[str]:
+    """Read `scontrol --oneliner show partition`: which take no new jobs, though some start those that wait there."""
+    return frozenset(
+        words["PartitionName"]
+        for words in _records(text, "PartitionName")
+        if words.get("State") in ("DRAIN", "INACTIVE")
+    )
+
+
 def parse_association_states(text: str) -> tuple[AssociationState, ...]:
     """Read sacctmgr's ASSOCIATIONS_FORMAT; a user's MaxJobs includes what the accounts above the user set."""
     rows = (line.split("|") for line in text.splitlines())

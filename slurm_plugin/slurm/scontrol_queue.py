@@ -89,7 +89,7 @@ class ScontrolQueue:
         jobs = self._jobs()
         counts = terms.weights.get("FairShare", 0) > 0
         partitions = cluster_lines.parse_partition_states(
-            _ask("scontrol", "--all", "--oneliner", "show", "partition"),
+            _partitions(),
             select_parameters(config),
             parse_config_terms(config),
         )
@@ -141,7 +141,7 @@ class ScontrolQueue:
 
     def relist(self, change: Relist) -> Written:
         """Change which partitions a pending job lists, in its user's name: they must accept that user."""
-        return relisting.relist(change, self._record, _update)
+        return relisting.relist(change, self._record, _update, _closed_partitions)
 
     def failed_jobs(self, *, again: bool) -> dict[int, str]:
         """Return a line for each job that failed, by job; the line changes if the job fails again.
@@ -334,6 +334,14 @@ def _managed(what: str, fields: str, *where: str) -> str:
 
 def _owners() -> dict[int, int]:
     return job_lines.parse_owners(_ask("squeue", "--noheader", "--all", "--array", "--format=%A|%U"))
+
+
+def _partitions() -> str:
+    return _ask("scontrol", "--all", "--oneliner", "show", "partition")
+
+
+def _closed_partitions() -> frozenset[str]:
+    return cluster_lines.parse_closed_partitions(_partitions())
 
 
 def _update(words: Sequence[str], kept_open: Sequence[int] = ()) -> str:

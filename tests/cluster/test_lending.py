@@ -63,6 +63,21 @@ def listed(shell: Shell, job: int) -> set[str]:
     return {name for line in said for name in line.split(",")}
 
 
+def test_a_job_keeps_its_own_partition_if_that_takes_no_new_jobs(shell: Shell, tmp_path: Path) -> None:
+    fills = shell.submit(*WHOLE, script="sleep 1200")
+    shell.wait_state(fills, "RUNNING")
+    waits = shell.submit(*WHOLE, script="sleep 1200")
+    wait_known(shell, waits)
+    shell.run("scontrol", "update", "PartitionName=main", "State=DRAIN")
+    try:
+        outcome = advisor_on(tmp_path).cycle()
+    finally:
+        shell.run("scontrol", "update", "PartitionName=main", "State=UP")
+    assert [one.problem for one in outcome.relisted] == ["main takes no new jobs now (DRAIN or INACTIVE)"]
+    assert listed(shell, waits) == {"main"}
+    shell.run("scancel", str(fills), str(waits))
+
+
 def test_a_pending_job_starts_on_an_idle_node_and_yields_to_its_owner_once(
     shell: Shell, tmp_path: Path
 ) -> None:

@@ -127,10 +127,10 @@ def test_which_account_is_the_parent_of_which() -> None:
 def test_a_draining_partition_still_starts_the_jobs_that_it_has() -> None:
     line = "PartitionName={} PriorityTier=1 State={} MaxTime={}"
     states = (("UP", "UNLIMITED"), ("DRAIN", "1-00:00:00"), ("DOWN", "UNLIMITED"), ("INACTIVE", "UNLIMITED"))
-    found = cluster_lines.parse_partition_states(
-        "\n".join(line.format(state.lower(), state, longest) for state, longest in states)
-    )
+    text = "\n".join(line.format(state.lower(), state, longest) for state, longest in states)
+    found = cluster_lines.parse_partition_states(text)
     assert [one.name for one in found if one.up] == ["up", "drain"]
+    assert cluster_lines.parse_closed_partitions(text) == {"drain", "inactive"}
     assert [one.longest_s for one in found[:2]] == [math.inf, 86_400.0]
 
 

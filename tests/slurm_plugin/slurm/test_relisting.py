@@ -26,8 +26,15 @@ pytestmark = pytest.mark.usefixtures("quick_disk")
 class Controller:
     """One job in slurmctld, and the commands it received; it may complain, or not keep a change that it accepts."""
 
-    def __init__(self, job: QueuedJob | None, complaint: str = "", *, keeps: bool = True) -> None:
-        self.job, self.complaint, self.keeps = job, complaint, keeps
+    def __init__(
+        self,
+        job: QueuedJob | None,
+        complaint: str = "",
+        *,
+        keeps: bool = True,
+        closed: frozenset[str] = frozenset(),
+    ) -> None:
+        self.job, self.complaint, self.keeps, self.closed = job, complaint, keeps, closed
         self.told: list[Sequence[str]] = []
 
     def record(self, _job_id: int) -> QueuedJob | None:
@@ -36,12 +43,13 @@ class Controller:
     def update(self, words: Sequence[str]) -> str:
         self.told.append(words)
         if self.job is not None and self.keeps and not self.complaint:
-            names = tuple(words[-1].removeprefix("Partition=").split(","))
+            listed = words[-1].removeprefix("Partition=").split(",")
+            names = tuple(name for name in listed if name not in self.closed)
             self.job = msgspec.structs.replace(self.job, partitions=names)
         return self.complaint
 
     def relist(self, change: Relist) -> str:
-        return relist(change, self.record, self.update).problem
+        return relist(change, self.record, self.update, lambda: self.closed).problem
 
 
 def test_partitions_are_changed_in_the_name_of_the_user() -> None:
@@ -68,6 +76,19 @@ def test_partitions_are_changed_in_the_name_of_the_user() -> None:
 )
 def test_a_change_that_is_impossible_has_a_reason(slurm: Controller, problem: str) -> None:
     assert slurm.relist(WANTED) == problem
+
+
+def test_no_list_is_written_from_which_slurmctld_would_drop_a_partition() -> None:
+    slurm = Controller(JOB, closed=frozenset({"batch"}))
+    assert "batch takes no new jobs now" in slurm.relist(WANTED)
+    assert slurm.told == []
+    both = msgspec.structs.replace(JOB, partitions=("batch", "big", "lent"))
+    slurm = Controller(both, closed=frozenset({"big", "lent"}))
+    back = msgspec.structs.replace(BACK, before=both.partitions, after=("batch", "big"))
+    assert "big takes no new jobs now" in slurm.relist(back)
+    assert slurm.job == both
+    slurm.closed = frozenset({"lent"})
+    assert slurm.relist(back) == ""
 
 
 def of_queue(folder: Path, *, apply: bool = True) -> tuple[MemoryQueue, Gateway]:
