@@ -44,6 +44,7 @@ def _bytes(lines: list[str]) -> bytes:
 
 
 HEAD_OF_FIGURES, HEAD_OF_TEXTS = DELIMITER.join(FIGURES), DELIMITER.join((*KEY, *TEXTS))
+OWN_TEXTS = ("job_id", "submit_s", "job_name", "comment", "admin_comment", "account")
 NOTHING = Answer(figures=_bytes([HEAD_OF_FIGURES]), texts=_bytes([HEAD_OF_TEXTS]), one_text=_no_text)
 
 
@@ -133,11 +134,7 @@ def printed_day(attempts: pa.Table, steps: pa.Table) -> Answer:
     step = next(own, None)
     for row in attempts.to_pylist():
         figures.append(_line(_job(row)))
-        texts.append(
-            DELIMITER.join(
-                str(row[name]) for name in ("job_id", "submit_s", "job_name", "comment", "admin_comment")
-            )
-        )
+        texts.append(DELIMITER.join(str(row[name]) for name in OWN_TEXTS))
         while step is not None and step["job_id"] == row["job_id"]:
             figures.append(_line(_step(step)))
             step = next(own, None)
@@ -155,7 +152,6 @@ def _job(row: dict[str, object]) -> dict[str, object]:
         "JobID": row["job_id"],
         "Cluster": row["cluster"],
         "User": row["user"],
-        "Account": row["account"],
         "Partition": row["partition"],
         "QOS": row["qos"],
         "State": row["state"],

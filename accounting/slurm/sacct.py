@@ -1,8 +1,9 @@
 """The only module that runs sacct.
 
 A window is asked for in two calls: what only Slurm writes (ids, times, states, figures), and what users write
-(names, comments). `--parsable2` escapes nothing: a job name may hold line ends, and any delimiter that its user
-knows. Nothing in the first call can be forged; the second has a delimiter drawn at random for each call (texts.py).
+(names, comments, accounts). `--parsable2` escapes nothing: a job name may hold line ends, and any delimiter that its
+user knows. So may an account: without AccountingStorageEnforce, a user without any association may name whatever
+account. Nothing in the first call can be forged; the second has a delimiter drawn at random for each call (texts.py).
 `--noconvert` keeps bytes. SLURM_TIME_FORMAT makes times unix seconds, so that no time zone or summer time comes
 between us and the record.
 """
@@ -21,14 +22,15 @@ from accounting.errors import LateAnswerError, SlurmError
 from accounting.slurm.environment import slurm_environment
 
 DELIMITER = "\x1f"
+# Quarantined lines in stores have these places, from JobIDRaw to End.
 FIGURES = (
-    "JobIDRaw", "Submit", "JobID", "Cluster", "User", "Account", "Partition", "QOS", "State", "Start", "End",
-    "ElapsedRaw", "TimelimitRaw", "NNodes", "NTasks", "ReqTRES", "AllocTRES", "MaxRSS", "TotalCPU",
-    "TRESUsageInMax", "TRESUsageInTot", "TRESUsageOutTot", "ConsumedEnergyRaw",
+    "JobIDRaw", "Submit", "JobID", "Cluster", "User", "NNodes", "Partition", "QOS", "State", "Start", "End",
+    "ElapsedRaw", "TimelimitRaw", "NTasks", "ReqTRES", "AllocTRES", "MaxRSS", "TotalCPU", "TRESUsageInMax",
+    "TRESUsageInTot", "TRESUsageOutTot", "ConsumedEnergyRaw",
 )  # fmt: skip
 END = FIGURES.index("End")
 KEY = FIGURES[:2]  # identifies an attempt: a requeue has a new submit time
-TEXTS = ("JobName", "Comment", "AdminComment")
+TEXTS = ("JobName", "Comment", "AdminComment", "Account")
 # All releases of the last six years have these; without the other columns labels are poorer.
 NEEDED = frozenset(FIGURES) - {"TRESUsageOutTot", "ConsumedEnergyRaw"} | frozenset(TEXTS)
 # Far beyond any answer: a day of a busy site takes seconds to minutes. A sacct that hangs must not hang its caller.

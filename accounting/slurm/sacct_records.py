@@ -21,7 +21,7 @@ from accounting import columns
 from accounting.frames import JOBS, STEPS, Ints, Records, by_value, flagged, ints, table_of
 from accounting.labels.usage import Flags
 from accounting.records import Quarantined
-from accounting.slurm.sacct import DELIMITER, FIGURES, Answer
+from accounting.slurm.sacct import DELIMITER, FIGURES, TEXTS, Answer
 from accounting.slurm.sacct_groups import (
     SETTLED_S,
     SOURCE,
@@ -139,20 +139,19 @@ def _table(rows: Sequence[bytes], names: Sequence[str]) -> pa.Table:
 def _jobs(table: pa.Table, groups: Sequence[Group], metering: Metering) -> pa.Table:
     asked, given = columns.tres_amounts(table["ReqTRES"]), columns.tres_amounts(table["AllocTRES"])
     limit_min = columns.whole(table["TimelimitRaw"])
-    texts = (
-        list(zip(*([shown(text) for text in group.own_texts] for group in groups), strict=True)) or [()] * 3
-    )
+    by_group = ([shown(text) for text in group.own_texts] for group in groups)
+    texts = dict(zip(TEXTS, zip(*by_group, strict=True), strict=True)) if groups else dict.fromkeys(TEXTS, ())
     values = {
         "cluster": table["Cluster"],
         "job_id": columns.whole(table["JobIDRaw"]),
         "display_id": table["JobID"],
         "user": table["User"],
-        "account": table["Account"],
+        "account": texts["Account"],
         "partition": table["Partition"],
         "qos": table["QOS"],
-        "job_name": texts[0],
-        "comment": texts[1],
-        "admin_comment": texts[2],
+        "job_name": texts["JobName"],
+        "comment": texts["Comment"],
+        "admin_comment": texts["AdminComment"],
         "state": table["State"],
         "submit_s": columns.whole(table["Submit"]),
         "start_s": pc.fill_null(columns.whole(table["Start"]), 0),

@@ -27,9 +27,22 @@ def test_texts_come_with_a_delimiter_that_cannot_be_known_in_advance(tmp_path: P
 
 
 def test_no_column_of_the_figures_can_be_written_by_users() -> None:
-    assert not {"JobName", "Comment", "AdminComment", "WorkDir", "SubmitLine", "WCKey", "Constraints"} & set(
-        FIGURES
-    )
+    theirs = {
+        "JobName",
+        "Account",
+        "Comment",
+        "AdminComment",
+        "WorkDir",
+        "SubmitLine",
+        "WCKey",
+        "Constraints",
+    }
+    assert not theirs & set(FIGURES)
+
+
+def test_figures_that_a_store_quarantined_stay_where_they_are_looked_for() -> None:
+    places = {name: FIGURES.index(name) for name in ("JobIDRaw", "Cluster", "End")}
+    assert places == {"JobIDRaw": 0, "Cluster": 3, "End": 10}
 
 
 def test_sacct_runs_in_an_environment_that_does_not_change_its_figures(tmp_path: Path) -> None:
@@ -97,7 +110,7 @@ def test_a_sacct_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "last", ["JobName,Comment,AdminComment", "ConsumedEnergyRaw"], ids=["texts", "figures"]
+    "last", ["JobName,Comment,AdminComment,Account", "ConsumedEnergyRaw"], ids=["texts", "figures"]
 )
 def test_an_answer_that_ends_in_the_middle_of_a_line_is_refused(last: str, tmp_path: Path) -> None:
     fake = FakeSacct(tmp_path / "whole", [job_line(7)])

@@ -55,10 +55,11 @@ def test_hostile_texts_are_read_as_texts(name: str, text: str) -> None:
     rows = [job_line(6), job_line(7, **hostile), step_line(7), job_line(8, JobName="eight"), job_line(9)]
     found = attempts(*rows)
     assert [one.row.job_id for one in found] == [6, 7, 8, 9]
-    asked = [(one.row.job_name, one.row.comment, one.row.admin_comment) for one in found]
-    plain = ("fit", "", "")
+    rows_read = [one.row for one in found]
+    asked = [(row.job_name, row.comment, row.admin_comment, row.account) for row in rows_read]
+    plain = ("fit", "", "", "phys")
     mine = tuple(name if one == text else other for one, other in zip(TEXTS, plain, strict=True))
-    assert asked == [plain, mine, ("eight", "", ""), plain]
+    assert asked == [plain, mine, ("eight", "", "", "phys"), plain]
 
 
 JOBS = st.lists(st.sampled_from(HOSTILE), min_size=1, max_size=6)

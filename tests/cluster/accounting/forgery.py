@@ -65,7 +65,7 @@ def step_row(key: tuple[str, str], **values: str) -> str:
 
 def texts_row(key: tuple[str, str], name: str = "forged", comment: str = "", admin_comment: str = "") -> str:
     """Return a row as in the answer with texts."""
-    texts = {"JobName": name, "Comment": comment, "AdminComment": admin_comment}
+    texts = {"JobName": name, "Comment": comment, "AdminComment": admin_comment, "Account": "forged"}
     return DELIMITER.join((*key, *(texts[column] for column in TEXTS)))
 
 
