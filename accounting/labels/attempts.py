@@ -61,7 +61,7 @@ def label(
     over = _killed_over(jobs, peak_mib)
     outcome[over & (outcome == "cut_short")] = "out_of_memory"
     outcome[(killed | over) & _cut(jobs, asked) & (outcome == "completed")] = "out_of_memory"
-    started = _started(jobs, steps)
+    started = _started(jobs, steps) & ~_only_closed(jobs, steps, memory_mib)
     lost = _lost_use(steps, memory_mib, sampled_every_s, count)
     use: Columns = {
         "outcome": outcome,
@@ -93,6 +93,23 @@ def _started(jobs: pa.Table, steps: Columns) -> Flags:
     elapsed = (ints(jobs["elapsed_s"]) > 0) & ~_failed_node(jobs)
     ran: Flags = (ints(jobs["start_s"]) > 0) & (with_steps | elapsed)
     return ran
+
+
+def _only_closed(jobs: pa.Table, steps: Columns, memory_mib: Floats) -> Flags:
+    """Flag records that were only closed by hand: COMPLETED after 0 s, which their steps do not bear out.
+
+    `sacctmgr show runawayjobs` closes jobs whose end never reached slurmdbd: their end is their start then, however
+    long they ran (22.05; 24.11 and 26.05 hold the same statement). Their steps have no figure, as any has of a job
+    that did end within a second, or one that had ended before shows that it ran for longer.
+    """
+    count = len(jobs)
+    ended_at_once = (ints(jobs["elapsed_s"]) == 0) & (by_value(jobs["state"], str) == "COMPLETED")
+    measured = by_value(jobs["gather"], lambda gather: "jobacct_gather/none" not in gather).astype(bool)
+    known = _with_step(steps, (steps["cpu_s"] > 0) | ~np.isnan(memory_mib), count)
+    nothing = measured & _with_step(steps, steps["cpu_s"] == 0, count) & ~known
+    ran_on = _with_step(steps, steps["end_s"] - steps["start_s"] > usage.LATE_STEP_S, count)
+    flags: Flags = ended_at_once & (nothing | ran_on)
+    return flags
 
 
 def _failed_node(jobs: pa.Table) -> Flags:

@@ -16,6 +16,8 @@ Flags = NDArray[np.bool_]
 
 # Elapsed time is in whole seconds: below this many, CPU time over elapsed time is mostly rounding error.
 MIN_SECONDS_FOR_CORES = 2
+# The last steps of an attempt may end after it does: by seconds, and once by 42 (seen on 26.05).
+LATE_STEP_S = 60
 # Sums of peaks are exact in whole bytes; in MiB they would depend on the order of the steps.
 BYTES_IN_MIB = 1024.0**2
 

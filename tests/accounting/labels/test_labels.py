@@ -70,7 +70,7 @@ def test_the_time_that_a_job_was_suspended_does_not_count_for_its_steps() -> Non
 
 @pytest.mark.parametrize("seconds", [0, 1])
 def test_a_job_of_one_second_says_nothing_about_cores(seconds: int) -> None:
-    use = use_of(step(cpu_s=1.0), elapsed_s=seconds)
+    use = use_of(srun(0, 0, seconds, 200.0, cpu_s=1.0), elapsed_s=seconds)
     assert (use.cores, use.cores_per_task, use.cores_quality) == (None, None, "short")
 
 
@@ -144,6 +144,28 @@ def test_an_attempt_that_waited_for_a_node_that_never_came_up_has_not_run(state:
 def test_an_attempt_that_ended_within_its_first_second_has_run_if_it_has_a_step() -> None:
     use = use_of(step(), state="CANCELLED by 1000", elapsed_s=0)
     assert (use.wall_quality, use.memory_quality) == ("censored", "short")
+
+
+def test_an_attempt_that_was_only_closed_says_nothing_of_its_run() -> None:
+    """`sacctmgr show runawayjobs` makes jobs whose end was lost COMPLETED, with their start as their end."""
+    closed = srun(0, 0, 0, None, cpu_s=0.0)
+    use = use_of(closed, elapsed_s=0)
+    assert (use.wall_quality, use.memory_quality, use.cores_quality) == ("absent",) * 3
+    # Its first step had ended in time.
+    assert (
+        use_of(srun(0, 0, 90, 300.0), srun(1, 90, 90, None, cpu_s=0.0), elapsed_s=0).wall_quality == "absent"
+    )
+    # These did end within a second.
+    assert use_of(srun(0, 0, 0, None, cpu_s=0.001), elapsed_s=0).wall_quality == "exact"
+    assert use_of(srun(0, 0, 0, 0.0, cpu_s=0.0), elapsed_s=0).wall_quality == "exact"
+
+
+def test_an_attempt_of_no_second_has_run_where_nothing_is_gathered() -> None:
+    records = records_of([(job_row(elapsed_s=0), [srun(0, 0, 0, None, cpu_s=0.0)])])
+    for gather, quality in (("jobacct_gather/none", "exact"), ("jobacct_gather/linux", "absent")):
+        place = records.jobs.schema.get_field_index("gather")
+        jobs = records.jobs.set_column(place, "gather", pa.array([gather]))
+        assert label(dataclasses.replace(records, jobs=jobs))["wall_quality"].to_pylist() == [quality]
 
 
 def test_input_output_and_energy_are_those_of_all_steps() -> None:
