@@ -61,8 +61,9 @@ NO_MAXIMUM = Maximum()
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """The most of anything that a node of a partition has for jobs, and what all of its nodes have together."""
+    """What `nodes` nodes of a partition have for jobs: the most of anything that one of them has, and all together."""
 
+    nodes: int
     of_node: Maximum
     together: Maximum
 
@@ -99,6 +100,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     ExclusiveTopo). `whole_sockets`: nobody else may use what they leave free on their sockets
     (SelectTypeParameters=CR_Socket). `max_cpus_per_node`: all its jobs together may use this many CPUs of a node
     (MaxCPUsPerNode); 0: all of them. `min_nodes`: each of its jobs has so many nodes at least (MinNodes).
+    `nodes`: so many belong to it, also such as Slurm does not show (those of the cloud, 22.05).
     `shares_cpus`: several of its jobs may be on the same CPUs, though none of them asks for that (OverSubscribe=FORCE).
     """
 
@@ -109,6 +111,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     whole_sockets: bool = False
     max_cpus_per_node: int = 0
     min_nodes: int = 0
+    nodes: int = 0
     shares_cpus: bool = False
 
 
@@ -224,9 +227,15 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         return any(is_beyond(request.gpus_per_job, gpus) for gpus in most)
 
     def _is_beyond_nodes(self, request: JobRequest) -> bool:
-        """Whether a job asks for more than any partition that it may run in has; nodes that are not known have it."""
-        found = [self.capacity.get(name) for name in self.partition_names(request)]
-        return bool(found) and all(capacity and capacity.is_below(request) for capacity in found)
+        """Whether a job asks for more than any partition that it may run in has; nodes that are not shown have it."""
+        names = self.partition_names(request)
+        return bool(names) and all(self._is_below(name, request) for name in names)
+
+    def _is_below(self, name: str, request: JobRequest) -> bool:
+        partition, capacity = self.partitions.get(name), self.capacity.get(name)
+        if partition is None or capacity is None or capacity.nodes < partition.nodes:
+            return False
+        return capacity.is_below(request)
 
     def _is_refused(self, request: JobRequest) -> bool:
         """Whether Slurm refuses a job as asked: by each QOS that it names, or by each partition that it may run in."""

@@ -162,6 +162,7 @@ def parse_partitions(text: str, cluster: MemoryTerms, parameters: str | None) ->
                 whole_sockets=gives_whole_sockets(select),
                 max_cpus_per_node=whole(words.get("MaxCPUsPerNode", "")) or 0,
                 min_nodes=whole(words.get("MinNodes", "")) or 0,
+                nodes=whole(words.get("TotalNodes", "")) or 0,
                 shares_cpus=_shares_cpus(words),
             )
     return partitions
@@ -224,6 +225,7 @@ def _capacity(nodes: Sequence[tuple[int, int, int]]) -> Capacity:
     """Return the capacity of nodes, each given by its CPUs, MiB and GPUs."""
     cpus, mem_mib, gpus = zip(*nodes, strict=True)
     return Capacity(
+        nodes=len(nodes),
         of_node=Maximum(cpus=max(cpus), mem_mib=max(mem_mib), gpus=max(gpus)),
         together=Maximum(cpus=sum(cpus), mem_mib=sum(mem_mib), gpus=sum(gpus)),
     )

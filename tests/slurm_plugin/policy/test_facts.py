@@ -275,6 +275,8 @@ def test_a_request_above_the_maximum_of_a_qos_is_left_so_that_slurm_refuses_it(
         ({"partition": "small,main", "cpus_per_task": 9}, False),
         ({"partition": "small,new", "cpus_per_task": 99}, False),
         ({"partition": "new", "cpus_per_task": 99}, False),
+        # Two of its nodes are not shown.
+        ({"partition": "cloud", "cpus_per_task": 99}, False),
     ],
 )
 def test_a_request_above_all_nodes_is_left_so_that_slurm_refuses_it(
@@ -285,9 +287,16 @@ def test_a_request_above_all_nodes_is_left_so_that_slurm_refuses_it(
         "NodeName=a-1 CPUEfctv=16 CPUTot=18 Gres=gpu:4 RealMemory=64000 MemSpecLimit=1000 Partitions=main\n"
         "NodeName=a-2 CPUEfctv=16 CPUTot=16 RealMemory=32000 Partitions=main\n"
         "NodeName=b-1 CPUTot=8 Partitions=small\n"
+        "NodeName=c-1 CPUTot=8 Partitions=cloud\n"
     )
-    partitions = {"main": Partition(is_default=True), "small": Partition(), "new": Partition()}
-    facts = SiteFacts(capacity=parse_node_terms(nodes).capacity, partitions=partitions)
+    partitions = (
+        "PartitionName=main Default=YES TotalNodes=2\nPartitionName=small TotalNodes=1\n"
+        "PartitionName=cloud TotalNodes=3\nPartitionName=new TotalNodes=0\n"
+    )
+    facts = SiteFacts(
+        capacity=parse_node_terms(nodes).capacity,
+        partitions=parse_partitions(partitions, MemoryTerms(), None),
+    )
     forms = facts.forms_of(JobRequest(user="alice", **asked))
     assert ("beyond_nodes" in forms) is beyond
 
