@@ -316,16 +316,17 @@ def parse_qos_states(text: str) -> dict[str, QosState]:
         if len(row) != _QOS_FIELDS:
             continue
         name, preempts, mode, exempt, flags, usage_factor, *limits = row
+        # Of all its jobs, of each user's, of each account's: TRES, TRES times minutes, and numbers of jobs.
+        together, of_user, of_account = limits[:3], limits[3:6], limits[6:9]
         if RELATIVE in _listed(flags):
-            # Numbers of jobs are not percentages, and what is left of budgets is asked for elsewhere.
-            limits = [one if at % 3 == 2 or at >= 9 else "" for at, one in enumerate(limits)]
+            together, of_user, of_account = (["", "", jobs] for *_, jobs in (together, of_user, of_account))
         found[name] = QosState(
             preempts=frozenset(_listed(preempts)),
             preempt_mode=_mode(mode),
             exempt_s=parse_duration_s(exempt),
-            together=_at_a_time(*limits[:3]),
-            of_user=_at_a_time(*limits[3:6]),
-            of_account=_at_a_time(*limits[6:9]),
+            together=_at_a_time(*together),
+            of_user=_at_a_time(*of_user),
+            of_account=_at_a_time(*of_account),
             has_budget=any(limits[9:]),
             over_partition="OverPartQOS" in _listed(flags),
             usage_factor=float(usage_factor) if _NUMBER.match(usage_factor) else 1.0,
