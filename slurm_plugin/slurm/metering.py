@@ -9,6 +9,7 @@ import msgspec
 from accounting.errors import SlurmError
 from accounting.slurm.sacct import slurm_release
 from accounting.slurm.sacct_records import Metering
+from slurm_plugin.slurm.cluster_lines import parse_cluster_name
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.limits import config_words
 
@@ -23,13 +24,21 @@ class UnknownMeter(Metering, frozen=True, kw_only=True):
     why: str
 
 
-def read_metering(sacct: str) -> Metering:
-    """Return what is known of Slurm's release and plugins; UnknownMeter if that is not enough to judge a figure by."""
+def read_metering(sacct: str, cluster: str = "") -> Metering:
+    """Return what is known of Slurm's release and plugins; UnknownMeter if that is not enough to judge a figure by.
+
+    `cluster` is that of the jobs, in lower case; '' for this machine's own. What slurmctld and commands of another
+    one say does not hold for it: slurmdbd's database may be read from anywhere.
+    """
     release = release_of(sacct)
     try:
-        metering = parse_metering(release, run("scontrol", "show", "config"))
+        config = run("scontrol", "show", "config")
     except SlurmError as error:
         return UnknownMeter(release=release, why=str(error))
+    here = parse_cluster_name(config).lower()
+    if cluster and here and cluster != here:
+        return UnknownMeter(why=f"slurmctld here is of cluster {here}, and accounting.cluster is {cluster}")
+    metering = parse_metering(release, config)
     if not metering.release:
         why = f"neither `{sacct} --version` nor slurmctld gives Slurm's release"
         return UnknownMeter(**msgspec.structs.asdict(metering), why=why)

@@ -15,6 +15,7 @@ from accounting.ingest.run import IngestSettings
 from accounting.key_file import read_key
 from accounting.presence import check_listable
 from accounting.pseudonyms import Pseudonyms
+from accounting.slurm.sacct_records import Metering
 from accounting.slurm.windows import Fetched, Source
 from models.past.families import GENERIC_NAMES
 from models.past.job_names import without_machine_parts
@@ -42,7 +43,7 @@ def settings_of(config: Config, key_file: Path | None = None) -> IngestSettings:
         slurmdbd_url=slurmdbd_url(config),
         cluster=local_cluster(config),
         host=socket.gethostname(),
-        metering=read_metering(config.accounting.sacct),
+        metering=_metering(config),
         pseudonyms=None if key is None else pseudonyms_of(key),
         hand_on=feed_of(Path(config.models.directory)),
         advisor=Path(config.advisor.directory),
@@ -55,8 +56,12 @@ def settings_anew(config: Config, before: IngestSettings) -> IngestSettings:
     return msgspec.structs.replace(
         before,
         cluster=local_cluster(config) or before.cluster,
-        metering=most_likely(read_metering(config.accounting.sacct), before.metering),
+        metering=most_likely(_metering(config), before.metering),
     )
+
+
+def _metering(config: Config) -> Metering:
+    return read_metering(config.accounting.sacct, config.accounting.cluster.lower())
 
 
 def doubt(settings: IngestSettings) -> str:

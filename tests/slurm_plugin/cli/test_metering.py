@@ -111,6 +111,16 @@ def test_the_release_is_known_even_if_slurmctld_is_silent(cluster: Cluster) -> N
     assert "Unable to contact slurm controller" in found.why
 
 
+def test_the_slurmctld_of_another_cluster_does_not_say_what_measures(cluster: Cluster) -> None:
+    cluster.site.configure(accounting={"sacct": cluster.sacct, "cluster": "Beta"})
+    found = settings_of(cluster.site.config).metering
+    assert isinstance(found, UnknownMeter)
+    assert (found.release, found.gather) == ("", "")
+    assert found.why == "slurmctld here is of cluster alpha, and accounting.cluster is beta"
+    cluster.site.configure(accounting={"sacct": cluster.sacct, "cluster": "Alpha"})
+    assert settings_of(cluster.site.config).metering == KNOWN
+
+
 def test_slurmctld_gives_the_release_if_sacct_does_not(cluster: Cluster) -> None:
     cluster.has("", [])
     assert read_metering(cluster.sacct) == KNOWN
