@@ -36,7 +36,7 @@ from bench.memory_sizing import check_plots, folder_of
 from bench.memory_traces import TRACES, Trace, online_jobs, read_trace
 from models.demand.chain import is_settled
 from models.demand.features import asked_of, features
-from models.demand.tail import LEAST_RISK, PRIOR_JOBS, PRIOR_SPREAD, rise_log, spread_bound
+from models.demand.tail import LEAST_RISK, PRIOR_JOBS, PRIOR_SPREAD, Stakes, haste_of, rise_log, spread_bound
 from models.judging.online import Learner, size_online
 from models.past.evidence import PastUse
 from models.past.history import History
@@ -68,6 +68,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     size: str
     past: PastUse
     room: float
+    weight: float
     growth: float
     inputs: list[float]
     decided_s: float
@@ -165,6 +166,7 @@ def replayed(trace: Trace, truth: dict[str, NormalDist]) -> Iterator[Seen]:
             size=next(name for name, most in SIZES.items() if past.count <= most),
             past=past,
             room=room,
+            weight=evidence.weight("memory"),
             growth=math.log(min(max(job.past.mem_mib, 1.0), asked)) - past.highest_log,
             inputs=features(job.request, evidence, history.user_habit(job.request), "memory"),
             decided_s=job.submit_s,
@@ -186,7 +188,10 @@ def tail_points(trace: str, seen: Sequence[Seen]) -> Iterator[Point]:
     for nominal in NOMINAL:
         rises = {
             SPREAD: [spread_bound(one.past, nominal) for one in seen],
-            TAIL: [rise_log(one.past, one.room, nominal) for one in seen],
+            TAIL: [
+                rise_log(one.past, Stakes(room=one.room, risk=nominal, haste=haste_of(one.weight)))
+                for one in seen
+            ],
             MAPPED: [
                 math.nan if risk is None else spread_bound(one.past, risk)
                 for one, risk in zip(seen, risks[nominal], strict=True)

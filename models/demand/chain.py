@@ -29,7 +29,7 @@ from accounting.request import JobRequest
 from models.demand.features import asked_of, features
 from models.demand.shared_out import shared_out
 from models.demand.slowed import Doubt, doubt_of_memory, unslowed_cpus
-from models.demand.tail import rise_log, risk_of
+from models.demand.tail import Stakes, haste_of, rise_log, risk_of
 from models.demand.threads import runs_one_thread, without_excess
 from models.demand.too_few import gpus_to_go_on, too_few
 from models.past.evidence import Evidence, PastUse
@@ -40,6 +40,9 @@ from models.past.kills import Kills
 # From this many jobs, this many of them since the last surprise, a trained model knows a family better than its own
 # tail does.
 SETTLED_JOBS, SETTLED_STREAK = 20, 8
+
+# The dimensions whose estimates a submission waits for; growth models may lower them.
+SIZED: tuple[Learned, ...] = ("memory", "cores")
 
 Stage = Literal["history", "tail", "growth", "threads", "margin", "whole", "shared", "slowed"]
 GrowthModel = Callable[[Sequence[float]], float]
@@ -163,23 +166,20 @@ def with_tail(inner: Estimator, dimension: Learned, most_failures: float) -> Est
         base, past = inner(sight), sight.evidence.use(dimension)
         if base is None or past is None:
             return None
-        room, risk = room_and_risk(sight, past, dimension, most_failures)
-        return msgspec.structs.replace(base, upper=base.upper * math.exp(rise_log(past, room, risk)))
+        stakes = stakes_of(sight, past, dimension, most_failures)
+        return msgspec.structs.replace(base, upper=base.upper * math.exp(rise_log(past, stakes)))
 
     return estimate
 
 
-def room_and_risk(
-    sight: Sight, past: PastUse, dimension: Learned, most_failures: float
-) -> tuple[float, float]:
-    """Return the logarithm of request over the family's highest, and the share of its jobs that may fail.
-
-    The first is infinite if the request does not ask for this dimension.
-    """
-    asked = asked_of(sight.request, dimension)
+def stakes_of(sight: Sight, past: PastUse, dimension: Learned, most_failures: float) -> Stakes:
+    """Return what the request leaves above the family's highest, and how boldly the family may use it."""
+    asked, weight = asked_of(sight.request, dimension), sight.evidence.weight(dimension)
     room = math.inf if asked is None else math.log(asked) - past.highest_log
     known_room = 0.0 if asked is None else room
-    return room, risk_of(sight.evidence.weight(dimension), known_room, most_failures)
+    # What is not granted saves nothing.
+    haste = haste_of(weight) if dimension in SIZED else 1.0
+    return Stakes(room=room, risk=risk_of(weight, known_room, most_failures), haste=haste)
 
 
 def with_growth(

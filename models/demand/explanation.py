@@ -20,7 +20,7 @@ from models.demand.chain import (
     demand_stages,
     from_busy_gpus,
     is_asked_about,
-    room_and_risk,
+    stakes_of,
     untold_of,
 )
 from models.demand.feature_words import WORDS
@@ -172,7 +172,7 @@ def explain_dimension(
     if growth is not None and not silence and contributions is not None:
         row = features(sight.request, sight.evidence, sight.user_habit, dimension)
         grounds = grounds_of(row, contributions(row), growth.offset or 0.0)
-    told = told_by(past, *room_and_risk(sight, past, dimension, settings.most_failures))
+    told = told_by(past, stakes_of(sight, past, dimension, settings.most_failures))
     return Explained(
         dimension=dimension,
         basis=sight.evidence.words,
@@ -201,11 +201,11 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     )
     told = {name: estimate.upper for name, stage in stages.items() if (estimate := stage(sight)) is not None}
     highest = told["history"]
-    room, risk = room_and_risk(sight, past, dimension, settings.most_failures)
-    streak = streak_bound(past.quiet, room)
+    stakes = stakes_of(sight, past, dimension, settings.most_failures)
+    streak = streak_bound(past.quiet, stakes.room, stakes.haste)
     # Bounded as in the tail: for a single job at a tiny risk the bound is too large for a float.
-    spread = min(spread_bound(past, risk), MOST_RISE_LOG)
-    next_run = next_run_bound(past, room)
+    spread = min(spread_bound(past, stakes.risk), MOST_RISE_LOG)
+    next_run = next_run_bound(past, stakes.room)
     raised = next_run > min(streak, spread)
     steps = [
         Step(name="highest", upper=highest, counts=True),

@@ -8,6 +8,7 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.chain import (
+    SIZED,
     Estimate,
     Estimator,
     Growth,
@@ -28,8 +29,6 @@ from models.past.jobs import Learned, PastJob
 
 # GPUs are few and a count has no tail: one job that left some idle says little.
 LEAST_METERED = 5
-# The dimensions whose estimates a submission waits for; growth models may lower them.
-SIZED: tuple[Learned, ...] = ("memory", "cores")
 
 
 class ChainSettings(msgspec.Struct, frozen=True, kw_only=True):

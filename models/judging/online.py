@@ -13,9 +13,9 @@ from typing import Literal
 import msgspec
 
 from accounting.request import JobRequest
-from models.demand.chain import Growth, is_settled
+from models.demand.chain import SIZED, Growth, is_settled
 from models.demand.features import features
-from models.demand.prediction import SIZED, ChainSettings, Predictor
+from models.demand.prediction import ChainSettings, Predictor
 from models.past.history import History
 from models.past.jobs import Learned, PastJob
 from models.training.matrix import Row, matrix_of, need_of

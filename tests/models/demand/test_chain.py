@@ -11,18 +11,20 @@ from hypothesis import strategies as st
 
 from models.demand.chain import (
     SETTLED_JOBS,
+    SIZED,
     Estimator,
     Growth,
     Sight,
     demand_chain,
     gpu_chain,
+    stakes_of,
 )
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.threads import without_excess
 from models.past.attempts import past_job, request_of
 from models.past.evidence import MOST_WORKED_OUT, Evidence, past_use
 from models.past.history import Habit, History
-from models.past.jobs import Learned, PastJob
+from models.past.jobs import LEARNED, Learned, PastJob
 from models.past.kills import KILLED_BUMP
 from tests.builders import attempt, request
 
@@ -35,6 +37,14 @@ def job(**changes: Any) -> PastJob:
 
 def sight(*jobs: PastJob) -> Sight:
     return Sight(KNOWN, Evidence(("user+name", "alice", "fit"), jobs), Habit(math.nan, math.nan))
+
+
+def held_by_site(share: float) -> Sight:
+    """Two jobs of a family whose mean job holds 1 ÷ `share` of what the site's does."""
+    jobs = (job(mem_mib=100.0), job(mem_mib=200.0))
+    uses = {dimension: past_use(jobs, dimension) for dimension in LEARNED}
+    site_held = {dimension: use.held * share for dimension, use in uses.items() if use is not None}
+    return Sight(KNOWN, Evidence(("user+name", "alice", "fit"), jobs, site_held), Habit(math.nan, math.nan))
 
 
 MEMORY = st.floats(1, 1e6)
@@ -52,6 +62,22 @@ def chain(
 def settled(count: int = SETTLED_JOBS) -> list[PastJob]:
     """Jobs of a family that has long had no surprise, but whose needs are spread."""
     return [job(mem_mib=500.0 * share) for share in (1.0, *(0.5 + n / (2 * count) for n in range(count - 1)))]
+
+
+def test_of_what_is_granted_a_heavy_family_goes_further_below_its_request() -> None:
+    for dimension in LEARNED:
+        stakes = [
+            stakes_of(one, use, dimension, BOUND)
+            for one in (held_by_site(16.0), held_by_site(1.0), held_by_site(1 / 16))
+            if (use := one.evidence.use(dimension)) is not None
+        ]
+        assert [one.haste for one in stakes] == (
+            [0.5, 1.0, 2.0] if dimension in SIZED else [1.0] * len(stakes)
+        )
+    light, heavy = (chain("memory")(held_by_site(share)) for share in (1.0, 1 / 16))
+    assert light is not None
+    assert heavy is not None
+    assert 200.0 < heavy.upper < light.upper < (KNOWN.mem_mib or 0)
 
 
 @given(

@@ -8,10 +8,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from models.demand.tail import (
+    LEAST_HASTE,
     LEAST_RISK,
+    MOST_HASTE,
     MOST_RISK,
     NEXT_RUN_LOG,
     PRIOR_SPREAD,
+    Stakes,
+    haste_of,
     next_run_bound,
     rise_log,
     risk_of,
@@ -40,6 +44,10 @@ def past(*, count: int = 10, streak: int = 5, above_median: float = 0.0) -> Past
     )
 
 
+def rise(use: PastUse, room: float, risk: float) -> float:
+    return rise_log(use, Stakes(room=room, risk=risk))
+
+
 RISK = st.floats(LEAST_RISK, MOST_RISK)
 ROOM = st.floats(0, 10) | st.just(math.inf)
 
@@ -50,20 +58,20 @@ def test_the_rise_is_neither_negative_nor_more_than_the_room(
     room: float, risk: float, count: int, streak: int, above: float
 ) -> None:
     use = past(count=count, streak=streak, above_median=above)
-    assert 0 <= rise_log(use, room, risk) <= room
-    assert 0 <= rise_log(msgspec.structs.replace(use, whole=True, calm=1), room, risk) <= room
+    assert 0 <= rise(use, room, risk) <= room
+    assert 0 <= rise(msgspec.structs.replace(use, whole=True, calm=1), room, risk) <= room
 
 
 @given(st.floats(0.01, 10), st.integers(1, 200))
 def test_every_job_without_a_surprise_lowers_what_is_taken_of_the_room(room: float, streak: int) -> None:
     assert streak_bound(streak + 1, room) <= streak_bound(streak, room) < room
-    if streak > 2:
+    if streak > 3:
         assert streak_bound(streak + 1, room) < streak_bound(streak, room)
 
 
-def test_a_family_with_a_surprise_just_now_takes_four_fifths_of_the_room() -> None:
-    assert streak_bound(1, 3.0) == streak_bound(2, 3.0) == pytest.approx(2.4)
-    assert streak_bound(3, 3.0) == pytest.approx(3.0 * math.exp(-0.3))
+def test_a_family_with_a_surprise_just_now_takes_seven_tenths_of_the_room() -> None:
+    assert streak_bound(1, 3.0) == streak_bound(3, 3.0) == pytest.approx(2.1)
+    assert streak_bound(4, 3.0) == pytest.approx(3.0 * math.exp(-4 / 11))
 
 
 def test_the_longest_streak_takes_no_more_than_any_other_of_a_room_without_end() -> None:
@@ -71,8 +79,27 @@ def test_the_longest_streak_takes_no_more_than_any_other_of_a_room_without_end()
     assert streak_bound(10_000, 3.0) == 0
 
 
-def test_after_ten_quiet_jobs_a_third_of_the_room_is_left() -> None:
-    assert streak_bound(10, 3.0) == pytest.approx(3.0 / math.e)
+def test_after_eleven_quiet_jobs_a_third_of_the_room_is_left() -> None:
+    assert streak_bound(11, 3.0) == pytest.approx(3.0 / math.e)
+
+
+@given(st.floats(0.01, 10), st.integers(1, 200), st.floats(0, 1000), st.floats(0, 1000))
+def test_of_two_families_in_the_same_streak_the_heavier_takes_no_more_of_the_room(
+    room: float, streak: int, one: float, other: float
+) -> None:
+    light, heavy = sorted((one, other))
+    assert streak_bound(streak, room, haste_of(heavy)) <= streak_bound(streak, room, haste_of(light)) < room
+
+
+def test_a_family_of_sixteen_mean_jobs_counts_each_quiet_job_twice() -> None:
+    assert haste_of(1.0) == 1.0
+    assert streak_bound(6, 3.0, haste_of(16.0)) == pytest.approx(streak_bound(12, 3.0))
+    assert streak_bound(12, 3.0, haste_of(1 / 16)) == pytest.approx(streak_bound(6, 3.0))
+
+
+def test_haste_has_bounds_however_little_or_much_a_family_holds() -> None:
+    assert haste_of(0.0) == haste_of(1 / 100) == LEAST_HASTE
+    assert haste_of(100.0) == MOST_HASTE
 
 
 def test_with_many_jobs_the_spread_bound_is_that_of_a_normal_tail() -> None:
@@ -124,15 +151,15 @@ def test_a_job_of_a_new_run_that_needs_no_more_does_not_lower_certainty() -> Non
         during = past_use([*run, *new], "memory", None)
         assert during is not None
         for room, risk in ((0.5, 0.002), (3.0, 0.01)):
-            assert rise_log(during, room, risk) <= rise_log(at_rest, room, risk)
+            assert rise(during, room, risk) <= rise(at_rest, room, risk)
         alone = msgspec.structs.replace(during, before=None)
-        assert rise_log(alone, room, risk) > rise_log(at_rest, room, risk), "by all of its family's jobs"
+        assert rise(alone, room, risk) > rise(at_rest, room, risk), "by all of its family's jobs"
 
 
 def test_where_runs_surprise_each_quiet_run_lowers_what_is_taken_of_the_room() -> None:
     many = past(count=60, streak=60, above_median=1.0)
-    assert rise_log(msgspec.structs.replace(many, runs=2), 0.5, 0.002) == pytest.approx(streak_bound(2, 0.5))
-    assert rise_log(msgspec.structs.replace(many, runs=90), 0.5, 0.002) == rise_log(many, 0.5, 0.002)
+    assert rise(msgspec.structs.replace(many, runs=2), 0.5, 0.002) == pytest.approx(streak_bound(2, 0.5))
+    assert rise(msgspec.structs.replace(many, runs=90), 0.5, 0.002) == rise(many, 0.5, 0.002)
 
 
 def run_of(*, calm: int = 1) -> PastUse:
@@ -140,8 +167,8 @@ def run_of(*, calm: int = 1) -> PastUse:
 
 
 def test_the_next_run_of_a_family_may_need_a_fifth_more_than_its_only_one() -> None:
-    assert rise_log(run_of(), 3.0, 0.002) == pytest.approx(NEXT_RUN_LOG)
-    assert rise_log(run_of(calm=4), 3.0, 0.002) == pytest.approx(NEXT_RUN_LOG / 4)
+    assert rise(run_of(), 3.0, 0.002) == pytest.approx(NEXT_RUN_LOG)
+    assert rise(run_of(calm=4), 3.0, 0.002) == pytest.approx(NEXT_RUN_LOG / 4)
     assert next_run_bound(run_of(), math.inf) == NEXT_RUN_LOG
 
 
@@ -184,5 +211,5 @@ def test_a_streak_begins_with_the_last_surprise(logs: list[float], streak: int) 
 
 
 def test_without_a_request_the_rise_of_a_tiny_risk_stays_finite() -> None:
-    rise = rise_log(past(count=1, streak=1), math.inf, LEAST_RISK)
-    assert math.isfinite(1e9 * math.exp(rise))
+    least = rise(past(count=1, streak=1), math.inf, LEAST_RISK)
+    assert math.isfinite(1e9 * math.exp(least))
