@@ -144,11 +144,15 @@ def may_be_let_in(one: Waits, partition: PartitionState, snapshot: Snapshot) -> 
         and not one.pending.out
         and not place_of(job, snapshot.time_s).kept
         and not features_of(job)
-        and (math.inf if job.limit_s is None else job.limit_s) <= partition.longest_s
+        and _limit_s(job) <= partition.longest_s
         and may_use(job, partition, snapshot)
         and _is_in_time(one, snapshot.time_s, snapshot.terms.again_s)
         and all(_is_alike(job, partition, own) for own in snapshot.partitions if own.name in job.partitions)
     )
+
+
+def _limit_s(job: QueuedJob) -> float:
+    return math.inf if job.limit_s is None else job.limit_s
 
 
 def _is_alike(job: QueuedJob, partition: PartitionState, own: PartitionState) -> bool:
@@ -158,7 +162,7 @@ def _is_alike(job: QueuedJob, partition: PartitionState, own: PartitionState) ->
     above MaxMemPerCPU more CPUs (seen on 22.05 and 26.05). Slurm does not show what was asked for: whatever a job has
     as its own partition gives it counts as not asked for.
     """
-    has_s = math.inf if job.limit_s is None else job.limit_s
+    has_s = _limit_s(job)
     given_s = partition.longest_s if partition.default_s is None else partition.default_s
     if own.default_s is None and has_s == own.longest_s and given_s < has_s:
         return False

@@ -45,7 +45,7 @@ def has_of(words: Mapping[str, str]) -> tuple[int, int, int]:
     If AccountingStorageTRES does not name its GPUs, or some of their types, only Gres has them.
     """
     tres = parse_tres(words.get("CfgTRES", ""))
-    cpus = tres.cpus or whole(words.get("CPUTot")) or 0
+    cpus = tres.cpus or _cpus(words)
     mem_mib = whole(words.get("RealMemory")) or tres.mem_mib or 0
     return (
         min(cpus, whole(words.get("CPUEfctv")) or cpus),
