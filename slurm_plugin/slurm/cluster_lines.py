@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from accounting.tres import parse_tres, split_tres
-from accounting.units import parse_duration_s, parse_memory_mib, whole
+from accounting.tres import parse_tres
+from accounting.units import parse_duration_s, whole
 from slurm_plugin.policy.facts import MemoryTerms, gives_whole_sockets
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.limits import (
-    RELATIVE,
     config_words,
     counts_memory,
     parameters_in,
@@ -31,21 +30,15 @@ from slurm_plugin.slurm.snapshot import (
     AGAIN_S,
     FORGETS_S,
     LATE_TO_FORGET_S,
-    MINUTES,
     MOST_REMEMBERED_S,
-    RUN_MINUTES,
-    WALL,
-    AssociationState,
     NodeState,
     PartitionState,
-    QosState,
     ReservedNodes,
     SchedulerTerms,
 )
 
-_NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
+NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
 _WEIGHT = "PriorityWeight"
-_COUNTED = re.compile(r"jobs|cpu|node|billing|gres/gpu(:.+)?")
 # A node that is powered down is not away: Slurm wakes it for a job.
 _AWAY = AWAY | {"REBOOT_ISSUED", "UNKNOWN"}
 _NOTHING = ("(null)", "N/A", "")
@@ -54,16 +47,6 @@ _NO_TERMS = MemoryTerms()
 # as it is; for such a job that may go to several partitions, 22.05 prints the lowest possible SiteFactor.
 SPRIO_FORMAT = "%i|%S|%f|%y"
 _NO_SITE_FACTOR = -(2**31)
-# What sacctmgr is asked for.
-QOS_FORMAT = (
-    "Name,Preempt,PreemptMode,PreemptExemptTime,Flags,UsageFactor,GrpTRES,GrpTRESRunMins,GrpJobs,"
-    "MaxTRESPU,MaxTRESRunMinsPU,MaxJobsPU,MaxTRESPA,MaxTRESRunMinsPA,MaxJobsPA,GrpTRESMins,GrpWall"
-)
-ASSOCIATIONS_FORMAT = (
-    "Account,User,Partition,ParentName,GrpTRES,GrpTRESRunMins,GrpJobs,MaxJobs,GrpTRESMins,GrpWall"
-)
-_ASSOCIATION_FIELDS = len(ASSOCIATIONS_FORMAT.split(","))
-_QOS_FIELDS = len(QOS_FORMAT.split(","))
 
 
 class Factors(msgspec.Struct, frozen=True, gc=False):
@@ -88,9 +71,9 @@ def parse_node_states(text: str) -> tuple[NodeState, ...]:
                 cpus=int(has.cpus),
                 mem_mib=has.mem_mib,
                 gpus=int(has.gpus),
-                features=_listed(words.get("AvailableFeatures", "")),
+                features=listed(words.get("AvailableFeatures", "")),
                 gpu_types=tuple((name, count) for name, count in gpus_of(words).items() if name),
-                partitions=_listed(words.get("Partitions", "")),
+                partitions=listed(words.get("Partitions", "")),
                 away=bool(states & _AWAY),
                 asleep=bool(states & ASLEEP),
                 cpus_per_core=core_cpus(words),
@@ -112,11 +95,11 @@ def parse_partition_states(
     return tuple(
         PartitionState(
             name=words["PartitionName"],
-            tier=int(_number(words.get("PriorityTier", "1"))),
+            tier=int(number(words.get("PriorityTier", "1"))),
             up=words.get("State", "UP") in ("UP", "DRAIN"),
             longest_s=_span_s(words.get("MaxTime", "")),
             whole_sockets=gives_whole_sockets(parameters_in(words.get("SelectTypeParameters"), parameters)),
-            preempt_mode=_mode(words.get("PreemptMode", "")),
+            preempt_mode=preempt_mode_of(words.get("PreemptMode", "")),
             accounts=_named(words.get("AllowAccounts", "")),
             denied_accounts=_named(words.get("DenyAccounts", "")),
             all_qos=_named(words.get("AllowQos", "").lower()),
@@ -145,76 +128,6 @@ def parse_closed_partitions(text: str) -> frozenset[str]:
     )
 
 
-def parse_association_states(text: str) -> tuple[AssociationState, ...]:
-    """Read sacctmgr's ASSOCIATIONS_FORMAT; a user's MaxJobs includes what the accounts above the user set."""
-    rows = (line.split("|") for line in text.splitlines())
-    return tuple(
-        AssociationState(
-            account=account,
-            user=user,
-            partition=partition,
-            parent=parent,
-            together=_at_a_time(tres, run_minutes, jobs),
-            most_jobs=whole(most_jobs),
-            has_budget=bool(minutes or wall),
-        )
-        for account, user, partition, parent, tres, run_minutes, jobs, most_jobs, minutes, wall in (
-            row for row in rows if len(row) == _ASSOCIATION_FIELDS
-        )
-    )
-
-
-def parse_budgets(text: str) -> dict[str, dict[str, int]]:
-    """Read `scontrol --oneliner show assoc_mgr`: how many minutes are left of budgets, by the owner of each."""
-    found = {}
-    for words in map(words_of, text.splitlines()):
-        minutes = {
-            f"{name}{MINUTES}": left
-            for name, told in split_tres(words.get("GrpTRESMins", "")).items()
-            if (_COUNTED.fullmatch(name) or name == "mem") and (left := _left(told)) is not None
-        }
-        wall = _left(words.get("GrpWall", ""))
-        if wall is not None:
-            minutes[WALL] = wall
-        if minutes:
-            found[_whose(words)] = minutes
-    return found
-
-
-def _left(told: str) -> int | None:
-    """Return what is left of `limit(used)`; None: there is no limit."""
-    most, _, used = told.removesuffix(")").partition("(")
-    return None if whole(most) is None else int(most) - int(_number(used))
-
-
-def _whose(words: Mapping[str, str]) -> str:
-    if "QOS" in words:
-        return f"qos {words['QOS'].partition('(')[0]}"
-    user = words.get("UserName", "").partition("(")[0]
-    return AssociationState(
-        account=words.get("Account", ""), user=user, partition=words.get("Partition", "")
-    ).name
-
-
-def parents_of(associations: Iterable[AssociationState]) -> dict[str, str]:
-    """Return the account above each account."""
-    return {one.account: one.parent for one in associations if one.parent and not one.user}
-
-
-def _at_a_time(tres: str, run_minutes: str, jobs: str) -> dict[str, int]:
-    """Return how much of each countable resource jobs may have at a time, memory in MiB; no limit, no entry."""
-    found = {"jobs": whole(jobs), **_tres_amounts(tres)}
-    found |= {f"{name}{RUN_MINUTES}": most for name, most in _tres_amounts(run_minutes).items()}
-    return {name: most for name, most in found.items() if most is not None}
-
-
-def _tres_amounts(tres: str) -> dict[str, int | None]:
-    parts = split_tres(tres)
-    mem_mib = parse_memory_mib(parts.get("mem", ""))
-    found = {name: whole(value) for name, value in parts.items() if _COUNTED.fullmatch(name)}
-    return {**found, "mem": None if mem_mib is None else int(mem_mib)}
-
-
 def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
     """Read `scontrol --oneliner show reservation`, times as unix seconds; one that holds no nodes is left out."""
     found = (_reservation(words) for words in _records(text, "ReservationName"))
@@ -226,12 +139,12 @@ def _reservation(words: dict[str, str]) -> ReservedNodes:
     return ReservedNodes(
         name=words["ReservationName"],
         nodes=expand_nodes(words.get("Nodes", "")),
-        start_s=_number(words.get("StartTime", "0")),
-        end_s=_number(words.get("EndTime", "0")),
+        start_s=number(words.get("StartTime", "0")),
+        end_s=number(words.get("EndTime", "0")),
         cpus=tres.cpus or 0,
         gpus=tres.gpus or 0,
-        users=_listed(words.get("Users", "")),
-        accounts=_listed(words.get("Accounts", "")),
+        users=listed(words.get("Users", "")),
+        accounts=listed(words.get("Accounts", "")),
     )
 
 
@@ -241,7 +154,7 @@ def parse_licences(text: str) -> dict[str, int]:
     For licences that a server elsewhere hands out, those that others use do not count as free either.
     """
     counts = {
-        words["LicenseName"]: [int(_number(words.get(name, "0"))) for name in ("Used", "Free", "Reserved")]
+        words["LicenseName"]: [int(number(words.get(name, "0"))) for name in ("Used", "Free", "Reserved")]
         for words in _records(text, "LicenseName")
     }
     return {name: used + free - reserved for name, (used, free, reserved) in counts.items()}
@@ -251,12 +164,12 @@ def parse_terms(text: str) -> SchedulerTerms:
     """Read `scontrol show config`."""
     words = config_words(text)
     select = select_names(words.get("SelectTypeParameters"))
-    flags = _listed(words.get("PriorityFlags", "").upper())
-    enforced = _listed(words.get("AccountingStorageEnforce", "").lower())
+    flags = listed(words.get("PriorityFlags", "").upper())
+    enforced = listed(words.get("AccountingStorageEnforce", "").lower())
     return SchedulerTerms(
         priority_type=words.get("PriorityType", ""),
         scheduler_type=words.get("SchedulerType", ""),
-        parameters=_listed(words.get("SchedulerParameters", "")),
+        parameters=listed(words.get("SchedulerParameters", "")),
         site_factor_plugin=_site_factor_plugin(words.get("PrioritySiteFactorPlugin", "")),
         weights={
             key.removeprefix(_WEIGHT): weight
@@ -272,14 +185,14 @@ def parse_terms(text: str) -> SchedulerTerms:
         tres_weights=_tres_weights(words.get("PriorityWeightTRES", "")),
         tres_by_amount="NO_NORMAL_TRES" in flags,
         preempt_type=words.get("PreemptType", ""),
-        preempt_mode=_mode(words.get("PreemptMode", "")),
+        preempt_mode=preempt_mode_of(words.get("PreemptMode", "")),
         preempt_exempt_s=parse_duration_s(words.get("PreemptExemptTime", "")) or 0.0,
         over_limit_s=_minutes_s(words.get("OverTimeLimit", "").removesuffix(" min")) or 0.0,
         limits_hold=not {"limits", "safe"}.isdisjoint(enforced),
         safe="safe" in enforced,
-        counts_from_s=_number(words.get("BOOT_TIME", "")),
+        counts_from_s=number(words.get("BOOT_TIME", "")),
         counts_each_s=parse_duration_s(words.get("PriorityCalcPeriod", "")) or 0.0,
-        again_s=_again_s(_listed(words.get("AuthInfo", ""))),
+        again_s=_again_s(listed(words.get("AuthInfo", ""))),
         forgets_s=_forgets_s(words.get("MinJobAge", "")),
         # Earlier releases accept MaxTRESRunMinsPU and PA, but do not enforce them.
         counts_for_each=parse_release(words.get("SLURM_VERSION", "0.0")) >= (24, 5),
@@ -289,7 +202,7 @@ def parse_terms(text: str) -> SchedulerTerms:
 def _again_s(auth_info: Iterable[str]) -> float:
     """Return how long slurmctld makes a requeued job wait (seconds): until its credential has expired."""
     told = (one.partition("=") for one in auth_info)
-    found = [_number(value) for name, _, value in told if name == "cred_expire"]
+    found = [number(value) for name, _, value in told if name == "cred_expire"]
     return found[0] if found and found[0] > 0 else AGAIN_S
 
 
@@ -302,40 +215,12 @@ def _forgets_s(min_job_age: str) -> float:
 
 
 def _tres_weights(text: str) -> dict[str, float]:
-    pairs = (pair.partition("=") for pair in _listed(text))
-    return {name.lower(): float(weight) for name, _, weight in pairs if _NUMBER.match(weight)}
+    pairs = (pair.partition("=") for pair in listed(text))
+    return {name.lower(): float(weight) for name, _, weight in pairs if NUMBER.match(weight)}
 
 
-def parse_qos_states(text: str) -> dict[str, QosState]:
-    """Read sacctmgr's QOS_FORMAT; it shows `cluster` for a QOS without a mode.
-
-    Amounts in percent of the cluster (Flags=Relative) are left out: as numbers they would be far too low.
-    """
-    found = {}
-    for row in (line.split("|") for line in text.splitlines()):
-        if len(row) != _QOS_FIELDS:
-            continue
-        name, preempts, mode, exempt, flags, usage_factor, *limits = row
-        # Of all its jobs, of each user's, of each account's: TRES, TRES times minutes, and numbers of jobs.
-        together, of_user, of_account = limits[:3], limits[3:6], limits[6:9]
-        if RELATIVE in _listed(flags):
-            together, of_user, of_account = (["", "", jobs] for *_, jobs in (together, of_user, of_account))
-        found[name] = QosState(
-            preempts=frozenset(_listed(preempts)),
-            preempt_mode=_mode(mode),
-            exempt_s=parse_duration_s(exempt),
-            together=_at_a_time(*together),
-            of_user=_at_a_time(*of_user),
-            of_account=_at_a_time(*of_account),
-            has_budget=any(limits[9:]),
-            over_partition="OverPartQOS" in _listed(flags),
-            usage_factor=float(usage_factor) if _NUMBER.match(usage_factor) else 1.0,
-            usage_factor_asked="UsageFactorSafe" in _listed(flags),
-        )
-    return found
-
-
-def _mode(text: str) -> str:
+def preempt_mode_of(text: str) -> str:
+    """Return a PreemptMode in capitals; '' if there is none."""
     return "" if text.upper() in ("OFF", "CLUSTER", "DISABLED", *_NOTHING) else text.upper()
 
 
@@ -352,16 +237,16 @@ def parse_factors(text: str) -> dict[int, Factors]:
     found: dict[int, Factors] = {}
     for line in text.splitlines():
         job, *told = (word.strip() for word in line.split("|"))
-        if job.isdecimal() and len(told) == 3 and all(map(_NUMBER.match, told)):
+        if job.isdecimal() and len(told) == 3 and all(map(NUMBER.match, told)):
             site, fair_share, normalized = map(float, told)
             fixed = site == _NO_SITE_FACTOR or normalized >= 1
             found[int(job)] = Factors(0 if fixed else int(site), fair_share, fixed)
     return found
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
     """Return a number as Slurm writes it; 0 for `Unknown` and the like."""
-    return float(text) if _NUMBER.match(text) else 0.0
+    return float(text) if NUMBER.match(text) else 0.0
 
 
 def _minutes_s(text: str) -> float | None:
@@ -397,8 +282,9 @@ def _records(text: str, key: str) -> Iterator[dict[str, str]]:
 
 def _named(value: str) -> tuple[str, ...]:
     """Return the names that a partition lists; none if it accepts, or denies, all alike."""
-    return () if value.upper() in ("ALL", "NONE") else _listed(value)
+    return () if value.upper() in ("ALL", "NONE") else listed(value)
 
 
-def _listed(value: str) -> tuple[str, ...]:
+def listed(value: str) -> tuple[str, ...]:
+    """Return the parts of a list with commas; none of `(null)` and `N/A`."""
     return () if value in _NOTHING else tuple(value.split(","))

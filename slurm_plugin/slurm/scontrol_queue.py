@@ -17,9 +17,18 @@ import msgspec
 from accounting.errors import SlurmError
 from accounting.unnamed import user_name
 from slurm_plugin.log_lines import SaidOnce
-from slurm_plugin.slurm import cluster_lines, depending, job_lines, relisting, requeuing, resizing
+from slurm_plugin.slurm import (
+    account_lines,
+    cluster_lines,
+    depending,
+    job_lines,
+    relisting,
+    requeuing,
+    resizing,
+)
+from slurm_plugin.slurm.account_lines import ASSOCIATIONS_FORMAT, QOS_FORMAT
 from slurm_plugin.slurm.accounted_runs import Question, lines_by_job, question_of
-from slurm_plugin.slurm.cluster_lines import ASSOCIATIONS_FORMAT, QOS_FORMAT, SPRIO_FORMAT, Factors
+from slurm_plugin.slurm.cluster_lines import SPRIO_FORMAT, Factors
 from slurm_plugin.slurm.command import UNIX_TIMES, run
 from slurm_plugin.slurm.last_told import LastTold
 from slurm_plugin.slurm.limits import config_words, parse_config_terms, select_parameters
@@ -199,7 +208,7 @@ class ScontrolQueue:
         """Return the QOS, if Slurm preempts or limits by them."""
         if terms.preempt_type != BY_QOS and not terms.limits_hold:
             return {}
-        return self._qos.now(lambda: cluster_lines.parse_qos_states(_managed("qos", QOS_FORMAT)))
+        return self._qos.now(lambda: account_lines.parse_qos_states(_managed("qos", QOS_FORMAT)))
 
     def _left(self, asked: Sequence[tuple[str, ...]]) -> dict[str, dict[str, int]]:
         """Return what is left of budgets; nothing if slurmctld does not say, as may happen with PrivateData."""
@@ -210,7 +219,7 @@ class ScontrolQueue:
                 log.warning("what is left of budgets of time is not known: %s", error)
             return {}
         self._no_budgets.over()
-        return cluster_lines.parse_budgets("\n".join(told))
+        return account_lines.parse_budgets("\n".join(told))
 
     def _accounts(
         self,
@@ -228,11 +237,11 @@ class ScontrolQueue:
         # There may be many users.
         where = ("where", f"cluster={cluster}", *(() if terms.limits_hold else ("user=",)))
         told = self._associations.now(
-            lambda: cluster_lines.parse_association_states(
+            lambda: account_lines.parse_association_states(
                 _managed("association", ASSOCIATIONS_FORMAT, *where)
             )
         )
-        return told if terms.limits_hold else (), cluster_lines.parents_of(told) if decides else {}
+        return told if terms.limits_hold else (), account_lines.parents_of(told) if decides else {}
 
     def _factors(self, terms: SchedulerTerms) -> dict[int, Factors]:
         if terms.priority_type != MULTIFACTOR:

@@ -8,7 +8,7 @@ import msgspec
 
 from accounting.errors import SlurmError
 from slurm_plugin.policy.facts import MemoryTerms
-from slurm_plugin.slurm import associations, cluster_lines, job_lines, limits, nodes, requeuing
+from slurm_plugin.slurm import account_lines, associations, cluster_lines, job_lines, limits, nodes, requeuing
 from slurm_plugin.slurm.accounted_runs import (
     EARLIER_RUNS,
     HOW_BUSY,
@@ -48,7 +48,7 @@ READERS: tuple[Callable[[str], object], ...] = (
     cluster_lines.parse_terms,
     cluster_lines.parse_cluster_name,
     cluster_lines.parse_factors,
-    cluster_lines.parse_qos_states,
+    account_lines.parse_qos_states,
     nodes.parse_nodes,
     limits.parse_qos,
     limits.parse_config_terms,
