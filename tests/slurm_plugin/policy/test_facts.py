@@ -1,4 +1,4 @@
-"""What partitions, QOS and nodes mean for a submission."""
+"""What partitions and nodes mean for a submission."""
 
 from typing import Any
 
@@ -6,20 +6,18 @@ import pytest
 
 from accounting.decisions.decision import Fixed
 from accounting.request import JobRequest
-from slurm_plugin.config.settings import Config, Policy, Rule
+from slurm_plugin.config.settings import Config, Policy
 from slurm_plugin.policy.facts import MemoryTerms, Minimum, Partition, SiteFacts
 from slurm_plugin.policy.forms import ALL, kept_by_form
-from slurm_plugin.policy.rules import fits, limits_of
+from slurm_plugin.policy.rules import limits_of
 from slurm_plugin.policy.submission import job_request
 from slurm_plugin.service.decide import fixed_by, with_floors
-from slurm_plugin.slurm.given_qos import parse_given_qos
 from slurm_plugin.slurm.limits import (
     chooses_partitions,
     gives_whole_nodes,
     parse_node_terms,
     parse_partitions,
     parse_qos,
-    parse_qos_maximums,
     takes_turns,
 )
 from tests.builders import submission
@@ -169,91 +167,6 @@ def test_gpus_stay_if_the_partition_gives_a_job_several_nodes(
 
 
 @pytest.mark.parametrize(
-    ("least", "gpus"),
-    [("gres/gpu:a100=2", 2), ("gres/gpu=1,gres/gpu:a100=4", 4), ("gres/gpu=3,gres/gpu:a100=2", 3)],
-)
-def test_the_minimum_of_a_gpu_type_holds_for_gpus_of_any_type(least: str, gpus: int) -> None:
-    """Below that minimum Slurm lets a job wait for ever (QOSMinGRES), and the job's GPU type is not known here."""
-    assert parse_qos(f"large|{least}\n") == {"large": Minimum(gpus=gpus)}
-
-
-def test_the_qos_of_the_job_and_of_the_partition_set_the_minimum() -> None:
-    facts = SiteFacts(
-        qos_minimums=parse_qos("normal|\nlarge|cpu=4,mem=2G\ngpu|gres/gpu=2,cpu=1\n"),
-        partitions=parse_partitions(
-            "PartitionName=a AllowQos=ALL Default=YES QoS=gpu x=1\nPartitionName=b Default=NO QoS=N/A\n",
-            MemoryTerms(),
-            None,
-        ),
-    )
-    assert facts.minimum_for(JobRequest(user="alice", qos="normal", partition="b")) == Minimum()
-    assert facts.minimum_for(JobRequest(user="alice")) == Minimum(cpus=1, gpus=2)
-    assert facts.minimum_for(JobRequest(user="alice", qos="large", partition="b,a")) == Minimum(
-        cpus=4, gpus=2, mem_mib=2048
-    )
-
-
-def test_a_minimum_of_billing_keeps_the_whole_request() -> None:
-    """Slurm held a cut job that it would have started with its original request: QOSMinBilling (22.05 to 26.05)."""
-    facts = SiteFacts(
-        qos_minimums=parse_qos("normal|\nbilled|billing=6\n"),
-        partitions=parse_partitions(
-            "PartitionName=a Default=YES QoS=N/A\nPartitionName=b QoS=billed\n", MemoryTerms(), None
-        ),
-    )
-    assert facts.forms_of(JobRequest(user="alice", qos="normal")) == ()
-    assert facts.forms_of(JobRequest(user="alice", qos="billed")) == ("min_billing",)
-    assert facts.forms_of(JobRequest(user="alice", partition="a,b")) == ("min_billing",)
-    assert set(kept_by_form(["min_billing"])) == ALL
-
-
-def test_a_minimum_that_is_a_share_of_the_cluster_keeps_the_whole_request() -> None:
-    """With MinTRES=cpu=25,mem=25 of 32 CPUs and 128000 MiB, `-c 10 --mem=40000` waited with 256 MiB (24.11)."""
-    facts = SiteFacts(
-        qos_minimums=parse_qos("normal||Relative\nshare|cpu=25,mem=25M|Relative\namount|cpu=2|DenyOnLimit\n"),
-        partitions=parse_partitions(
-            "PartitionName=a Default=YES QoS=N/A\nPartitionName=b QoS=share\n", MemoryTerms(), None
-        ),
-    )
-    assert facts.forms_of(JobRequest(user="alice", qos="normal")) == ()
-    assert facts.forms_of(JobRequest(user="alice", qos="amount")) == ()
-    assert facts.forms_of(JobRequest(user="alice", qos="share")) == ("min_share",)
-    assert facts.forms_of(JobRequest(user="alice", partition="a,b")) == ("min_share",)
-    assert set(kept_by_form(["min_share"])) == ALL
-
-
-@pytest.mark.parametrize(
-    ("asked", "refused"),
-    [
-        ({"qos": "Debug", "cpus_per_task": 5}, True),
-        ({"qos": "debug", "cpus_per_task": 4, "mem_per_node_mib": 8000}, False),
-        ({"qos": "debug", "num_tasks": 5}, True),
-        ({"qos": "debug", "mem_per_node_mib": 8193}, True),
-        ({"qos": "debug", "gpus_per_job": 2}, True),
-        # Such a job waits until there is room, or is one of several that it may have.
-        ({"qos": "waits", "cpus_per_task": 5}, False),
-        ({"qos": "debug,normal", "cpus_per_task": 5}, False),
-        ({"qos": "normal", "partition": "b", "cpus_per_task": 5}, True),
-        ({"qos": "normal", "partition": "a,b", "cpus_per_task": 5}, False),
-    ],
-)
-def test_a_request_above_the_maximum_of_a_qos_is_left_so_that_slurm_refuses_it(
-    asked: dict[str, Any], refused: bool
-) -> None:
-    text = "normal||||||\ndebug||DenyOnLimit|cpu=9,mem=8G|cpu=4|gres/gpu=1|\nwaits|||cpu=4|||\n"
-    assert parse_qos(text) == {}
-    facts = SiteFacts(
-        qos_maximums=parse_qos_maximums(text),
-        partitions=parse_partitions(
-            "PartitionName=a Default=YES QoS=N/A\nPartitionName=b QoS=debug\n", MemoryTerms(), None
-        ),
-        most_gpus={"a": 4, "b": 4},
-    )
-    forms = facts.forms_of(JobRequest(user="alice", **asked))
-    assert forms == (("qos_maximum",) if refused else ())
-
-
-@pytest.mark.parametrize(
     ("asked", "beyond"),
     [
         ({"cpus_per_task": 16, "mem_per_node_mib": 63000}, False),
@@ -326,77 +239,6 @@ def test_a_job_without_partitions_may_get_any_from_a_plugin_after_ours(
     least = facts.minimum_for(JobRequest(user="alice"))
     assert least == (Minimum(cpus=4) if any_of_them else Minimum())
     assert facts.minimum_for(JobRequest(user="alice", partition="a")) == Minimum()
-
-
-def test_a_job_that_names_several_qos_has_the_minimum_of_each() -> None:
-    facts = SiteFacts(qos_minimums=parse_qos("large|cpu=4\nwide|cpu=2,mem=2G\n"))
-    asked = JobRequest(user="alice", qos="normal,Large,wide")
-    assert facts.minimum_for(asked) == Minimum(cpus=4, mem_mib=2048)
-    assert fits(Rule(name="r", qos=("lar*",)), asked, facts)
-    assert not fits(Rule(name="r", qos=("narrow", "normal,*")), asked, facts)
-
-
-ASSOCIATIONS = """\
-here|root|||normal|
-here|root|root||normal|
-here|demo|alice||large,normal|
-here|only|bob||large|
-here|demo|bob||large,normal|
-here|ours|carol||large,normal|
-here|ours|carol|main|large,normal|large
-here|ours|dave||large,normal|large
-there|only|alice||large|
-"""
-
-
-@pytest.mark.parametrize(
-    ("account", "user", "qos", "least"),
-    [
-        ("demo", "alice", "", 0),
-        # It is the user's only QOS.
-        ("Only", "bob", "", 4),
-        ("demo", "bob", "", 0),
-        # It is the default in one partition, and slurmctld uses it only for jobs that name that partition.
-        ("ours", "carol", "", 4),
-        ("ours", "carol", "normal", 4),
-        # The hook sees it.
-        ("ours", "dave", "", 0),
-        ("ours", "dave", "large", 4),
-    ],
-)
-def test_a_qos_that_slurm_assigns_unseen_by_the_hook_sets_the_minimum_too(
-    account: str, user: str, qos: str, least: int
-) -> None:
-    """sbatch refused, or let wait for ever, a job cut below it that would have run uncut (22.05 to 26.05)."""
-    minimums = parse_qos("large|cpu=4\n")
-    facts = SiteFacts(qos_minimums=minimums, given_qos=parse_given_qos(ASSOCIATIONS, "here", minimums))
-    asked = JobRequest(account=account, user=user, qos=qos)
-    assert facts.minimum_for(asked) == Minimum(cpus=least)
-
-
-@pytest.mark.parametrize(
-    ("of_root", "given"),
-    [("here|root|||large,normal|large", "large"), ("there|root|||large|large", "normal")],
-)
-def test_without_any_other_source_the_qos_is_that_of_root_or_normal(of_root: str, given: str) -> None:
-    minimums = parse_qos("large|cpu=4\nnormal|cpu=2\n")
-    facts = SiteFacts(qos_minimums=minimums, given_qos=parse_given_qos(of_root, "here", minimums))
-    least = {"large": 4, "normal": 2}[given]
-    assert facts.minimum_for(JobRequest(user="eve")) == Minimum(cpus=least)
-    assert facts.minimum_for(JobRequest(user="eve", qos="other")) == Minimum()
-
-
-def test_no_grant_is_below_the_minimum_of_a_qos() -> None:
-    asked = submission(num_tasks=2, cpus_per_task=8, mem_per_node_mib=8000, gpus_per_node=4)
-    limits = with_floors(
-        limits_of(Config().policy),
-        job_request(asked),
-        Fixed(),
-        Minimum(cpus=5, gpus=2, mem_mib=4096),
-        2,
-    )
-    assert (limits.min_cpus_per_task, limits.min_gpus, limits.memory_floor_mib) == (3, 2, 4096)
-    assert limits.cpus_step == 2
 
 
 def test_a_floor_of_the_site_holds_if_the_job_fixes_less() -> None:
