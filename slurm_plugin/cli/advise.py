@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,10 @@ def advise(
     log_to_stderr(warnings_alone=not (apply or undo))
     logging.getLogger("alembic").setLevel(logging.WARNING)  # the schema is not news of the queue
     if undo:
-        written = open_gateway(config, apply=True).undo(only_expired=expired)
+        gateway = open_gateway(config, apply=True)
+        # A hanging advisor holds the lock, so the timer does without it: it goes by the lease.
+        with nullcontext() if expired else gateway:
+            written = gateway.undo(only_expired=expired)
         if written or not expired:
             tell_undone(written)
         return

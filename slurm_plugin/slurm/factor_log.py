@@ -2,7 +2,7 @@
 
     <advisor.directory>/factors.json   the state, replaced as a whole and on disk before anything is written to Slurm
     <advisor.directory>/factors.lock   held for the moment of a change
-    <advisor.directory>/advisor.lock   held by the one advisor for as long as it runs, with its process id
+    <advisor.directory>/advisor.lock   held by the one advisor for as long as it runs, with its process id and host
 
 A state that is replaced as a whole is never half written; a killed process leaves at most an unused `.new` file.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,8 @@ from slurm_plugin.slurm.lease import Clock
 STATE = "factors.json"
 _CHANGE_LOCK = "factors.lock"
 _ADVISOR_LOCK = "advisor.lock"
+# A process id and a host's name.
+_NAME_BYTES = 128
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -81,10 +84,10 @@ class FactorLog:
     def held(self) -> Iterator[None]:
         """Be the only advisor of this folder; raises ServiceError, naming the other process, if there is one."""
         with self._held(_ADVISOR_LOCK, wait=False) as handle:
-            # The lock holds even without a number in the file, as on a full disk.
+            # The lock holds even without a name in the file, as on a full disk.
             with contextlib.suppress(OSError):
                 os.ftruncate(handle, 0)
-                os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+                os.pwrite(handle, f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
             yield
 
     @contextlib.contextmanager
@@ -100,7 +103,7 @@ class FactorLog:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                other = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
+                other = os.pread(handle, _NAME_BYTES, 0).decode(errors="replace").strip() or "unknown"
                 raise ServiceError(
                     f"another advisor (process {other}) uses {self._folder}; stop it, or wait until it "
                     "has ended"

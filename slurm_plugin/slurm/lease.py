@@ -21,9 +21,12 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 def is_over(lease: Lease | None, now: Clock) -> bool:
-    """Whether a lease has ended: by the clock that does not jump, unless the machine was restarted since."""
+    """Whether a lease has ended: by the clock that does not jump, unless it was stamped by another boot.
+
+    That may be another host's, whose clock is a little ahead: such a lease has not ended before it was stamped.
+    """
     if lease is None:
         return True
     if lease.stamped.boot == now.boot:
         return not 0 <= now.since_boot_s - lease.stamped.since_boot_s <= lease.lease_s
-    return not 0 <= now.time_s - lease.stamped.time_s <= lease.lease_s
+    return abs(now.time_s - lease.stamped.time_s) > lease.lease_s

@@ -117,8 +117,23 @@ def test_options_that_exclude_each_other_are_a_usage_error(options: tuple[str, .
 @pytest.mark.usefixtures("queue")
 def test_two_advisors_do_not_work_on_one_queue(run: Run, site: Site) -> None:
     with gateway.open_gateway(site.config, apply=True):
-        assert_one_line(run("advise", "--apply"), 1, "another advisor")
+        assert_one_line(run("advise", "--apply"), 1, rf"another advisor \(process {os.getpid()} on ")
         assert run("advise").code == 0
+
+
+def test_what_a_running_advisor_has_set_is_not_undone_by_another_process(
+    queue: FakeQueue, run: Run, site: Site
+) -> None:
+    """A backup controller's host may share the folder: a unit there that ends for the lock undoes by ExecStopPost."""
+    assert run("advise", "--once", "--apply").code == 0
+    applied = queue.factors()
+    assert applied
+    with gateway.open_gateway(site.config, apply=True):
+        assert_one_line(run("advise", "--undo"), 1, "another advisor")
+        assert run("advise", "--undo", "--expired").code == 0
+    assert queue.factors() == applied
+    assert run("advise", "--undo").code == 0
+    assert queue.factors() == {}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -158,7 +158,7 @@ def test_a_second_advisor_is_told_of_the_first(tmp_path: Path) -> None:
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(ServiceError, match=rf"process {other.pid}\)"), gate(MemoryQueue({}), tmp_path):
+        with pytest.raises(ServiceError, match=rf"process {other.pid} on "), gate(MemoryQueue({}), tmp_path):
             pass
         with gate(MemoryQueue({}), tmp_path, apply=False):
             pass

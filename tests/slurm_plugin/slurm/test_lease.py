@@ -75,7 +75,8 @@ def test_slow_writes_to_slurmctld_end_before_the_lease(
         (Clock(1030.0, "a", 71.0), True),
         (Clock(1030.0, "b", 5.0), False),  # the machine was started since
         (Clock(1061.0, "b", 5.0), True),
-        (Clock(999.0, "b", 5.0), True),  # and its clock is not to be trusted
+        (Clock(999.0, "b", 5.0), False),  # another host's clock, which is a little behind
+        (Clock(939.0, "b", 5.0), True),  # a clock that is not to be trusted
     ],
 )
 def test_the_lease_uses_the_clock_that_does_not_jump(now: Clock, *, over: bool) -> None:
