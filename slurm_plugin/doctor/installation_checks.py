@@ -160,7 +160,7 @@ def _advises(seen: Seen) -> bool:
 
 
 def controllers(seen: Seen) -> Judged:
-    """Whether a backup controller's host, if there is one, shares the kill switch and the brakes with this host."""
+    """Whether a backup controller's host, if there is one, shares kill switch, brakes and models with this host."""
     if isinstance(seen.slurm, Complaint):
         return unseen(seen.slurm)
     hosts = [value for name, value in seen.slurm.settings.items() if _CONTROLLER.fullmatch(name)]
@@ -168,7 +168,7 @@ def controllers(seen: Seen) -> Judged:
         return "ok", "slurmctld runs on one host", ""
     named = ", ".join(hosts)
     if not seen.slurm.apart:
-        return "ok", f"{named} share the kill switch and the brakes", ""
+        return "ok", f"{named} share the kill switch, the brakes and the models", ""
     what = (
         f"slurmctld may run on each of {named}, but these paths are not on a shared file system: "
         f"{', '.join(seen.slurm.apart)}"

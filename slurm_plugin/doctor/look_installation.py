@@ -99,8 +99,8 @@ def hidden_nodes() -> tuple[str, ...]:
 
 
 def _apart(shared: str, config: Config) -> tuple[str, ...]:
-    """Return which of the kill switch and the brakes' folder is not on the file system of `shared`; both if unknown."""
-    paths = (config.hook.kill_switch, config.brakes.directory)
+    """Return which of kill switch, brakes' and models' folder is not on the file system of `shared`; all if unknown."""
+    paths = (config.hook.kill_switch, config.brakes.directory, config.models.directory)
     there = _device(Path(shared)) if shared else None
     return tuple(path for path in paths if there is None or _device(Path(path)) != there)
 

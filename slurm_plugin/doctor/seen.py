@@ -228,9 +228,9 @@ class AskedSeen(msgspec.Struct, frozen=True, kw_only=True):
 class SlurmSeen(msgspec.Struct, frozen=True, kw_only=True):
     """slurmctld's `settings`, by lower-case name; `hook` is None if slurmctld does not name its slurm.conf.
 
-    `apart` lists those of the kill switch and the brakes' folder that lie on another file system than slurmctld's
-    state, so that a backup controller's host does not share them. `hidden` lists nodes that slurmctld does not show
-    while they are powered down. `unlent` says, for each lent partition into which no job can be let, why.
+    `apart` lists those of the kill switch and the folders of brakes and models that lie on another file system than
+    slurmctld's state, so that a backup controller's host does not share them. `hidden` lists nodes that slurmctld does
+    not show while they are powered down. `unlent` says, for each lent partition into which no job can be let, why.
     """
 
     settings: Mapping[str, str]

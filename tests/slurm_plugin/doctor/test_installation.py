@@ -43,7 +43,7 @@ def test_a_backup_controller_that_does_not_share_the_kill_switch_is_a_warning(su
     two = {"SlurmctldHost[0]": "head1(10.0.0.1)", "SlurmctldHost[1]": "head2"}
     # A file system of its own on every Linux.
     say_settings(surrounded.site, **two, StateSaveLocation="/proc/self")
-    said = r"head1\(10\.0\.0\.1\), head2, .* not on a shared file system: .*disabled, .*brakes"
+    said = r"head1\(10\.0\.0\.1\), head2, .* not on a shared file system: .*disabled, .*brakes, .*models"
     surrounded.expect("controllers", "warning", said, "rightsizer disable.*on each")
     say_settings(surrounded.site, **two, StateSaveLocation=str(surrounded.site.folder))
     surrounded.expect("controllers", "ok", "share the kill switch")
