@@ -162,6 +162,8 @@ def asked(seen: Seen) -> Judged:
     found = seen.slurm.asked
     if not loads_hook(seen.slurm) or is_hook_stopped(seen):
         return "ok", "the hook does not ask: it is not loaded, or a kill switch is set", ""
+    if seen.slurm.in_control:
+        return "ok", f"slurmctld is in control on {seen.slurm.in_control}, and asks the service there", ""
     # The hook counts failures in its Lua state, so a reloaded hook asks again.
     if found.breaker and not _is_before(found.breaker_s, loaded_s(seen.slurm.hook, boot_s(seen.slurm))):
         fix = "see the service's log; check whether hook.deadline_ms is too short for this machine"

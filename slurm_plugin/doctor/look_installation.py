@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import stat
 import sys
 import time
@@ -47,6 +48,8 @@ FAILS, ANSWERS = "rightsizer: the service fails", "rightsizer: the service answe
 # SlurmUser as `scontrol show config` shows it: a name and its number.
 _USER = re.compile(r"([^()]+)\((\d+)\)")
 _SETTING = re.compile(r"^(\S+)\s*=\s*(.*?)\s*$", re.MULTILINE)
+# Printed after the settings: each controller, in the order in which they take over.
+_CONTROLLER = re.compile(r"^Slurmctld\(\w+\) at (\S+) is (UP|DOWN)$", re.MULTILINE)
 _SINCE = re.compile(r"^Data since\s.*\((\d+)\)", re.MULTILINE)
 _SUBMITTED = re.compile(r"^Jobs submitted:\s*(\d+)", re.MULTILINE)
 # LogTimeFormat's iso8601 and rfc5424, with or without milliseconds; the other formats lack the year or add a thread.
@@ -67,7 +70,20 @@ def look_at_slurm(config: Config) -> SlurmSeen:
         unlent=look_at_lent(config) if config.lent_partitions else {},
         hook=look_at_hook(Path(conf).parent, config, _slurm_user(settings)) if conf else None,
         asked=look_at_questions(config, settings.get("slurmctldlogfile", "")),
+        in_control=in_control_elsewhere(told, socket.gethostname()),
     )
+
+
+def in_control_elsewhere(told: str, host: str) -> str:
+    """Return the controller that is in control if this `host` is another controller; else, or if not known, ''.
+
+    `told` is what `scontrol show config` prints. The first controller that is up is in control: a backup gives
+    control back, and a primary ends when a backup is told to take over.
+    """
+    controllers = _CONTROLLER.findall(told)
+    up = next((name for name, state in controllers if state == "UP"), "")
+    here = [name for name, _ in controllers if name.partition(".")[0] == host.partition(".")[0]]
+    return up if here and up not in here else ""
 
 
 def look_at_lent(config: Config) -> dict[str, str]:

@@ -231,6 +231,7 @@ class SlurmSeen(msgspec.Struct, frozen=True, kw_only=True):
     `apart` lists those of the kill switch and the folders of brakes and models that lie on another file system than
     slurmctld's state, so that a backup controller's host does not share them. `hidden` lists nodes that slurmctld does
     not show while they are powered down. `unlent` says, for each lent partition into which no job can be let, why.
+    `in_control` is the controller in control, if this is the host of another one; else ''.
     """
 
     settings: Mapping[str, str]
@@ -239,6 +240,7 @@ class SlurmSeen(msgspec.Struct, frozen=True, kw_only=True):
     unlent: Mapping[str, str] = {}
     hook: HookSeen | None
     asked: AskedSeen
+    in_control: str = ""
 
 
 class LimitsSeen(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from accounting.decisions.decision import encode_decision
 from slurm_plugin.doctor.hook_checks import asked
 from slurm_plugin.doctor.installation_checks import timers
-from slurm_plugin.doctor.look_installation import ANSWERS, FAILS
+from slurm_plugin.doctor.look_installation import ANSWERS, FAILS, in_control_elsewhere
 from slurm_plugin.doctor.metrics import registry_of
 from slurm_plugin.doctor.permission_checks import permissions
 from slurm_plugin.doctor.seen import PathSeen, SlurmSeen, StoreSeen
@@ -186,6 +186,39 @@ def test_a_service_that_nobody_asks_is_a_problem(surrounded: Surrounded) -> None
         "rightsizer_decision_age_seconds"
     )
     assert age_s == pytest.approx(60, abs=30)
+
+
+@pytest.mark.parametrize(
+    ("states", "host", "found"),
+    [
+        (("UP", "UP"), "head1", ""),
+        (("UP", "UP"), "head2", "head1.site"),
+        (("DOWN", "UP"), "head1", "head2.site"),
+        (("DOWN", "UP"), "head2.other", ""),
+        (("UP", "UP"), "login", ""),
+        (("DOWN", "DOWN"), "head2", ""),
+        (("UP",), "head1", ""),
+    ],
+)
+def test_the_first_controller_that_is_up_is_in_control(
+    states: tuple[str, ...], host: str, found: str
+) -> None:
+    told = "\n".join(
+        f"Slurmctld({'backup' if number else 'primary'}) at head{number + 1}.site is {state}"
+        for number, state in enumerate(states)
+    )
+    assert in_control_elsewhere(f"SlurmctldPort           = 6817\n\n{told}\n", host) == found
+
+
+def test_the_host_of_a_controller_that_stands_by_need_not_be_asked(surrounded: Surrounded) -> None:
+    say_counts(surrounded.site, submitted=500, since_s=time.time() - HOUR_S)
+    seen = surrounded.look()
+    assert isinstance(seen.slurm, SlurmSeen)
+    assert asked(seen)[0] == "problem"
+    assert asked(replace(seen, slurm=replace(seen.slurm, in_control="head1")))[:2] == (
+        "ok",
+        "slurmctld is in control on head1, and asks the service there",
+    )
 
 
 def test_a_user_who_may_not_read_the_journal_is_not_told_that_nobody_asks(surrounded: Surrounded) -> None:
