@@ -311,7 +311,7 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         min_cpus=(whole(words["NumCPUs"].partition("-")[0]) or 0) if pending else 0,
         nodes=() if pending else expand_nodes(words["NodeList"]),
         exclusive=words.get("Exclusive", _EXCLUSIVE.get(words["OverSubscribe"])) == "NODE",
-        batch=words["BatchFlag"] == "1", requeues=words["Requeue"] == "1",
+        batch=words["BatchFlag"] != "0", requeues=words["Requeue"] == "1",
         other=(*constraints(words), *asked_else(texts)), comment=texts.get("Comment", "").rstrip(" "),
         admin_comment=_admin_comment(lines, heads), restarts=whole(words["Restarts"]) or 0,
         stopped_s=_time_s(words["SuspendTime"]), ran_before_s=whole(words.get("SecsPreSuspend", "")) or 0.0,

@@ -50,6 +50,16 @@ def test_a_job_whose_nodes_power_up_has_not_run() -> None:
     assert (found.nodes != (), found.ran_s(found.start_s + 20)) == (True, 0.0)
 
 
+@pytest.mark.parametrize(("flag", "batch"), [(0, False), (1, True), (2, True), (5, True)])
+def test_a_script_that_could_not_be_launched_at_once_is_a_batch_job(flag: int, batch: bool) -> None:
+    """slurmctld counts failed launches in BatchFlag, as after a Prolog that failed (24.11, 26.05)."""
+    text = (CAPTURED / "22.05" / "jobs.txt").read_text(encoding="utf-8")
+    (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
+    found = job_lines.parse_job(block.replace("BatchFlag=1", f"BatchFlag={flag}"))
+    assert found is not None
+    assert found.batch is batch
+
+
 def test_how_often_a_job_was_requeued() -> None:
     for release in ("22.05", "26.05"):
         shown = (CAPTURED.parent / "failed" / release / "held.txt").read_text(encoding="utf-8")
