@@ -37,6 +37,8 @@ RECOVERED = "recovered"
 HELD_AGAIN = "held-again"
 # Without the decision at submission it is not known what the script fixes: such a job may only get more.
 SCRIPT_NOT_KNOWN = "script-not-known"
+# Other clusters would run it as it is here: their modes and limits are not known, nor what they had granted.
+FEDERATED = "federation"
 
 # Decides again about a job whose request is known, and what fixes it: service/decide.py, with what is known now.
 Decide = Callable[[Decision, str], Answer]
@@ -77,6 +79,8 @@ def size_again(
     fresh = undecided(standing, kept, token, decision_id, now_s)
     if terms.brake is not None:
         return given_back(job, standing, kept, fresh, terms.brake)
+    if job.has_siblings:
+        return FEDERATED
     answer = decide(fresh, job.comment)
     if answer.decision.mode != "enforce":
         return f"mode-{answer.decision.mode}"

@@ -43,8 +43,9 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     its limit) would end later.
 
     `stopped_s` is when it was last suspended or resumed (0: never); until then it had run for `ran_before_s`.
-    `requeues`: its user allows it to be requeued once it has run (`--no-requeue` does not). `other` names constraints
-    of placement that the fields here do not express.
+    `requeues`: its user allows it to be requeued once it has run (`--no-requeue` does not). `has_siblings`: other
+    clusters of its federation may run it, and get all that is changed of it here. `other` names constraints of
+    placement that the fields here do not express.
     """
 
     job_id: int
@@ -94,6 +95,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     exclusive: bool = False
     batch: bool = True
     requeues: bool = True
+    has_siblings: bool = False
     other: tuple[str, ...] = ()
     comment: str = ""
     admin_comment: str = ""

@@ -77,6 +77,7 @@ def test_the_minimum_of_a_qos_holds_later_too() -> None:
         ({"admin_comment": "somebody's own words"}, "no-token"),
         ({"comment": "please rightsize=off"}, "opted-out"),
         ({"held": True, "reason": "job_requeued_in_held_state"}, "held-again"),
+        ({"has_siblings": True}, "federation"),
         ({"cpus_per_task": 4}, CHANGED),
         ({"min_cpus": 16}, CHANGED),
         ({"mem_per_node_mib": 9000}, CHANGED),

@@ -43,6 +43,10 @@ def test_a_brake_gives_back_what_was_cut_whatever_is_predicted(brake: Brake, kno
     assert {one.reason for one in again.decision.dimensions} == {f"cutting {words_of(brake)} is stopped"}
 
 
+def test_a_brake_gives_back_all_to_a_job_that_other_clusters_may_run() -> None:
+    assert sized(stopped(Queued(Known(200.0))).again(Known(200.0), has_siblings=True)).raises
+
+
 def test_a_brake_on_others_gives_nothing_back() -> None:
     for brake in (family_brake("eve", "fit1"), family_brake("alice", "sim"), partition_brake("gpu")):
         assert stopped(Queued(Known(200.0)), brake).again(Known(200.0)) == "fits"

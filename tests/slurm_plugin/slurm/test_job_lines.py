@@ -60,6 +60,17 @@ def test_a_script_that_could_not_be_launched_at_once_is_a_batch_job(flag: int, b
     assert found.batch is batch
 
 
+@pytest.mark.parametrize(("viable", "has"), [("alpha", False), ("alpha,beta", True)])
+def test_whether_other_clusters_of_a_federation_may_run_a_job(viable: str, *, has: bool) -> None:
+    text = (CAPTURED / "26.05" / "jobs.txt").read_text(encoding="utf-8")
+    (block,) = [one for one in job_lines.blocks_of(text) if " JobName=filler\n" in one]
+    told = f"   FedOrigin=alpha FedViableSiblings={viable} FedActiveSiblings=alpha\n   NumNodes="
+    found, alone = (job_lines.parse_job(one) for one in (block.replace("   NumNodes=", told), block))
+    assert found is not None
+    assert alone is not None
+    assert (found.has_siblings, alone.has_siblings) == (has, False)
+
+
 def test_how_often_a_job_was_requeued() -> None:
     for release in ("22.05", "26.05"):
         shown = (CAPTURED.parent / "failed" / release / "held.txt").read_text(encoding="utf-8")
