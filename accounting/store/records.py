@@ -340,3 +340,26 @@ def latest_measured(connection: Connection, until_s: int, cluster: str = "") -> 
         query = query.where(column.cluster.concat("") == cluster)  # as in latest_end_s
     ran = [memory for memory, wall in connection.execute(query) if wall != "absent" and memory != "short"]
     return Measured(len(ran), ran.count("absent"))
+
+
+class Named(NamedTuple):
+    """The latest attempts with an admin comment: how many name a decision in it, and how many do not."""
+
+    named: int
+    unnamed: int
+
+
+def latest_named(connection: Connection, until_s: int, cluster: str = "") -> Named:
+    """Return how many attempts still have a token, among those that ended in the week up to `until_s`.
+
+    Only attempts that were submitted since the first decision count, and of those the latest MOST_LATEST.
+    """
+    column = schema.attempts.c
+    first_s = select(func.min(schema.decisions.c.time_s)).scalar_subquery()
+    query = select(column.decision_id).order_by(column.end_s.desc()).limit(MOST_LATEST)
+    query = query.where(column.end_s <= until_s, column.end_s > until_s - WEEK_S)
+    query = query.where(column.admin_comment != "", column.submit_s >= first_s)
+    if cluster:
+        query = query.where(column.cluster.concat("") == cluster)  # as in latest_end_s
+    found = [bool(decision_id) for decision_id in connection.scalars(query)]
+    return Named(found.count(True), found.count(False))

@@ -50,6 +50,7 @@ CHECKS: dict[str, Callable[[Seen], Judged]] = {
     "limits": installation_checks.limits,
     "hook": hook_checks.hook,
     "asked": hook_checks.asked,
+    "tokens": hook_checks.tokens,
     "timers": installation_checks.timers,
     "permissions": permission_checks.permissions,
     "owners": disk_checks.owners,

@@ -10,6 +10,8 @@ from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen, is_ho
 UNASKED = 20
 # Upper bounds, in seconds: for copying the hook, and for the time from counting a submission to journalling it.
 COPYING_S, COUNTING_S = 60.0, 60.0
+# How many jobs make a share meaningful, and which share without a token is no accident.
+LEAST_COMMENTS, MUCH_UNNAMED = 50, 0.25
 
 
 def loads_hook(slurm: SlurmSeen) -> bool:
@@ -188,6 +190,20 @@ def asked(seen: Seen) -> Judged:
         what = f"the hook asked about none of {found.submitted} submissions in {span(seen.now_s - since_s)}"
         return "problem", what, fix
     return "ok", f"the hook asked {span(seen.now_s - last_s)} ago", ""
+
+
+def tokens(seen: Seen) -> Judged:
+    """Whether jobs that have ended still have our token: without it, nobody knows that they were cut."""
+    if isinstance(seen.store, Complaint):
+        return unseen(seen.store)
+    unnamed, jobs = seen.store.latest_unnamed, seen.store.latest_named + seen.store.latest_unnamed
+    if jobs < LEAST_COMMENTS:
+        return "ok", f"only {jobs} jobs of the newest week have an admin comment, too few to judge this", ""
+    what = f"{unnamed / jobs:.0%} of the newest {jobs:,} jobs with an admin comment have no token in it"
+    if unnamed < MUCH_UNNAMED * jobs or is_hook_stopped(seen):
+        return "ok", what, ""
+    fix = "find the tool that replaces it (docs/admin.md): the brakes do not see that such jobs were cut"
+    return "warning", what, fix
 
 
 def _is_before(moment_s: float | None, later_s: float) -> bool:

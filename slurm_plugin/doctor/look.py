@@ -157,6 +157,7 @@ def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:
         earliest_end_s,
         latest_end_s,
         latest_measured,
+        latest_named,
         read_marks,
         windows_read,
     )
@@ -171,6 +172,7 @@ def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:
             )
             newest_s = latest_end_s(connection, int(now_s), cluster)
             latest = latest_measured(connection, newest_s or 0, cluster)
+            named = latest_named(connection, newest_s or 0, cluster)
             return StoreSeen(
                 read_until_s=read_s,
                 newest_end_s=newest_s,
@@ -180,6 +182,8 @@ def _store(config: Config, cluster: str, now_s: float) -> StoreSeen:
                 outdated_until_s=outdated_until_s(read_s, labelled_s, outdated_s),
                 latest_ran=latest.attempts,
                 latest_without_memory=latest.without_memory,
+                latest_named=named.named,
+                latest_unnamed=named.unnamed,
                 cluster=cluster,
                 closed=closed_files(config),
             )

@@ -103,8 +103,9 @@ class StoreSeen(msgspec.Struct, frozen=True, kw_only=True):
     Either time is None if there is none yet. The oldest job should have ended at most `keep_days` ago; 0 keeps
     all for ever. Attempts that ended before `outdated_until_s` may have labels of an earlier release. `latest_ran`
     counts the attempts that ended in the week up to the newest end and ran long enough to be measured;
-    `latest_without_memory` of them have no memory figure. `cluster` is the cluster looked at, '' for all. `closed`
-    lists those of the store's files that this process may not read and write.
+    `latest_without_memory` of them have no memory figure. Of those with an admin comment, `latest_named` name a
+    decision in it, `latest_unnamed` do not. `cluster` is the cluster looked at, '' for all. `closed` lists those of the
+    store's files that this process may not read and write.
     """
 
     read_until_s: int | None
@@ -115,6 +116,8 @@ class StoreSeen(msgspec.Struct, frozen=True, kw_only=True):
     outdated_until_s: int | None = None
     latest_ran: int = 0
     latest_without_memory: int = 0
+    latest_named: int = 0
+    latest_unnamed: int = 0
     cluster: str = ""
     closed: tuple[str, ...] = ()
 

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from accounting.decisions.decision import encode_decision
-from slurm_plugin.doctor.hook_checks import asked
+from slurm_plugin.doctor.hook_checks import asked, tokens
 from slurm_plugin.doctor.installation_checks import timers
 from slurm_plugin.doctor.look_installation import ANSWERS, FAILS, in_control_elsewhere
 from slurm_plugin.doctor.metrics import registry_of
@@ -186,6 +186,13 @@ def test_a_service_that_nobody_asks_is_a_problem(surrounded: Surrounded) -> None
         "rightsizer_decision_age_seconds"
     )
     assert age_s == pytest.approx(60, abs=30)
+
+
+def test_jobs_need_no_token_while_a_kill_switch_is_set(surrounded: Surrounded) -> None:
+    store = StoreSeen(read_until_s=None, newest_end_s=None, journal_offsets={}, latest_unnamed=50)
+    assert tokens(replace(surrounded.look(), store=store))[0] == "warning"
+    Path(surrounded.site.config.hook.kill_switch).touch()
+    assert tokens(replace(surrounded.look(), store=store))[0] == "ok"
 
 
 @pytest.mark.parametrize(

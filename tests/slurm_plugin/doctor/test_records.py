@@ -12,10 +12,11 @@ import pytest
 from accounting.ingest.ingesting import SACCT
 from accounting.ingest.label_marks import OUTDATED
 from accounting.key_file import make_key, read_key
+from accounting.records import Attempt
 from accounting.slurm.sacct_groups import LABELS
 from accounting.store import schema
 from accounting.store.database import open_store
-from accounting.store.records import WEEK_S, write_mark, write_rows
+from accounting.store.records import WEEK_S, write_decisions, write_mark, write_rows
 from slurm_plugin.doctor.audit_checks import LEAST_SILENT_S
 from slurm_plugin.doctor.store_checks import INGEST_LAG_S, NEWEST_JOB_AGE_S, UNREAD_BYTES
 from slurm_plugin.recovery.journal import LAST_ROUND, Entry
@@ -93,6 +94,34 @@ def test_a_site_that_no_longer_measures_is_reported(whole: Installation, without
     day = datetime.fromtimestamp(start_s + 100 - WEEK_S).astimezone().strftime("%Y-%m-%d")
     fix = f"report quality --since {day}" if state == "warning" else ""
     whole.expect("measured", state, f"for {without / 50:.0%} of the newest 50 jobs", fix)
+
+
+@pytest.mark.parametrize(("replaced", "state"), [(12, "ok"), (13, "warning")])
+def test_a_tool_that_replaces_the_admin_comment_is_reported(
+    whole: Installation, replaced: int, state: str
+) -> None:
+    whole.expect("tokens", "ok", "0 jobs of the newest week")
+    start_s = int(time.time()) - 700
+
+    def ended(job_id: int, admin_comment: str, submit_s: int = start_s) -> Attempt:
+        """Return an attempt with this admin comment; '': with our token."""
+        return attempt(
+            job_id=job_id,
+            submit_s=submit_s,
+            start_s=start_s,
+            token=not admin_comment,
+            admin_comment=admin_comment,
+        )
+
+    jobs = [ended(number, "JS1:H4sIAAAA" if number < replaced else "") for number in range(50)]
+    engine = open_store(whole.site.config.store.url)
+    with engine.begin() as connection:
+        write_decisions(connection, [decision(time_s=start_s - 5)])
+        # A job that came before the hook does not count.
+        write_attempts(connection, [*jobs, ended(60, "JS1:H4sIAAAA", start_s - 5000)])
+    engine.dispose()
+    said = f"{replaced / 50:.0%} of the newest 50 jobs with an admin comment have no token"
+    whole.expect("tokens", state, said, "find the tool" if state == "warning" else "")
 
 
 def test_a_cluster_configured_in_capitals_is_found_in_the_store(whole: Installation) -> None:
