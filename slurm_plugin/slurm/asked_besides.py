@@ -38,11 +38,16 @@ def counted_gpus(listed: str, counted: int | None, asked: Counter[str]) -> int:
 
 
 def constraints(words: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the constraints of placement among a record's words, each as Slurm writes it."""
+    """Return the constraints of placement among a record's words, each as Slurm writes it.
+
+    Of a job that runs, 26.05 also says which licences it holds, of several that would do (`-L 'a:4|b:2'`).
+    """
+    held = words.get("LicensesAlloc", "(null)")
+    told = words if held == "(null)" else {**words, "Licenses": held}
     return tuple(
-        f"{key}={words[key]}"
+        f"{key}={told[key]}"
         for key, none in _OTHER.items()
-        if words.get(key, "(null)") not in (*none, "(null)")
+        if told.get(key, "(null)") not in (*none, "(null)")
     )
 
 

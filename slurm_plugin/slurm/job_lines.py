@@ -64,7 +64,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "Socks/Node": ("Socks/Node", "NtasksPerN:B:S:C", "CoreSpec", "ThreadSpec"),
     "MinCPUsNode": ("MinCPUsNode", "MinMemoryNode", "MinMemoryCPU", "MinTmpDiskNode"),
     "Features": ("Features",), "ClusterFeatures": ("ClusterFeatures",), "Reservation": ("Reservation",),
-    "OverSubscribe": ("OverSubscribe", "Exclusive", "Contiguous", "Licenses"),
+    "OverSubscribe": ("OverSubscribe", "Exclusive", "Contiguous", "Licenses", "LicensesAlloc"),
 }  # fmt: skip
 # Whatever is read from a record, here or in asked_besides.py, requeuing.py and gpu_fields.py, occurs at most once in
 # it.

@@ -148,6 +148,8 @@ def test_constraints_on_placement_are_read(captured: Captured) -> None:
         ("OverSubscribe=OK", "OverSubscribe=YES", ()),
         ("OverSubscribe=OK", "OverSubscribe=USER", ("OverSubscribe=USER",)),
         ("OverSubscribe=OK", "OverSubscribe=NO Exclusive=MCS", ("Exclusive=MCS",)),
+        ("Licenses=(null)", "Licenses=a:4|b:2 LicensesAlloc=(null)", ("Licenses=a:4|b:2",)),
+        ("Licenses=(null)", "Licenses=a:4|b:2 LicensesAlloc=a:4", ("Licenses=a:4",)),
         ("StdIn=/dev/null", "StdIn=/dev/null\n   Switches=1@00:05:00", ("Switches=1@00:05:00",)),
         ("StdIn=/dev/null", "StdIn=/dev/null\n   TresPerNode=gres:shard:2", ("GRES=shard",)),
         ("StdIn=/dev/null", "StdIn=/dev/null\n   TresPerNode=gres/gpu:a100:2", ()),
