@@ -12,16 +12,23 @@ from collections.abc import Collection
 
 import msgspec
 
-from accounting.decisions.token import find_token
+from accounting.decisions.token import asked_request, find_token, granted_by
+from accounting.request import granted
 from accounting.units import round_up
 from models.planning.problem import Pending, Problem
 from models.scheduling.room import MILLI
+from slurm_plugin.advisor.standing import KINDS, stands_at
 from slurm_plugin.service.decide import BRAKED
+from slurm_plugin.slurm.queue import Resize
 from slurm_plugin.slurm.reasons import reason_of
+from slurm_plugin.slurm.resizing import resource_words
 from slurm_plugin.slurm.snapshot import QueuedJob, is_budget, is_of_time
+from slurm_plugin.slurm.targets import target_of
 
 # Time limits are proposed in these steps.
 TIME_STEP_S = 300.0
+# How Slurm's reasons begin for a job that asks for less than the minimum of its QOS.
+_BELOW_MINIMUM = "QOSMin"
 
 
 class Needed(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +86,39 @@ def why_whole(job: QueuedJob) -> str:
         return ""
     has = "what it asked for, but fewer GPUs" if token.granted else "what it asked for"
     return f"it has {has}, because cutting jobs like it is stopped; `rightsizer doctor` says why"
+
+
+def is_below_minimum(job: QueuedJob) -> bool:
+    """Whether a waiting job asks for less than the minimum of its QOS: Slurm never starts it as it is."""
+    return job.reason.startswith(_BELOW_MINIMUM)
+
+
+def why_below_minimum(job: QueuedJob, *, cpus_stay: bool) -> str:
+    """Return in words that a job is below a minimum because it was cut, and what its user can do; '' if not so.
+
+    A cut respects the minimum of the QOS that the job has then. Its user may choose another one later, and an
+    administrator may raise the minimum. `cpus_stay` says that no CPUs may be changed on this release.
+    """
+    token = find_token(job.admin_comment)
+    asked = asked_request(token, job.user) if token else None
+    if token is None or asked is None or not token.granted or token.recovered_at is not None:
+        return ""
+    grant = granted_by(token)
+    if not stands_at(job, granted(asked, grant)):
+        return ""
+    cut = {kind: value for kind, value in msgspec.structs.asdict(grant).items() if value is not None}
+    why = "it was cut before that minimum applied to it"
+    if not (job.batch and cut.keys() <= {*KINDS}) or (cpus_stay and "cpus_per_task" in cut):
+        return f"{why}; submit it again with --comment=rightsize=off"
+    change = Resize(
+        job_id=job.job_id,
+        uid=job.uid,
+        num_tasks=job.num_tasks,
+        reason=why,
+        **{kind: getattr(asked, kind) for kind in cut},
+    )
+    words = " ".join(resource_words(job, change))
+    return f"{why}; `scontrol update JobId={target_of(job)} {words}` gives it what it asked for"
 
 
 def ahead_of(job: QueuedJob, others: tuple[QueuedJob, ...], out: Collection[int] = ()) -> int:

@@ -2,14 +2,18 @@
 
 import os
 import pwd
+import re
 from pathlib import Path
 
 import pytest
 
 from slurm_plugin.sandbox.shape import NodeShape, Shape
+from tests.cluster.conftest import Shell
+from tests.cluster.matrix.family import script_of
 from tests.cluster.matrix.form import form
-from tests.cluster.matrix.prefixes import releases, why_missing
+from tests.cluster.matrix.prefixes import chosen_prefix, releases, why_missing
 from tests.cluster.matrix.release import Trial, trained_cluster
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -108,3 +112,26 @@ def test_no_job_is_cut_below_the_minimum_of_its_qos_or_admitted_above_a_maximum(
             assert (cell.ours.states, "Job violates accounting/QOS policy" in cell.ours.said) == ((), True)
         else:  # what no node has is refused, or fails before it runs (BadConstraints)
             assert cell.ours.states in ((), ("FAILED",)), cell.form.name
+
+
+@pytest.mark.usefixtures("cpus_follow")
+def test_a_job_that_is_moved_below_a_minimum_is_told_how_to_get_its_request_back(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    moved = form("moved", "-c 8 --mem=8000")
+    folder = tmp_path_factory.mktemp("moved")
+    with trained_cluster(folder / "site", chosen_prefix(), (moved,), SHAPE, COMMANDS) as sandbox:
+        shell = Shell(sandbox)
+        asked = ("--hold", f"--job-name={moved.name}", "--account=several", "-c8", "--mem=8000")
+        job = shell.submit(*asked, script=script_of(moved))
+        shell.run("scontrol", "update", f"JobId={job}", "QOS=patient")
+        shell.run("scontrol", "release", str(job))
+        why = ("squeue", "--noheader", "--format=%r", f"--jobs={job}")
+        wait_until(lambda: shell.run(*why).strip() == "QOSMinCpuNotSatisfied")
+        _, said = shell.run_both("rightsizer", "explain", str(job))
+        command = re.search("`(scontrol update .*?)`", said)
+        assert command, said
+        shell.run(*command[1].split())
+        assert shell.wait_ended(job) == "COMPLETED"
+        allocated = shell.allocated(job)
+        assert (allocated["cpu"], allocated["mem"]) == ("8", "8000M")

@@ -126,7 +126,12 @@ def _show_waiting(
         pending = next(one for one in problem.pending if one.job_id == job.job_id)
         for said in filter(
             None,
-            (why_whole(job), limit_in_words(pending, problem), preemption_in_words(job, snapshot)),
+            (
+                _why_too_little(job),
+                why_whole(job),
+                limit_in_words(pending, problem),
+                preemption_in_words(job, snapshot),
+            ),
         ):
             note(said)
         if pending.out:
@@ -155,6 +160,15 @@ def _show_waiting(
             f"starts are simulated from the present queue; the simulation leaves out {left_out}. "
             f"{_meaning(calibration)}"
         )
+
+
+def _why_too_little(job: QueuedJob) -> str:
+    """Return in words that a job cannot start because it was cut, and what its user can do; '' if not so."""
+    from slurm_plugin.advisor.standing import cpus_must_stay
+    from slurm_plugin.advisor.waiting import is_below_minimum, why_below_minimum
+    from slurm_plugin.slurm.release import read_release
+
+    return why_below_minimum(job, cpus_stay=cpus_must_stay(read_release())) if is_below_minimum(job) else ""
 
 
 def _may_wake(queued: Queued) -> bool:
