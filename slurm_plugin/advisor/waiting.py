@@ -88,37 +88,37 @@ def why_whole(job: QueuedJob) -> str:
     return f"it has {has}, because cutting jobs like it is stopped; `rightsizer doctor` says why"
 
 
-def is_below_minimum(job: QueuedJob) -> bool:
-    """Whether a waiting job asks for less than the minimum of its QOS: Slurm never starts it as it is."""
-    return job.reason.startswith(_BELOW_MINIMUM)
+def is_cut(job: QueuedJob) -> bool:
+    """Whether a job that waits was granted less than it asked for, and did not get that back since."""
+    token = find_token(job.admin_comment)
+    return job.waits and token is not None and bool(token.granted) and token.recovered_at is None
 
 
-def why_below_minimum(job: QueuedJob, *, cpus_stay: bool) -> str:
-    """Return in words that a job is below a minimum because it was cut, and what its user can do; '' if not so.
+def way_back(job: QueuedJob, *, cpus_stay: bool) -> str:
+    """Return in words how the user of a cut job gives it back what it asked for; '' if that is not to be said.
+
+    Users need the whole command: with `NumCPUs=8` alone, 24.11 starts eight tasks of an srun in the job, and with
+    `CPUsPerTask=8` alone the job gets one CPU. `cpus_stay` says that no CPUs may be changed on this release.
 
     A cut respects the minimum of the QOS that the job has then. Its user may choose another one later, and an
-    administrator may raise the minimum. `cpus_stay` says that no CPUs may be changed on this release.
+    administrator may raise the minimum.
     """
     token = find_token(job.admin_comment)
     asked = asked_request(token, job.user) if token else None
-    if token is None or asked is None or not token.granted or token.recovered_at is not None:
+    if token is None or asked is None or not is_cut(job):
         return ""
     grant = granted_by(token)
     if not stands_at(job, granted(asked, grant)):
         return ""
+    is_below = job.reason.startswith(_BELOW_MINIMUM)
+    why = "it was cut before that minimum applied to it; " if is_below else ""
     cut = {kind: value for kind, value in msgspec.structs.asdict(grant).items() if value is not None}
-    why = "it was cut before that minimum applied to it"
     if not (job.batch and cut.keys() <= {*KINDS}) or (cpus_stay and "cpus_per_task" in cut):
-        return f"{why}; submit it again with --comment=rightsize=off"
-    change = Resize(
-        job_id=job.job_id,
-        uid=job.uid,
-        num_tasks=job.num_tasks,
-        reason=why,
-        **{kind: getattr(asked, kind) for kind in cut},
-    )
+        return f"{why}submit it again with --comment=rightsize=off" if is_below else ""
+    back = {kind: getattr(asked, kind) for kind in cut}
+    change = Resize(job_id=job.job_id, uid=job.uid, num_tasks=job.num_tasks, reason=why, **back)
     words = " ".join(resource_words(job, change))
-    return f"{why}; `scontrol update JobId={target_of(job)} {words}` gives it what it asked for"
+    return f"{why}`scontrol update JobId={target_of(job)} {words}` gives it what it asked for"
 
 
 def ahead_of(job: QueuedJob, others: tuple[QueuedJob, ...], out: Collection[int] = ()) -> int:

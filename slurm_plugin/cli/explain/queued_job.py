@@ -111,8 +111,18 @@ def _show_waiting(
     from slurm_plugin.advisor.problem import UNEQUAL, problem_of
     from slurm_plugin.advisor.shared_limits import counted_anew
     from slurm_plugin.advisor.size_priority import at_their_size
-    from slurm_plugin.advisor.waiting import ahead_of, limit_in_words, variants, why_it_waits, why_whole
+    from slurm_plugin.advisor.standing import cpus_must_stay
+    from slurm_plugin.advisor.waiting import (
+        ahead_of,
+        is_cut,
+        limit_in_words,
+        variants,
+        way_back,
+        why_it_waits,
+        why_whole,
+    )
     from slurm_plugin.advisor.whole_cores import whole_cores_of
+    from slurm_plugin.slurm.release import read_release
 
     snapshot = queued.snapshot
     cores = whole_cores_of(snapshot)
@@ -120,6 +130,7 @@ def _show_waiting(
     problem = problem_of(snapshot, expect, ours={})
     calibration = _calibration(config, queued)
     rows: list[dict[str, object]] = []
+    cpus_stay = any(map(is_cut, queued.records)) and cpus_must_stay(read_release())
     out = frozenset(one.job_id for one in problem.pending if one.out)
     for job in (job for job in queued.records if job.waits):
         note(f"job {name_of(job)} waits: {why_it_waits(job, ahead_of(job, snapshot.jobs, out))}")
@@ -127,7 +138,7 @@ def _show_waiting(
         for said in filter(
             None,
             (
-                _why_too_little(job),
+                way_back(job, cpus_stay=cpus_stay),
                 why_whole(job),
                 limit_in_words(pending, problem),
                 preemption_in_words(job, snapshot),
@@ -160,15 +171,6 @@ def _show_waiting(
             f"starts are simulated from the present queue; the simulation leaves out {left_out}. "
             f"{_meaning(calibration)}"
         )
-
-
-def _why_too_little(job: QueuedJob) -> str:
-    """Return in words that a job cannot start because it was cut, and what its user can do; '' if not so."""
-    from slurm_plugin.advisor.standing import cpus_must_stay
-    from slurm_plugin.advisor.waiting import is_below_minimum, why_below_minimum
-    from slurm_plugin.slurm.release import read_release
-
-    return why_below_minimum(job, cpus_stay=cpus_must_stay(read_release())) if is_below_minimum(job) else ""
 
 
 def _may_wake(queued: Queued) -> bool:

@@ -10,9 +10,9 @@ from models.planning.problem import Pending
 from slurm_plugin.advisor.waiting import (
     Needed,
     ahead_of,
-    is_below_minimum,
+    is_cut,
     variants,
-    why_below_minimum,
+    way_back,
     why_it_waits,
     why_whole,
 )
@@ -213,11 +213,14 @@ def test_a_job_left_whole_by_a_brake_is_told_so() -> None:
 
 
 CUT = "rightsizer/1;id=0a;mode=enforce;why=resized;asked=tasks:2,cpus:8,mem:8000;granted=cpus:1,mem:128"
+WITH_GPUS = f"{CUT},gpus:1".replace("mem:8000", "mem:8000,gpus:4")
+ONLY_MEMORY = CUT.replace("cpus:8", "cpus:1").replace("granted=cpus:1,", "granted=")
 # What Slurm has of it: two CPUs, one for each task.
 AS_CUT = {
     "batch": True, "admin_comment": CUT, "num_tasks": 2, "cpus_per_task": 1, "min_cpus": 2, "min_cpus_per_node": 1,
     "mem_per_node_mib": 128,
 }  # fmt: skip
+BELOW = {"reason": "QOSMinMemory"}
 WHOLE = "MinMemoryNode=8000 CPUsPerTask=8 NumCPUs=16 MinCPUsNode=8"
 TOO_EARLY = "it was cut before that minimum applied to it"
 AGAIN = f"{TOO_EARLY}; submit it again with --comment=rightsize=off"
@@ -226,44 +229,45 @@ AGAIN = f"{TOO_EARLY}; submit it again with --comment=rightsize=off"
 @pytest.mark.parametrize(
     ("values", "words"),
     [
+        ({}, f"`scontrol update JobId=7 {WHOLE}` gives it what it asked for"),
+        (BELOW, f"{TOO_EARLY}; `scontrol update JobId=7 {WHOLE}` gives it what it asked for"),
         (
-            {},
-            f"{TOO_EARLY}; `scontrol update JobId=7 {WHOLE}` gives it what it asked for",
+            {"array_job_id": 5, "array_tasks": "1-3"},
+            f"`scontrol update JobId=5_[1-3] {WHOLE}` gives it what it asked for",
         ),
-        ({"array_job_id": 5, "array_tasks": "1-3"}, f"`scontrol update JobId=5_[1-3] {WHOLE}`"),
-        ({"tres_per_task": "cpu=1"}, f"{WHOLE} TresPerTask=cpu=8`"),
-        ({"batch": False}, AGAIN),
-        ({"admin_comment": f"{CUT},gpus:1".replace("mem:8000", "mem:8000,gpus:4")}, AGAIN),
+        (
+            {"tres_per_task": "cpu=1"},
+            f"`scontrol update JobId=7 {WHOLE} TresPerTask=cpu=8` gives it what it asked for",
+        ),
+        # A srun or salloc would fail, and which field has the GPUs is not read.
+        ({"batch": False}, ""),
+        ({"batch": False, **BELOW}, AGAIN),
+        ({"admin_comment": WITH_GPUS}, ""),
+        ({"admin_comment": WITH_GPUS, **BELOW}, AGAIN),
     ],
 )
-def test_a_job_cut_below_a_minimum_says_how_to_undo_that(values: dict[str, Any], words: str) -> None:
-    assert words in why_below_minimum(changed(**(AS_CUT | values)), cpus_stay=False)
+def test_a_cut_job_is_told_how_to_get_its_request_back(values: dict[str, Any], words: str) -> None:
+    assert is_cut(changed(**(AS_CUT | values)))
+    assert way_back(changed(**(AS_CUT | values)), cpus_stay=False) == words
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("values", "cut"),
     [
-        {"admin_comment": ""},
-        {"admin_comment": CUT.replace("granted", "would")},
-        {"admin_comment": f"{CUT};recovery=out_of_memory:0"},
-        {"mem_per_node_mib": 300},
+        ({"admin_comment": ""}, False),
+        ({"admin_comment": CUT.replace("granted", "would")}, False),
+        ({"admin_comment": f"{CUT};recovery=out_of_memory:0"}, False),
+        ({"state": "RUNNING"}, False),
+        ({"mem_per_node_mib": 300}, True),
     ],
 )
-def test_a_job_that_its_user_set_is_below_a_minimum_by_itself(values: dict[str, Any]) -> None:
-    assert why_below_minimum(changed(**(AS_CUT | values)), cpus_stay=False) == ""
+def test_a_job_that_is_not_as_we_cut_it_has_no_way_back(values: dict[str, Any], cut: bool) -> None:
+    job = changed(**(AS_CUT | BELOW | values))
+    assert (is_cut(job), way_back(job, cpus_stay=False)) == (cut, "")
 
 
 def test_cpus_that_must_stay_are_not_to_be_changed_by_the_user_either() -> None:
-    assert why_below_minimum(changed(**AS_CUT), cpus_stay=True) == AGAIN
-    memory = AS_CUT | {
-        "admin_comment": CUT.replace("cpus:8", "cpus:1").replace("granted=cpus:1,", "granted=")
-    }
-    assert "MinMemoryNode=8000 CPUsPerTask=1`" in why_below_minimum(changed(**memory), cpus_stay=True)
-
-
-@pytest.mark.parametrize(
-    ("reason", "is_below"),
-    [("QOSMinMemory", True), ("QOSMinCpuNotSatisfied", True), ("QOSMaxMemoryPerJob", False)],
-)
-def test_only_a_minimum_counts_as_one(reason: str, is_below: bool) -> None:
-    assert is_below_minimum(changed(reason=reason)) == is_below
+    assert way_back(changed(**AS_CUT), cpus_stay=True) == ""
+    assert way_back(changed(**AS_CUT, **BELOW), cpus_stay=True) == AGAIN
+    memory = AS_CUT | {"admin_comment": ONLY_MEMORY}
+    assert "MinMemoryNode=8000 CPUsPerTask=1`" in way_back(changed(**memory), cpus_stay=True)
