@@ -1,8 +1,8 @@
 """Whether a job failed for want of what we took from it, and what it is to get instead. Pure.
 
 It decides by what slurmctld says of the job (state, exit codes, what it was given) and by our token in its admin
-comment (what was asked, what we granted). A job that we did not cut, or that somebody has changed since, is none of
-ours.
+comment (what was asked, what we granted). What we did not cut, or what somebody has changed since, is none of ours: a
+user who raised a job's CPUs has not seen to its memory by that.
 
 A program that ends by itself for want of memory or CPUs, with a code of its own, fails like any other, and one that
 waits for CPUs until its time is over is as idle as a server. The end of its output may distinguish them, if it has
@@ -11,7 +11,7 @@ been read (output.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -80,13 +80,14 @@ PLAIN = SiteTerms()
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     """A job that failed by us. `requeue` is what brings it back; None if it cannot come back, and `lost` says why.
 
-    `asked` is its user's request, `given` what it ran with.
+    `asked` is its user's request, `given` what we left of it, and `ours` the part of that which nobody changed since.
     """
 
     cause: Cause
     decision_id: str
     asked: JobRequest
     given: JobRequest
+    ours: Grant
     requeue: Requeue | None = None
     lost: str = ""
 
@@ -114,15 +115,22 @@ def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Re
     wanted = _SAID_LATE.get(said) if is_late and said else None
     if is_late and was_idle and wanted is None:
         return WAS_IDLE
-    if not wants(wanted or cause, asked, grant, comes_with_cpus=bool(run.job.mem_per_cpu_mib)):
+    comes_with_cpus = bool(run.job.mem_per_cpu_mib)
+    if not wants(wanted or cause, asked, grant, comes_with_cpus=comes_with_cpus):
         return HAD_FEWER_GPUS if is_late and wants("said_no_gpus", asked, grant) else NOT_WHAT_WE_CUT
-    if not (stands_at(run.job, granted(asked, grant)) and _gpus_stand(run, grant)):
+    ours = still_ours(run, asked, grant)
+    if not wants(wanted or cause, asked, ours, comes_with_cpus=comes_with_cpus):
         return CHANGED
-    found = Recovery(cause=cause, decision_id=token.decision_id, asked=asked, given=granted(asked, grant))
-    lost = why_lost(run, wanted or cause, asked, grant, cpus_stay=terms.cpus_stay)
+    found = Recovery(
+        cause=cause, decision_id=token.decision_id, asked=asked, given=granted(asked, grant), ours=ours
+    )
+    lost = why_lost(run, wanted or cause, asked, ours, cpus_stay=terms.cpus_stay)
     if lost:
         return msgspec.structs.replace(found, lost=lost)
-    change = _give_back(run.job, asked, grant, cpus_stay=terms.cpus_stay)
+    # A share of memory that was changed since stays, with its CPUs.
+    share = asked.mem_per_cpu_mib if stands_at(run.job, found.given) else None
+    back = msgspec.structs.replace(asked, mem_per_cpu_mib=share)
+    change = _give_back(run.job, back, ours, cpus_stay=terms.cpus_stay)
     comment = mark_recovery(run.job.admin_comment, cause, run.failed_at)
     requeue = Requeue(
         change=msgspec.structs.replace(change, admin_comment=comment),
@@ -165,9 +173,9 @@ def continued(run: Failed, terms: SiteTerms = PLAIN) -> Requeue | None:
 
 def what_stays(recovery: Recovery) -> str:
     """Return why a job that comes back does not have all that it asked for; '' if it has."""
-    asked, given = recovery.asked.cpus_per_task, recovery.given.cpus_per_task
+    asked = recovery.asked.cpus_per_task
     back = recovery.requeue.change.cpus_per_task if recovery.requeue else asked
-    return "" if asked in (given, back) else CPUS_STAY
+    return "" if recovery.ours.cpus_per_task is None or back == asked else CPUS_STAY
 
 
 def cause_of(run: Failed) -> Cause | None:
@@ -237,6 +245,26 @@ def _is_nameless(job: QueuedJob, decision: Decision) -> bool:
     """
     uid = str(job.uid)
     return decision.request.user == uid or job.user in (uid, NO_NAME)
+
+
+def still_ours(run: Failed, asked: JobRequest, grant: Grant) -> Grant:
+    """Return the part of a grant that a job still has as we left it; nothing if its tasks are others now.
+
+    Memory by CPU, and memory that a job does not ask for, is what it was only with its CPUs.
+    """
+    left = granted(asked, grant)
+    if not _stands(run.job, left, ()):
+        return Grant()
+    apart = asked.mem_per_node_mib is not None and not stands_at(run.job, left)
+    ours = [kind for kind in KINDS if _stands(run.job, left, (kind,) if apart else KINDS)]
+    kinds = (*ours, *(gpu_fields.FIELDS if _gpus_stand(run, grant) else ()))
+    return Grant(**{kind: getattr(grant, kind) for kind in kinds})
+
+
+def _stands(job: QueuedJob, left: JobRequest, kinds: Sequence[str]) -> bool:
+    """Whether a job has the tasks that we left it, and as much of these kinds."""
+    others = dict.fromkeys(kind for kind in KINDS if kind not in kinds)
+    return stands_at(job, msgspec.structs.replace(left, **others))
 
 
 def _gpus_stand(run: Failed, grant: Grant) -> bool:

@@ -51,6 +51,7 @@ FAMILIES = {
     "says": SAYS,
     "modest": MODEST,
     "held": HOLD,
+    "raised": HOLD,
 }
 
 
@@ -273,6 +274,20 @@ def test_a_job_whose_watcher_is_killed_before_the_mark_is_not_sized_again_meanwh
         assert watcher.wait(PATIENCE_S) == 0
     first, *_, last = site.runs(job)[str(job)]
     assert last == (AS_ASKED._replace(cpus=first.cpus) if cpus_stay else AS_ASKED)
+
+
+def test_what_its_user_has_changed_stays_and_its_memory_comes_back(site: Site) -> None:
+    """Its user raised its CPUs while it waited, but not its memory."""
+    job = site.submit("raised", HOLD, "--hold")
+    site.user.run("scontrol", "update", f"JobId={job}", "CPUsPerTask=4", "NumCPUs=4", "MinCPUsNode=4")
+    site.user.run("scontrol", "release", str(job))
+    site.wait_for(lambda: job in site.failed())
+    site.shell.run("rightsizer", "recover", "--job", str(job), "--apply")
+    site.wait_for(lambda: site.have_come_back(job))
+    first, second = site.runs(job)[str(job)]
+    assert first.cpus == 4
+    assert first.mem_mib < NEEDS_MIB
+    assert second == Run("COMPLETED", 4, ASKED_MIB)
 
 
 def killed_before_the_mark(site: Site) -> "subprocess.Popen[bytes]":

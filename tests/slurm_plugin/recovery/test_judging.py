@@ -104,6 +104,7 @@ def test_the_cause_is_what_slurmctld_says_of_the_run(state: str, codes: tuple[st
         (failed(admin_comment=token(grant=Grant(cpus_per_task=2))), judging.NOT_WHAT_WE_CUT),
         (failed("TIMEOUT", admin_comment=token(grant=Grant(mem_per_node_mib=500))), judging.NOT_WHAT_WE_CUT),
         (failed(mem_per_node_mib=600), CHANGED),
+        (failed("TIMEOUT", cpus_per_task=4), CHANGED),
         (failed(num_tasks=3), CHANGED),
         (failed(admin_comment=f"{token()};recovery=out_of_memory:0"), judging.BEFORE),
     ],
@@ -125,6 +126,42 @@ def test_a_job_that_failed_because_of_us_and_cannot_come_back_is_lost(run: Faile
     found = judge(run)
     assert isinstance(found, Recovery)
     assert (found.requeue, found.lost) == (None, reason)
+
+
+@pytest.mark.parametrize(
+    ("run", "cpus", "mem_mib"),
+    [
+        (failed(cpus_per_task=4), None, 8000),
+        (failed("PENDING", "0:0", "0:125", restarts=1, min_cpus=8), None, 8000),
+        (failed("TIMEOUT", mem_per_node_mib=600), 8, None),
+    ],
+)
+def test_what_a_user_has_changed_since_stays_and_the_rest_comes_back(
+    run: Failed, cpus: int | None, mem_mib: int | None
+) -> None:
+    found = judge(run)
+    change = change_of(found)
+    assert (change.cpus_per_task, change.mem_per_node_mib) == (cpus, mem_mib)
+    assert isinstance(found, Recovery)
+    assert judging.what_stays(found) == ""
+
+
+def test_memory_by_cpu_is_not_ours_once_the_cpus_were_changed() -> None:
+    asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=8, mem_per_cpu_mib=1000, gpus_per_node=4)
+    comment = token(asked, Grant(cpus_per_task=2, mem_per_cpu_mib=500, gpus_per_node=1))
+    own: dict[str, Any] = {
+        "mem_per_node_mib": None,
+        "mem_per_cpu_mib": 500,
+        "cpus_per_task": 4,
+        "admin_comment": comment,
+    }
+    run = msgspec.structs.replace(failed(**own), gpu_fields={"TresPerNode": "gres/gpu:1"})
+    assert judge(run) == CHANGED
+    said = judge(
+        msgspec.structs.replace(failed("FAILED", **own), gpu_fields=run.gpu_fields), said="said_no_gpus"
+    )
+    change = change_of(said)
+    assert (change.gpus_per_node, change.cpus_per_task, change.mem_per_cpu_mib) == (4, None, None)
 
 
 def test_memory_that_came_with_fewer_cpus_counts_as_cut() -> None:
