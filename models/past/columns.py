@@ -242,9 +242,10 @@ def _column(attempts: Sequence[Attempt], name: str) -> pa.Array:
 
 def _families(user: Texts, job_name: Texts, script: Texts) -> tuple[Kind, ...]:
     """Return the kinds of family_keys: by user, name and script, and by user and name."""
-    names = list(dict.fromkeys(map(normal_name, job_name.words)))
+    normal = list(map(normal_name, job_name.words))
+    names = list(dict.fromkeys(normal))
     places = {name: place for place, name in enumerate(names)}
-    name = np.array([places[normal_name(word)] for word in job_name.words], np.int64)[job_name.codes]
+    name = np.array([places[one] for one in normal], np.int64)[job_name.codes]
     told = np.array([word not in GENERIC_NAMES for word in names])[name]
     both = user.codes * len(names) + name
     pairs, pair = np.unique(both, return_inverse=True)

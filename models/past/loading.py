@@ -15,6 +15,9 @@ from models.past.history import History
 from models.past.jobs import LEARNED, Learned, PastJob
 from models.past.rows import past_jobs
 
+# A family, and the rows of its last jobs and of older ones to remember.
+Group = tuple[Family, list[int], list[int]]
+
 
 def history_of(past: PastColumns, recent_jobs: int) -> History:
     """Return the history that all of `past` leaves, as if it had been added job by job."""
@@ -22,13 +25,18 @@ def history_of(past: PastColumns, recent_jobs: int) -> History:
     for dimension in LEARNED:
         counted = by_end[~np.isnan(past.gpu_mem_mib[by_end])] if dimension == "gpu_mem" else by_end
         history.held[dimension] = _site_held(past.user.codes[counted], _held(past, dimension)[counted])
-    jobs: dict[int, PastJob] = {}
-    for family, rows, beside in _groups(past, by_end, recent_jobs):
-        fresh = [row for row in (*beside, *rows) if row not in jobs]
-        jobs.update(zip(fresh, past_jobs(past, np.array(fresh, np.int64)), strict=True))
+    groups = _groups(past, by_end, recent_jobs)
+    jobs = _jobs_in(past, groups)
+    for family, rows, beside in groups:
         history.load(family, [jobs[row] for row in rows], [jobs[row] for row in beside])
     history.keep_recent()
     return history
+
+
+def _jobs_in(past: PastColumns, groups: list[Group]) -> dict[int, PastJob]:
+    """Return the jobs of all groups by their rows, each made once: most are in several groups."""
+    rows = list(dict.fromkeys(row for _, kept, beside in groups for row in (*beside, *kept)))
+    return dict(zip(rows, past_jobs(past, np.array(rows, np.int64)), strict=True))
 
 
 def _site_held(user: Ints, held: Floats) -> Held:
@@ -53,7 +61,7 @@ def _held(past: PastColumns, dimension: Learned) -> Floats:
     return np.where(np.isnan(asked), used, asked) * past.use("wall")
 
 
-def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[tuple[Family, list[int], list[int]]]:
+def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[Group]:
     """Return the last rows of every group, and older ones to remember, in the order a history meets the groups."""
     found: list[tuple[tuple[int, int], Family, list[int], list[int]]] = []
     kinds = past.kinds

@@ -56,7 +56,7 @@ def _stands_for(ran: Ints, wants: Ints) -> Flags:
 def build_matrices(past: PastColumns, recent_jobs: int) -> dict[Learned, Matrix]:
     """Return the training rows of each dimension, from the last `recent_jobs` of each family at each submission."""
     needs = {dimension: _needs(past, dimension) for dimension in LEARNED}
-    taught = np.logical_or.reduce([~np.isnan(logs) for logs, _ in needs.values()])
+    taught = {dimension: ~np.isnan(logs) for dimension, (logs, _) in needs.items()}
     submissions, found = _looked_back(past, taught, recent_jobs)
     habits = _habits(past, submissions, recent_jobs)
     matrices: dict[Learned, Matrix] = {}
@@ -64,7 +64,7 @@ def build_matrices(past: PastColumns, recent_jobs: int) -> dict[Learned, Matrix]
         of_past, highest_log = found.pop(dimension)
         logs, bounded = needs[dimension]
         logs, bounded = logs[submissions], bounded[submissions]
-        known = (of_past[:, 0] > 0) & ~np.isnan(logs)
+        known = of_past[:, 0] > 0
         asked = _of_request(past, submissions, dimension, highest_log, habits)
         matrices[dimension] = Matrix(
             inputs=np.hstack([of_past[known], asked[known]]),
@@ -79,14 +79,14 @@ def build_matrices(past: PastColumns, recent_jobs: int) -> dict[Learned, Matrix]
 
 
 def _looked_back(
-    past: PastColumns, taught: Flags, recent_jobs: int
+    past: PastColumns, taught: dict[Learned, Flags], recent_jobs: int
 ) -> tuple[Ints, dict[Learned, tuple[Inputs, Floats]]]:
     """Return the submissions that have a past to learn from, by time, and what is found there (`_found`)."""
     looks = tuple(Look(past, place, recent_jobs) for place in range(len(past.families)))
-    speaks = _who_speaks(looks, taught)
+    speaks = _who_speaks(looks, np.logical_or.reduce(list(taught.values())))
     submissions = np.lexsort((np.arange(len(past)), past.submit_s))
     submissions = submissions[speaks[submissions] != NOBODY]
-    return submissions, _found(past, looks, speaks, submissions)
+    return submissions, _found(past, looks, speaks, submissions, taught)
 
 
 def _needs(past: PastColumns, dimension: Learned) -> tuple[Floats, Flags]:
@@ -114,9 +114,16 @@ def _who_speaks(looks: tuple[Look, ...], taught: Flags) -> Ints:
 
 
 def _found(
-    past: PastColumns, looks: tuple[Look, ...], speaks: Ints, submissions: Ints
+    past: PastColumns,
+    looks: tuple[Look, ...],
+    speaks: Ints,
+    submissions: Ints,
+    taught: dict[Learned, Flags],
 ) -> dict[Learned, tuple[Inputs, Floats]]:
-    """Return, for each dimension, what the past shows (rows × OF_THE_PAST), and its highest logarithm."""
+    """Return, for each dimension, what the past shows (rows × OF_THE_PAST), and its highest logarithm.
+
+    Both are 0 for a job that teaches nothing of the dimension: most jobs have no GPU.
+    """
     found: dict[Learned, tuple[Inputs, Floats]] = {
         dimension: (np.zeros((len(submissions), OF_THE_PAST), np.float32), np.zeros(len(submissions)))
         for dimension in LEARNED
@@ -135,12 +142,18 @@ def _found(
         used_mib = np.where(past.mem_at_least, np.nan, past.use("memory"))[look.ended.rows]
         asked_mib = np.where(past.asked_mem_mib > 0, past.asked_mem_mib, np.inf)
         for part in parts(look.ended, np.flatnonzero(speaks == place)):
-            comparable, rows = look.comparable.of(part), row[part.submissions]
+            comparable = look.comparable.of(part)
             above = comparable & (used_mib[part.places] > asked_mib[part.submissions])
             for dimension, (logs, tells) in known.items():
                 of_past, highest_log = found[dimension]
-                beyond = above if dimension == "memory" and above.any() else None
-                uses = uses_in(np.where(comparable, logs[part.places], -np.inf), tells[part.places], beyond)
+                some = np.flatnonzero(taught[dimension][part.submissions])
+                if not len(some):
+                    continue
+                rows, places = row[part.submissions[some]], part.places.take(some, axis=1)
+                beyond = above.take(some, axis=1) if dimension == "memory" and above.any() else None
+                uses = uses_in(
+                    np.where(comparable.take(some, axis=1), logs[places], -np.inf), tells[places], beyond
+                )
                 of_past[rows], highest_log[rows] = _of_the_past(uses), uses.highest_log
     return found
 
