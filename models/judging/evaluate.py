@@ -67,12 +67,13 @@ def evaluate(
     sizing: Callable[[Predictor], Sizing] | None,
     train_share: float = 0.7,
     strategies: Mapping[str, Strategy] | None = None,
+    told: Callable[[float], None] = lambda _: None,
 ) -> Evaluation:
     """Train on the first `train_share` of the attempts, by submission, and judge on the rest.
 
     `sizing` turns a predictor into what production would grant (the site's policy, which belongs to a higher
-    package); None leaves it out. `strategies` are further methods, by name. ModelError if either side of the split is
-    empty.
+    package); None leaves it out. `strategies` are further methods, by name. `told` is called with the share of judging
+    that is done. ModelError if either side of the split is empty.
     """
     split_s = _split(past.submit_s, train_share)
     before, later = past.started & (past.end_s < split_s), past.submit_s >= split_s
@@ -101,7 +102,7 @@ def evaluate(
         predictor = Predictor("evaluated", trained.history, growth, settings)
         methods[OURS], follow[OURS] = sizing(predictor), Follow(unknown, predictor.join)
     methods |= {name: learn(split_s) for name, learn in (strategies or {}).items()}
-    scores = _scores(judge(past, after, methods, follow))
+    scores = _scores(judge(past, after, methods, follow, told))
     return Evaluation(
         split_s=split_s,
         learned_from=int(before.sum()),

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -30,6 +31,8 @@ from models.past.rows import past_jobs, requests_in
 SECONDS_AN_HOUR = 3600.0
 DIMENSIONS = {"memory": "GiB·h", "cores": "core·h", "gpus": "GPU·h"}
 NO_FAMILY = -1
+# So many jobs are sized from one telling of the progress to the next.
+TOLD_EACH = 500
 
 Sizing = Callable[[JobRequest], JobRequest]
 
@@ -128,12 +131,17 @@ def _used(past: PastColumns) -> dict[str, Floats]:
 
 
 def judge(
-    past: PastColumns, rows: Ints, methods: Mapping[str, Sizing], follow: Mapping[str, Follow] | None = None
+    past: PastColumns,
+    rows: Ints,
+    methods: Mapping[str, Sizing],
+    follow: Mapping[str, Follow] | None = None,
+    told: Callable[[float], None] = lambda _: None,
 ) -> Iterator[Outcome]:
     """Yield what became of some jobs in each dimension under each method, in the order of DIMENSIONS.
 
     `rows` are those of `to_judge`. Jobs are sized in the order of their submission; `follow` says, by method, what it
-    learns on the way.
+    learns on the way. `told` is called with the share that is done of the methods that learn: they take nearly all of
+    the time.
 
     A job has a row if it asked for the dimension and its outcome is known: its use is known, or a bound of it is not
     below the grant. So a method that grants more than a bound has no row of that job, which then neither saves nor
@@ -144,7 +152,16 @@ def judge(
     asked = {"memory": past.asked_mem_mib, "cores": past.cpus_per_task, "gpus": past.asked_gpus}
     hours = past.wall_s[rows] / SECONDS_AN_HOUR
     scales = {"memory": hours / 1024, "cores": hours * past.num_tasks[rows], "gpus": hours}
-    given = {method: _given(past, rows, size, (follow or {}).get(method)) for method, size in methods.items()}
+    learning = [method for method in methods if method in (follow or {})]
+
+    def tell(method: str, share: float) -> None:
+        if method in learning:
+            told((learning.index(method) + share) / len(learning))
+
+    given = {
+        method: _given(past, rows, size, (follow or {}).get(method), partial(tell, method))
+        for method, size in methods.items()
+    }
     for (place, dimension), method in itertools.product(enumerate(DIMENSIONS), methods):
         yield _outcome(
             dimension,
@@ -157,13 +174,26 @@ def judge(
         )
 
 
-def _given(past: PastColumns, rows: Ints, size: Sizing, follow: Follow | None) -> Floats:
+def _given(
+    past: PastColumns, rows: Ints, size: Sizing, follow: Follow | None, told: Callable[[float], None]
+) -> Floats:
     """Return what a method gives jobs of DIMENSIONS (jobs × dimensions); NaN if it gives nothing fixed."""
     order = np.argsort(past.submit_s[rows], kind="stable")
-    amounts = (_amounts(size(request)) for request in as_they_came(past, rows[order], follow))
+    requests = _telling(as_they_came(past, rows[order], follow), len(rows), told)
+    amounts = (_amounts(size(request)) for request in requests)
     given = np.empty((len(rows), len(DIMENSIONS)))
     given[order] = np.fromiter(amounts, np.dtype((np.float64, len(DIMENSIONS))), len(rows))
     return given
+
+
+def _telling(
+    requests: Iterable[JobRequest], count: int, told: Callable[[float], None]
+) -> Iterator[JobRequest]:
+    """Yield requests, and tell every now and then which share of `count` has come."""
+    for number, request in enumerate(requests):
+        if number % TOLD_EACH == 0:
+            told(number / count)
+        yield request
 
 
 def as_they_came(past: PastColumns, rows: Ints, follow: Follow | None) -> Iterator[JobRequest]:

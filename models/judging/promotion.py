@@ -102,11 +102,12 @@ def gate(
     sizing: Callable[[Predictor], Sizing],
     champion: Champion | None,
     fit: Fit = fit_quantile,
+    told: Callable[[float], None] = lambda _: None,
 ) -> Verdict:
     """Rehearse the new model and judge it against the champion, or against users' requests if there is none.
 
     Both learn of each job that ends, as in the service, so the champion's predictor is of no use afterwards. The
-    rehearsal is fitted by the engine that fits the new model.
+    rehearsal is fitted by the engine that fits the new model. `told` is called with the share of judging that is done.
     """
     part, opponent = slice_of(past, champion), CURRENT if champion else USERS
     jobs = int(part.after.sum())
@@ -121,7 +122,7 @@ def gate(
     if champion:
         since = past.started & (past.end_s > champion.last_end_s)
         follow[CURRENT] = Follow(np.flatnonzero(since), champion.predictor.join)
-    outcomes = judge(past, after, {opponent: old, NEW: sizing(rehearsal)}, follow)
+    outcomes = judge(past, after, {opponent: old, NEW: sizing(rehearsal)}, follow, told)
     sums = added_up(outcomes, large_families(past, after, LEAST_JUDGED))
     return verdict(sums, opponent, settings.most_failures, len(after), part.split_s)
 

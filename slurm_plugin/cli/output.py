@@ -121,7 +121,10 @@ class Progress(Protocol):
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Progress]:
-    """Yield a function that draws a bar with its rate and the time that remains; it draws only on a terminal."""
+    """Yield a function that draws a bar with its rate and the time that remains; it draws only on a terminal.
+
+    Until it is called, the bar moves to and fro: how much there is to do is not known.
+    """
     if not sys.stderr.isatty():
         yield _silent
         return
@@ -132,10 +135,10 @@ def progress_bar(label: str) -> Iterator[Progress]:
     left = TimeRemainingColumn(elapsed_when_finished=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _rate_column(), left)
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(label, total=1.0, rows=None)
+        task = bar.add_task(label, total=None, rows=None)
 
         def draw(done: float, rows: int | None = None) -> None:
-            bar.update(task, completed=done, rows=rows)
+            bar.update(task, total=1.0, completed=done, rows=rows)
 
         yield draw
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from slurm_plugin.cli.output import EXIT_PROBLEMS, note, print_rows
+from slurm_plugin.cli.output import EXIT_PROBLEMS, note, print_rows, progress_bar
 from slurm_plugin.config.settings import Config
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ def print_drift(config: Config, past: PastColumns, output_format: str) -> int:
     from models.training.training import train_columns
     from slurm_plugin.service.decide import chain_settings_of
 
-    trained = train_columns(past, config.models.recent_jobs)
+    with progress_bar(f"learning from {len(past):,} attempts"):
+        trained = train_columns(past, config.models.recent_jobs)
     features = drift_of(trained)
     weeks = {
         health.dimension: health.weeks

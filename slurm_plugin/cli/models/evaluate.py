@@ -21,6 +21,7 @@ from slurm_plugin.config.settings import Config
 if TYPE_CHECKING:
     from models.judging.evaluate import Score
     from models.judging.online import DecideAt
+    from models.past.columns import PastColumns
 
 FILE = click.Path(path_type=Path)
 
@@ -125,26 +126,34 @@ def evaluate(
         )
     check_store(config)
     if drift:
-        sys.exit(print_drift(config, stored_past(config), output_format))
+        sys.exit(print_drift(config, _read_past(config), output_format))
     if run_time:
         print_run_times(config, stored_attempts(config), output_format)
         return
     from models.judging.evaluate import evaluate as evaluate_past
     from slurm_plugin.service.decide import chain_settings_of
 
-    result = evaluate_past(
-        stored_past(config),
-        chain_settings_of(config),
-        config.models.recent_jobs,
-        None if strategy == ADAPTIVE else policy_sizing(config),
-        train_share,
-        {} if strategy == "rightsizer" else {ADAPTIVE: adaptive_strategy(config)},
-    )
+    past = _read_past(config)
+    with progress_bar("learning from the earlier jobs, judging on the later ones") as told:
+        result = evaluate_past(
+            past,
+            chain_settings_of(config),
+            config.models.recent_jobs,
+            None if strategy == ADAPTIVE else policy_sizing(config),
+            train_share,
+            {} if strategy == "rightsizer" else {ADAPTIVE: adaptive_strategy(config, told)},
+            told,
+        )
     print_rows(
         [score_row(score, "+".join(result.gpu_sources)) for score in result.scores],
         output_format,
         f"learned from {result.learned_from} attempts, judged on {result.judged} later ones",
     )
+
+
+def _read_past(config: Config) -> PastColumns:
+    with progress_bar("reading the store"):
+        return stored_past(config)
 
 
 def score_row(score: Score, meters: str) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from accounting.errors import ModelError
-from slurm_plugin.cli.output import note, print_rows, progress_bar
+from slurm_plugin.cli.output import Progress, note, print_rows, progress_bar
 from slurm_plugin.cli.stored import stored_attempts
 from slurm_plugin.config.settings import Config
 
@@ -100,8 +100,11 @@ def attempt_type(rules: Sequence[TypeRule], attempt: Attempt) -> str | None:
     return job_type(rules, row.job_name, row.partition, row.account, attempt.script_signature)
 
 
-def adaptive_strategy(config: Config) -> Strategy:
-    """Return a strategy that learns job types from the stored attempts, then sizes requests by Algorithm 1."""
+def adaptive_strategy(config: Config, progress: Progress) -> Strategy:
+    """Return a strategy that learns job types from the stored attempts, then sizes requests by Algorithm 1.
+
+    `progress` is of a bar that is drawn already: a second one at the same time would draw over it.
+    """
     from models.run_time.adaptive_scaling import Scaling
     from models.run_time.job_types import job_type
     from models.run_time.regression import NotLearned
@@ -117,10 +120,9 @@ def adaptive_strategy(config: Config) -> Strategy:
     def strategy(split_s: int) -> Sizing:
         attempts = (one for one in stored_attempts(config) if one.ran and one.row.end_s < split_s)
         begun_s = time.monotonic()
-        with progress_bar("learning run times") as progress:
-            found = learn_types(
-                attempts, lambda attempt: attempt_type(rules, attempt), scaling.most_error, progress
-            )
+        found = learn_types(
+            attempts, lambda attempt: attempt_type(rules, attempt), scaling.most_error, progress
+        )
         took_s = time.monotonic() - begun_s
         models = {name: one for name, one in found.items() if isinstance(one, TypeModel)}
         note(f"{ADAPTIVE}: learned the run time of {len(models)} types of jobs in {took_s:.0f} s")

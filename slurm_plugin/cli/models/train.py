@@ -15,7 +15,7 @@ import click
 from accounting.errors import ModelError, UnreadModelError, install_with
 from slurm_plugin.cli.models.pruning import remove_old
 from slurm_plugin.cli.models.sizing import policy_sizing
-from slurm_plugin.cli.output import config_option, note
+from slurm_plugin.cli.output import config_option, note, progress_bar
 from slurm_plugin.cli.stored import check_store, stored_past
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.settings import Config
@@ -146,11 +146,13 @@ def _learn(config: Config, fit: Fit, *, judged: bool) -> tuple[Trained, Verdict 
     """Return a model trained on the store's past, and the gate's verdict if the model is to be `judged`."""
     from models.training.training import train_columns
 
-    past = stored_past(config)
+    with progress_bar("reading the store"):
+        past = stored_past(config)
     # The gate comes before the model itself exists: its trial training needs as much memory.
     verdict = judged_by_gate(config, past, fit) if judged else None
     give_back_memory()
-    return train_columns(past, config.models.recent_jobs, fit), verdict
+    with progress_bar(f"learning from {len(past):,} attempts"):
+        return train_columns(past, config.models.recent_jobs, fit), verdict
 
 
 @contextmanager
@@ -198,14 +200,16 @@ def judged_by_gate(config: Config, past: PastColumns, fit: Fit) -> Verdict:
         champion = _champion(config)
     except UnreadModelError as error:
         return refused_unread(error)
-    return gate(
-        past,
-        settings,
-        config.models.recent_jobs,
-        policy_sizing(config),
-        champion,
-        fit,
-    )
+    with progress_bar("judging a rehearsal on the latest jobs") as told:
+        return gate(
+            past,
+            settings,
+            config.models.recent_jobs,
+            policy_sizing(config),
+            champion,
+            fit,
+            told,
+        )
 
 
 def _champion(config: Config) -> Champion | None:

@@ -15,6 +15,7 @@ from accounting.records import Attempt
 from accounting.request import JobRequest
 from models.judging.outcomes import (
     NO_FAMILY,
+    TOLD_EACH,
     Follow,
     Outcome,
     Sizing,
@@ -310,3 +311,16 @@ def test_each_method_learns_separately_and_rows_keep_their_places() -> None:
     assert memory["learned"].failed.tolist() == [False, True]
     assert memory["as asked"].failed.tolist() == [False, False]
     assert memory["learned"].places.tolist() == [0, 1]
+
+
+def test_progress_is_told_of_the_methods_that_learn() -> None:
+    ended = [
+        attempt(job_id=number, submit_s=T0 + number, start_s=T0 + number, elapsed_s=9)
+        for number in range(2 * TOLD_EACH)
+    ]
+    past, told = columns_of_attempts(ended), list[float]()
+    every = np.arange(len(past))
+    follow = {name: Follow(every, lambda _request, _job: None) for name in ("learned", "also learned")}
+    methods = dict.fromkeys(("as asked", "learned", "also learned"), as_asked)
+    list(judge(past, every, methods, follow, told.append))
+    assert told == [0.0, 0.25, 0.5, 0.75]

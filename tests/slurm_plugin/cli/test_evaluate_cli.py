@@ -6,16 +6,21 @@ import csv
 import io
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 import pytest
 
 from accounting.records import Attempt
 from accounting.store.database import open_store
+from slurm_plugin.cli.output import Progress
 from tests.builders import T0, attempt, past
 from tests.conftest import Site
 from tests.slurm_plugin.conftest import Run, assert_one_line
 from tests.stores import store_attempts
+
+EVALUATING = "learning from the earlier jobs, judging on the later ones"
 
 
 def reading(number: int) -> Attempt:
@@ -110,3 +115,37 @@ def test_options_that_would_be_ignored_are_a_usage_error(ignored: list[str], run
 @pytest.mark.usefixtures("site")
 def test_a_strategy_that_does_not_exist_is_refused(run: Run) -> None:
     assert run("evaluate", "--strategy", "guess").code == 2
+
+
+@pytest.mark.usefixtures("stored")
+@pytest.mark.parametrize(
+    ("command", "steps"),
+    [
+        (
+            ["train"],
+            ["reading the store", "judging a rehearsal on the latest jobs", "learning from 180 attempts"],
+        ),
+        (["evaluate", "--strategy", "all"], ["reading the store", EVALUATING]),
+        (["evaluate", "--drift"], ["reading the store", "learning from 180 attempts"]),
+    ],
+    ids=" ".join,
+)
+def test_a_terminal_shows_what_takes_minutes_at_a_large_site(
+    command: list[str], steps: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[str, list[tuple[float, int | None]]] = {}
+    open_bars: list[str] = []
+
+    @contextmanager
+    def bar(label: str) -> Iterator[Progress]:
+        assert not open_bars, "two bars at a time draw over each other"
+        shares = drawn.setdefault(label, [])
+        open_bars.append(label)
+        yield lambda done, rows=None: shares.append((done, rows))
+        open_bars.remove(label)
+
+    for module in ("train", "evaluate", "drift", "job_types"):
+        monkeypatch.setattr(f"slurm_plugin.cli.models.{module}.progress_bar", bar)
+    assert run(*command).code == 0
+    assert list(drawn) == steps
+    assert bool(drawn[steps[1]]) == ("--drift" not in command)
