@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 _INNER = re.compile(r"srun(?<!\wsrun)\b(?!=)([^\n;|&]*)")
 # Where commands end, with their pipes. A lone `&` leaves one in the background; `2>&1`, `&>` and `|&` end none.
-_LIST_END = re.compile(r"\n|;|&&|\|\||(?<![<>|&])&(?![>&])")
+_END = r"\n|;|&&|\|\||(?<![<>|&])&(?![>&])"
+_LIST_END = re.compile(_END)
+# What stands in quotes ends no command outside of them (`srun sh -c 'cd a; ./fit' &`). Only what a shell is told to run
+# may go over several lines: an apostrophe anywhere else would otherwise hide what follows.
+_QUOTED = r"(?<=c )(?:'[^']*'|\"[^\"]*\")|'[^'\n]*'|\"[^\"\n]*\""
+_SIGN = re.compile(rf"{_QUOTED}|[({{]|[)}}](?:[ \t]*&(?![>&]))?|{_END}")
 _LOOP = re.compile(r"\b(?:for|while|until|foreach|repeat)\b|\(\)")
 # GNU parallel, recognised by its options, what it starts, or its list of inputs; xargs with several processes.
 _FARM = re.compile(
@@ -64,11 +69,41 @@ def read_steps(body: str) -> list[Step]:
 
 
 def in_background(body: str, found: Sequence[re.Match[str]]) -> list[bool]:
-    """Return for each match whether the script goes on without waiting for the command that it is in."""
+    """Return for each match whether the script goes on without waiting for the command, or group, that it is in."""
+    starts = [match.start() for match in found]
+    in_groups = bytearray(len(found))
     # One pass for all: a search for each would read on to the end of a long line.
-    ends = [(end.start(), end[0] == "&") for end in _LIST_END.finditer(body)] if found else []
+    ends: list[tuple[int, bool]] = []
+    opened: list[int] = []
+    for place, sign in _signs(body, starts) if found else ():
+        if sign in "({":
+            opened.append(place)
+            continue
+        if sign[0] in ")}" and opened:
+            first, last = bisect.bisect(starts, opened.pop()), bisect.bisect(starts, place)
+            if sign[-1] == "&":
+                in_groups[first:last] = b"\1" * (last - first)
+        if sign not in ")}":
+            ends.append((place + len(sign) - 1, sign not in ("&&", "||") and sign[-1] == "&"))
     ends.append((len(body), False))
-    return [ends[bisect.bisect_left(ends, (match.end(), False))][1] for match in found]
+    return [
+        bool(in_group) or ends[bisect.bisect_left(ends, (match.end(), False))][1]
+        for match, in_group in zip(found, in_groups, strict=True)
+    ]
+
+
+def _signs(body: str, starts: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """Yield what begins and ends groups, and what ends commands, with its place.
+
+    Quotes hide what is in them, unless one of the commands that begin at `starts` is
+    (`bash -c 'srun ./a & srun ./b & wait'`).
+    """
+    for sign in _SIGN.finditer(body):
+        first, last = sign.span()
+        if sign[0][0] not in "'\"":
+            yield first, sign[0]
+        elif bisect.bisect(starts, first) < bisect.bisect(starts, last):
+            yield from ((end.start(), end[0]) for end in _LIST_END.finditer(body, first, last))
 
 
 def farmed(body: str, steps: list[Step]) -> list[Step]:

@@ -184,6 +184,14 @@ STEPS = (
         script="for n in 1 2 3 4; do srun -n 1 -c 2 --mem=1000 hostname & done; wait\n",
     ),
     form(
+        "step-groups",
+        "-c 8 --mem=8000",
+        script="srun -n 1 --exact --mem=500 sh -c 'cd /; sleep 1' &\n"
+        "(cd /; srun -n 1 --exact --mem=500 sleep 1; date) &\nwait\n",
+        cpu=2,
+        mem=1024,
+    ),
+    form(
         "step-parts",
         "-p pair -N 2 -c 8 --mem=8000",
         script="srun -n 1 -c 1 hostname : -n 4 -c 2 hostname\n",

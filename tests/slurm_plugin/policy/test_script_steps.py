@@ -1,0 +1,42 @@
+"""The sruns in a script: which of them run side by side."""
+
+import time
+
+import pytest
+
+from slurm_plugin.policy.script_steps import read_steps
+
+
+@pytest.mark.parametrize(
+    ("script", "background"),
+    [
+        ("srun ./a &\nsrun ./b\nwait", [True, False]),
+        ("srun sh -c 'cd a; ./fit | tee log' &\nwait", [True]),
+        ('srun bash -c "cd a && ./fit" > log 2>&1 &', [True]),
+        ("srun bash -c '\ncd a\n./fit\n' &\nsrun ./b", [True, False]),
+        ("srun sh -c 'cd a; ./fit'\necho 'x' &", [False]),
+        ("bash -c 'srun ./a & srun ./b; wait'", [True, False]),
+        ('echo "don\'t"; srun ./a & echo "won\'t"', [True]),
+        ("(cd a; srun ./fit; gzip out) &\nsrun ./b", [True, False]),
+        ("{ srun ./a; srun ./b; } &\nwait", [True, True]),
+        ("(cd a && srun ./fit) & (cd b && srun ./fit)", [True, False]),
+        ("(cd a; srun ./fit) && srun ./b", [False, False]),
+        ("(srun ./a; date) &> log", [False]),
+        ("srun ./a ${X} & srun ./a $(date)", [True, False]),
+        ("case $x in a) srun ./a & ;; esac", [True]),
+    ],
+)
+def test_steps_in_the_background_are_told_from_those_that_are_waited_for(
+    script: str, background: list[bool]
+) -> None:
+    """Two steps of 500 MiB ran one after the other in 512 where quotes or a group hid the sign (22.05)."""
+    assert [step.background for step in read_steps(script)] == background
+
+
+@pytest.mark.parametrize(
+    "script", ["c '", 'c "', '"\\', "c 'srun ", "((", "(srun a;)&", ") &", "' ", '{"'], ids=repr
+)
+def test_reading_takes_no_longer_for_what_is_never_closed(script: str) -> None:
+    began_s = time.perf_counter()
+    read_steps("srun a\n" + script * (16_000 // len(script)))
+    assert time.perf_counter() - began_s < 0.5
