@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -16,7 +17,10 @@ _LIST_END = re.compile(_END)
 # may go over several lines: an apostrophe anywhere else would otherwise hide what follows.
 _QUOTED = r"(?<=c )(?:'[^']*'|\"[^\"]*\")|'[^'\n]*'|\"[^\"\n]*\""
 _SIGN = re.compile(rf"{_QUOTED}|[({{]|[)}}](?:[ \t]*&(?![>&]))?|{_END}")
-_LOOP = re.compile(r"\b(?:for|while|until|foreach|repeat)\b|\(\)")
+# A function's name before its body, and that of a command.
+_FUNCTION = re.compile(r"([\w-]+)\s*(?:\(\s*\))?\s*\Z")
+_NAMED = re.compile(r"\s*(?:do\s+|then\s+|else\s+|\{\s+)?([\w-]+)")
+_LOOP = re.compile(r"\b(?:for|while|until|foreach|repeat|function)\b|\(\)")
 # GNU parallel, recognised by its options, what it starts, or its list of inputs; xargs with several processes.
 _FARM = re.compile(
     r"parallel(?<![\w-]parallel)[ \t]+[\"']?(?:-|srun)|:::|xargs\b[^\n|;]{0,80}\s-(?:\w*P|-max-procs)"
@@ -69,27 +73,57 @@ def read_steps(body: str) -> list[Step]:
 
 
 def in_background(body: str, found: Sequence[re.Match[str]]) -> list[bool]:
-    """Return for each match whether the script goes on without waiting for the command, or group, that it is in."""
+    """Return for each match whether the script goes on without waiting for the command that it is in.
+
+    Nor does it wait if that command is in a group, or in a function, that is left in the background.
+    """
+    if not found:
+        return []
     starts = [match.start() for match in found]
-    in_groups = bytearray(len(found))
     # One pass for all: a search for each would read on to the end of a long line.
-    ends: list[tuple[int, bool]] = []
-    opened: list[int] = []
-    for place, sign in _signs(body, starts) if found else ():
-        if sign in "({":
-            opened.append(place)
-            continue
-        if sign[0] in ")}" and opened:
-            first, last = bisect.bisect(starts, opened.pop()), bisect.bisect(starts, place)
-            if sign[-1] == "&":
-                in_groups[first:last] = b"\1" * (last - first)
-        if sign not in ")}":
-            ends.append((place + len(sign) - 1, sign not in ("&&", "||") and sign[-1] == "&"))
-    ends.append((len(body), False))
+    ends, groups = _ends_and_groups(body, starts)
+    left = {_command_name(body, begin, end) for (begin, _), (end, in_back) in pairwise(ends) if in_back}
+    in_groups = bytearray(len(found))
+    for opened, first, last, in_back in groups:
+        if in_back or (
+            (function := _FUNCTION.search(body, max(0, opened - 80), opened)) and function[1] in left
+        ):
+            in_groups[first:last] = b"\1" * (last - first)
     return [
         bool(in_group) or ends[bisect.bisect_left(ends, (match.end(), False))][1]
         for match, in_group in zip(found, in_groups, strict=True)
     ]
+
+
+def _command_name(body: str, begin: int, end: int) -> str:
+    """Return the first word of the command that follows one sign (at `begin`) and ends with the next."""
+    command = _NAMED.match(body, begin + 1, end)
+    return command[1] if command else ""
+
+
+def _ends_and_groups(
+    body: str, starts: Sequence[int]
+) -> tuple[list[tuple[int, bool]], list[tuple[int, int, int, bool]]]:
+    """Return where commands end, and groups that have any of the commands that begin at `starts`.
+
+    Each with whether that leaves it in the background. Of a group it is also where it opens, and which commands it has:
+    from the first to before the last.
+    """
+    ends, groups, opened = [(-1, False)], list[tuple[int, int, int, bool]](), list[int]()
+    for place, sign in _signs(body, starts):
+        if sign in "({":
+            opened.append(place)
+            continue
+        in_back = sign not in ("&&", "||") and sign[-1] == "&"
+        if sign[0] in ")}" and opened:
+            begin = opened.pop()
+            first, last = bisect.bisect(starts, begin), bisect.bisect(starts, place)
+            if first < last:
+                groups.append((begin, first, last, in_back))
+        if sign not in ")}":
+            ends.append((place + len(sign) - 1, in_back))
+    ends.append((len(body), False))
+    return ends, groups
 
 
 def _signs(body: str, starts: Sequence[int]) -> Iterator[tuple[int, str]]:

@@ -192,6 +192,11 @@ STEPS = (
         mem=1024,
     ),
     form(
+        "step-function",
+        "-c 8 --mem=8000",
+        script="one() {\n  srun -n 1 --exact --mem=500 sleep 1\n  date\n}\none &\none &\nwait\n",
+    ),
+    form(
         "step-parts",
         "-p pair -N 2 -c 8 --mem=8000",
         script="srun -n 1 -c 1 hostname : -n 4 -c 2 hostname\n",

@@ -23,18 +23,38 @@ from slurm_plugin.policy.script_steps import read_steps
         ("(cd a; srun ./fit) && srun ./b", [False, False]),
         ("(srun ./a; date) &> log", [False]),
         ("srun ./a ${X} & srun ./a $(date)", [True, False]),
+        ("one() {\n  srun ./a $1\n  gzip $1\n}\nfor i in 1 2; do one $i & done\nwait", [True]),
+        ("function one {\n  srun ./a $1; gzip $1\n}\none 1 > log & one 2 &\nwait", [True]),
+        ("one () { srun ./a $1; }\none 1\none 2\nsrun ./b &", [False, True]),
         ("case $x in a) srun ./a & ;; esac", [True]),
     ],
 )
 def test_steps_in_the_background_are_told_from_those_that_are_waited_for(
     script: str, background: list[bool]
 ) -> None:
-    """Two steps of 500 MiB ran one after the other in 512 where quotes or a group hid the sign (22.05)."""
+    """Two steps of 500 MiB ran one after the other in 512 where quotes, a group or a function hid that
+    they were left in the background (22.05).
+    """
     assert [step.background for step in read_steps(script)] == background
 
 
 @pytest.mark.parametrize(
-    "script", ["c '", 'c "', '"\\', "c 'srun ", "((", "(srun a;)&", ") &", "' ", '{"'], ids=repr
+    "script",
+    [
+        "c '",
+        'c "',
+        '"\\',
+        "c 'srun ",
+        "((",
+        "(srun a;)&",
+        ") &",
+        "' ",
+        '{"',
+        "a(){srun a;}\na&\n",
+        "a &",
+        "{srun a;} ",
+    ],
+    ids=repr,
 )
 def test_reading_takes_no_longer_for_what_is_never_closed(script: str) -> None:
     began_s = time.perf_counter()
