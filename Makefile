@@ -12,7 +12,7 @@ help:
 	@echo 'make test    all tests; what needs a real Slurm runs where Debian packages can be installed'
 	@echo 'make check   ruff, mypy, import contracts, luacheck, then all tests'
 	@echo 'make matrix  every way of asking on every release of Slurm, as a table: asked, allocated, as planned'
-	@echo 'make twins   requests drawn by chance, each cut and as it was typed, on every release (REQUESTS=40 for each cluster)'
+	@echo 'make twins   requests drawn by chance, of sbatch and of clients that ask, each cut and as it was typed, on every release (REQUESTS=40 for each cluster)'
 	@echo 'make bench   the benchmarks, each against a named floor in the same run'
 	@echo 'make faults  break a private Slurm in every way we know, and show what became of the jobs (FORMAT=markdown: as in docs/faults.md)'
 	@echo 'make soak    half an hour of submissions as fast as slurmctld takes them, with a fault every five seconds'

@@ -15,13 +15,15 @@ SHARDS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class NodeShape:
-    """One node: `cores` of `threads_per_core` CPUs each, memory in MiB, and GPUs.
+    """One node: `cores` of `threads_per_core` CPUs each, shared out among its sockets, memory in MiB, and GPUs.
 
-    `gpu_types` has an entry for each GPU, "" for one without a type; GPUs of one type must be adjacent. `gres` lists
-    further resources that are only counted, such as `nic:4`.
+    `gpu_types` has an entry for each GPU, "" for one without a type; GPUs of one type must be adjacent. With several
+    sockets, each type is near one of them, in turn. `gres` lists further resources that are only counted, such as
+    `nic:4`.
     """
 
     cores: int = 16
+    sockets: int = 1
     threads_per_core: int = 1
     memory_mib: int = 64000
     gpu_types: tuple[str, ...] = ("",) * GPUS
@@ -34,14 +36,19 @@ class NodeShape:
         return self.cores * self.threads_per_core
 
     @property
+    def cores_per_socket(self) -> int:
+        """How many cores each socket has."""
+        return self.cores // self.sockets
+
+    @property
     def words(self) -> str:
         """The node's shape in the words of slurm.conf."""
         gpus = [f"gpu:{name}:{count}" if name else f"gpu:{count}" for name, _, count in self.gpus()]
         gres = ",".join((*gpus, f"shard:{SHARDS}", *self.gres))
         features = f" Feature={','.join(self.features)}" if self.features else ""
         return (
-            f"CPUs={self.cpus} Sockets=1 CoresPerSocket={self.cores} ThreadsPerCore={self.threads_per_core} "
-            f"RealMemory={self.memory_mib} Gres={gres}{features}"
+            f"CPUs={self.cpus} Sockets={self.sockets} CoresPerSocket={self.cores_per_socket} "
+            f"ThreadsPerCore={self.threads_per_core} RealMemory={self.memory_mib} Gres={gres}{features}"
         )
 
     def gpus(self) -> list[tuple[str, int, int]]:
@@ -57,11 +64,19 @@ class NodeShape:
     def gres_lines(self, node: str, devices: Path) -> list[str]:
         """Return the node's lines of gres.conf."""
         lines = []
-        for name, first, count in self.gpus():
+        for index, (name, first, count) in enumerate(self.gpus()):
             kind = f"Type={name} " if name else ""
-            lines.append(f"NodeName={node} Name=gpu {kind}File={devices}/gpu[{first}-{first + count - 1}]")
+            files = f"File={devices}/gpu[{first}-{first + count - 1}]"
+            lines.append(f"NodeName={node} Name=gpu {kind}{files}{self._cores_near(index)}")
         counted = [one.rpartition(":") for one in (f"shard:{SHARDS}", *self.gres)]
         return [*lines, *(f"NodeName={node} Name={name} Count={count}" for name, _, count in counted)]
+
+    def _cores_near(self, kind: int) -> str:
+        """Say which cores are near the GPUs of a type, by its number among them; nothing on a single socket."""
+        if self.sockets == 1:
+            return ""
+        first = kind % self.sockets * self.cores_per_socket
+        return f" Cores={first}-{first + self.cores_per_socket - 1}"
 
 
 @dataclass(frozen=True)

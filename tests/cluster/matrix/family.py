@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 
@@ -22,8 +23,11 @@ RAN_S = 100
 
 
 def script_of(form: Form) -> str:
-    """Return the shell commands of a form's job: a plain `srun` must work in it if it works in that form at all."""
-    if form.is_direct or form.script:
+    """Return the commands of a form's job: a plain `srun` must work in it if it works in that form at all."""
+    if form.is_direct:
+        # As a client reads it: words without the shell's quotes.
+        return " ".join(shlex.split(form.script))
+    if form.script:
         return form.script
     if not form.srun:
         return "hostname\n"

@@ -23,13 +23,19 @@ class Cluster:
 
 _NODE = NodeShape(gpu_types=("a", "a", "b", "b"), features=("fast",))
 _THREADED = replace(_NODE, cores=8, threads_per_core=2)
+_SOCKETS = replace(_NODE, sockets=2, threads_per_core=2)
+_EVEN, _EVEN_THREADED, _EVEN_SOCKETS = (
+    replace(node, features=("fast", "even")) for node in (_NODE, _THREADED, _SOCKETS)
+)
+# GPUs that are cut up, beside whole ones.
+_PARTS = replace(_NODE, gpu_types=("a", "a", "b", "b", *["1g.5gb"] * 4), sockets=2)
 _USER = pwd.getpwuid(os.geteuid()).pw_name
 _ADD = ("sacctmgr", "--immediate", "add")
 _RESERVE = ("scontrol", "create", "reservation", "StartTime=now", "Duration=UNLIMITED", f"Users={_USER}")
 
 _PARTITIONS = Cluster(
     Shape(
-        nodes=(_NODE,) * 4,
+        nodes=(_NODE, _EVEN) * 2,
         lines=(
             "EnforcePartLimits=ANY",
             "PartitionName=small Nodes=ALL MaxMemPerCPU=1000 DefMemPerCPU=300",
@@ -37,6 +43,10 @@ _PARTITIONS = Cluster(
             "PartitionName=narrow Nodes=ALL MaxMemPerNode=8000 MaxCPUsPerNode=6",
             "PartitionName=pairs Nodes=ALL MinNodes=2 MaxNodes=3",
             "PartitionName=crowd Nodes=ALL OverSubscribe=FORCE:2 LLN=YES",
+            "PartitionName=loose Nodes=ALL OverSubscribe=YES:4 LLN=YES",
+            "PartitionName=bygpu Nodes=ALL DefCpuPerGPU=2 DefMemPerGPU=3000",
+            "PartitionName=whole Nodes=ALL OverSubscribe=EXCLUSIVE",
+            "PartitionName=alone Nodes=ALL MaxNodes=1 DefMemPerCPU=700",
         ),
     ),
     commands=(
@@ -45,14 +55,15 @@ _PARTITIONS = Cluster(
     ),
     places=(
         *("", "-p small", "-p large", "-p narrow", "-p pairs", "-p crowd"),
+        *("-p loose", "-p bygpu", "-p bygpu", "-p whole", "-p alone", "-p alone,bygpu"),
         *("-p small,large", "-p large,small", "-p main,large", "-p narrow,main", "-p main,pairs"),
-        *("--reservation=node", "--reservation=cores"),
+        *("--reservation=node", "--reservation=cores", "--reservation=node -p small"),
     ),
 )
 # Under `own`, and with the QOS `least`, less than four CPUs wait for ever.
 _LIMITS = Cluster(
     Shape(
-        nodes=(_THREADED,) * 4,
+        nodes=(_THREADED, _EVEN_THREADED) * 2,
         lines=(
             "EnforcePartLimits=ALL",
             "MaxMemPerCPU=2000",
@@ -72,15 +83,33 @@ _LIMITS = Cluster(
         (*_RESERVE, "ReservationName=cores", "CoreCnt=4", "PartitionName=own"),
     ),
     places=(
-        *("-A all", "-A capped", "-A all -q least", "-A all -q most", "-A all -q over"),
-        *("-A all -p own", "-A all -q over -p own", "-A all -p main,own", "-A all --reservation=cores"),
+        *("-A all", "-A capped", "-A all -q normal", "-A capped -q normal"),
+        *("-A all -q least", "-A all -q most", "-A all -q over", "-A all -p own", "-A all -q normal -p own"),
+        *(
+            "-A all -q over -p own",
+            "-A all -q normal -p main,own",
+            "-A all -q normal --reservation=cores -p own",
+        ),
     ),
 )
 CLUSTERS = {
-    "cores": Cluster(Shape(nodes=(_NODE,) * 4)),
-    "threads": Cluster(Shape(nodes=(_THREADED,) * 4)),
-    "sockets": Cluster(Shape(nodes=(_NODE,) * 4, lines=("SelectTypeParameters=CR_Socket_Memory",))),
-    "bounded": Cluster(Shape(nodes=(_NODE,) * 4, lines=("MaxMemPerCPU=2000", "DefMemPerCPU=500"))),
+    "cores": Cluster(Shape(nodes=(_NODE, _EVEN) * 2)),
+    "threads": Cluster(Shape(nodes=(_THREADED, _EVEN_THREADED) * 2)),
+    "sockets": Cluster(
+        Shape(nodes=(_SOCKETS, _EVEN_SOCKETS) * 2, lines=("SelectTypeParameters=CR_Socket_Memory",))
+    ),
+    "cpus": Cluster(
+        Shape(nodes=(_THREADED, _EVEN_THREADED) * 2, lines=("SelectTypeParameters=CR_CPU_Memory",))
+    ),
+    "one-task": Cluster(
+        Shape(
+            nodes=(_SOCKETS, _EVEN_SOCKETS) * 2,
+            lines=("SelectTypeParameters=CR_Core_Memory,CR_ONE_TASK_PER_CORE,CR_LLN",),
+        )
+    ),
+    "parts": Cluster(Shape(nodes=(_PARTS, replace(_PARTS, features=_EVEN.features)) * 2)),
+    "two-sockets": Cluster(Shape(nodes=(_SOCKETS, _EVEN_SOCKETS) * 2)),
+    "bounded": Cluster(Shape(nodes=(_NODE, _EVEN) * 2, lines=("MaxMemPerCPU=2000", "DefMemPerCPU=500"))),
     "uneven": Cluster(
         Shape(nodes=(_NODE, NodeShape(cores=4, memory_mib=8000), _THREADED, NodeShape(cores=6)))
     ),

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tests.cluster.matrix.release import Allocation
+from tests.cluster.twins.variables import read_variables, told_otherwise
 
 # More of these than the twin has would cost the site, or the user's limits.
 _COUNTED = ("cpu", "mem", "gres/gpu")
+# What srun says while its step waits for others in the job to end.
+_WAITS = "step creation temporarily disabled"
 
 
 @dataclass(frozen=True)
@@ -17,12 +20,13 @@ class Outcome:
     """What became of a submission.
 
     `end` is the job's state, or `refused` or `waits` if it did not start on an idle cluster. `allocated` is AllocTRES
-    of the whole job, in MiB and counts. `tasks` has the node (0 for the job's first) of each task that its step
-    started, and how many GPUs the task saw. `said` is everything that was printed.
+    of all its `jobs` (several for an array), in MiB and counts. `tasks` has the node (0 for the job's first) of each
+    task that its steps started, and how many GPUs the task saw. `said` is everything that was printed.
     """
 
     end: str
     allocated: Allocation = field(default_factory=dict)
+    jobs: int = 1
     tasks: tuple[tuple[int, int], ...] = ()
     said: str = ""
 
@@ -31,6 +35,21 @@ class Outcome:
         """How many tasks each node has, by the order of the nodes."""
         counts = Counter(node for node, _ in self.tasks)
         return tuple(counts[node] for node in sorted(counts))
+
+    @property
+    def share(self) -> Allocation:
+        """What one of its jobs has."""
+        return {word: amount // self.jobs for word, amount in self.allocated.items()}
+
+    @property
+    def nodes(self) -> int:
+        """On how many nodes its jobs were, each counted for itself."""
+        return self.allocated.get("node", 0)
+
+    @property
+    def waits(self) -> int:
+        """How many of its steps waited for another one."""
+        return self.said.count(_WAITS)
 
     @property
     def amounts(self) -> Allocation:
@@ -46,34 +65,49 @@ class Outcome:
 Verdict = Literal["cut", "as it was", "not run"]
 
 
-def losses(ours: Outcome, twin: Outcome, used_mib: float, used_cores: float) -> list[str]:
+def losses(
+    ours: Outcome,
+    twin: Outcome,
+    used_mib: float,
+    used_cores: float,
+    *,
+    says_nodes: bool = True,
+    lists_partitions: bool = False,
+) -> list[str]:
     """List what the cut request lost, or has too much of; none if its twin did not run either.
 
     `used_mib` is what its family's jobs used on a node, `used_cores` the cores that they kept busy in all: no less may
-    be left.
+    be left. If the request does not say how many nodes or how many tasks on each, fewer may have all its tasks; or
+    more, if it lists several partitions, of which one was too small for the twin.
     """
     if twin.end != "COMPLETED":
         return []
     if ours.end != "COMPLETED":
         return [f"{ours.end}, not COMPLETED: {' '.join(ours.said.split())[-200:]}"]
+    may_move = not says_nodes and (ours.nodes < twin.nodes or lists_partitions)
+    moved = may_move and len(ours.tasks) == len(twin.tasks)
     found = [
         f"{name} {mine}, not {theirs}"
         for name, mine, theirs in (
-            ("nodes", ours.allocated.get("node"), twin.allocated.get("node")),
+            ("nodes", ours.nodes, twin.nodes),
             ("tasks on each node", ours.layout, twin.layout),
         )
-        if mine != theirs
+        if mine != theirs and not moved
     ]
     found += [
         f"{word} {ours.amounts[word]}, more than {amount}"
         for word, amount in twin.amounts.items()
         if ours.amounts[word] > amount
     ]
-    used_in_all_mib = used_mib * ours.allocated.get("node", 1)
+    used_in_all_mib = used_mib * ours.nodes
     if ours.amounts["mem"] < min(used_in_all_mib, twin.amounts["mem"]):
         found.append(f"{ours.amounts['mem']} MiB, less than the {used_in_all_mib:.0f} that are used")
     if ours.amounts["cpu"] < min(used_cores, twin.amounts["cpu"]):
         found.append(f"{ours.amounts['cpu']} CPUs, fewer than the {used_cores:g} that are busy")
+    if ours.waits > twin.waits:
+        found.append(f"{ours.waits} of its steps wait for others, not {twin.waits}")
+    told = read_variables(ours.said), read_variables(twin.said)
+    found += told_otherwise(*told, ours.share, twin.share, moved=moved)
     if twin.least_gpus_seen > 0 == ours.least_gpus_seen:
         found.append("a task sees no GPU")
     return found

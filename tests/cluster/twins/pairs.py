@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-import shlex
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,13 +28,16 @@ from tests.cluster.matrix.release import (
 )
 from tests.cluster.twins.clusters import Cluster
 from tests.cluster.twins.compare import Outcome, losses
-from tests.cluster.twins.draw import STEP
+from tests.cluster.twins.draw import words_of
 
 # Nothing else runs: a job that has not started by then waits for what never comes.
 START_PATIENCE_S = 12.0
 POLL_S = 0.25
-_TASK = re.compile(r"^task=(\d+) gpus=(\S*)$", re.MULTILINE)
+_TASK = re.compile(r"^(?:\d+: )?task=(\d+) gpus=(\S*)$", re.MULTILINE)
+_LISTS_PARTITIONS = re.compile(r"-p \w+,")
+_SAYS_NODES = re.compile(r"-N|--ntasks-per-node")
 _SHOWN = {"JobID": 20, "State": 20, "Reason": 80}
+_NOT_TRIED = Outcome("not tried")
 
 
 @dataclass(frozen=True)
@@ -47,17 +51,34 @@ class Pair:
     @property
     def losses(self) -> list[str]:
         """What the cut one lost; empty if nothing."""
-        return losses(self.ours, self.twin, self.form.used_mib, USED_CORES * self.form.tasks)
+        return losses(
+            self.ours,
+            self.twin,
+            self.form.used_mib,
+            USED_CORES * self.form.tasks * self.form.jobs,
+            says_nodes=bool(_SAYS_NODES.search(self.form.asks)),
+            lists_partitions=bool(_LISTS_PARTITIONS.search(self.form.asks)),
+        )
 
 
-def run_pairs(prefix: Path | None, forms: Sequence[Form], cluster: Cluster) -> Iterator[Pair]:
-    """Run all requests on the Slurm of `prefix` (None: this system's), and yield each pair as soon as it has ended."""
+def run_pairs(
+    prefix: Path | None, forms: Sequence[Form], cluster: Cluster, *, asking: bool = False
+) -> Iterator[Pair]:
+    """Run all requests on the Slurm of `prefix` (None: this system's), and yield each pair as soon as it has ended.
+
+    The twin goes first: what does not run as it was typed is not tried. If they are `asking`, srun and salloc ask the
+    service before they submit.
+    """
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        with trained_cluster(folder / "twins", prefix, forms, cluster.shape, cluster.commands) as sandbox:
+        with trained_cluster(
+            folder / "twins", prefix, forms, cluster.shape, cluster.commands, clients=asking
+        ) as sandbox:
             for form in forms:
-                yield Pair(form, *(_run(sandbox, form, folder, twin=twin) for twin in (False, True)))
+                twin = _run(sandbox, form, folder, twin=True)
+                runs = twin.end == "COMPLETED"
+                yield Pair(form, _run(sandbox, form, folder, twin=False) if runs else _NOT_TRIED, twin)
 
 
 def _run(sandbox: Sandbox, form: Form, folder: Path, *, twin: bool) -> Outcome:
@@ -73,8 +94,9 @@ def _run(sandbox: Sandbox, form: Form, folder: Path, *, twin: bool) -> Outcome:
             cwd="/",
         )
     try:
-        row = _ended(sandbox, name, child)
-        if row.get("State", "") not in UNENDED:
+        rows = _ended(sandbox, form, name, child)
+        state = next((row["State"] for row in rows if row["State"] != "COMPLETED"), "COMPLETED")
+        if rows and state not in UNENDED:
             # The client of a direct job still prints what its tasks said.
             child.wait(timeout=COMMAND_PATIENCE_S)
     finally:
@@ -82,19 +104,18 @@ def _run(sandbox: Sandbox, form: Form, folder: Path, *, twin: bool) -> Outcome:
             child.terminate()
         child.wait(timeout=COMMAND_PATIENCE_S)
     said = output.read_text(encoding="utf-8", errors="replace")
-    job_output = folder / f"{name}.job"
-    if job_output.exists():
+    for job_output in sorted(folder.glob(f"{name}-[0-9]*.job")):
         said += job_output.read_text(encoding="utf-8", errors="replace")
-    if not row:
+    if not rows:
         return Outcome("refused", said=said)
-    if row["State"] in UNENDED:
-        sandbox_run(sandbox, "scancel", row["JobID"])
-        return Outcome("waits", said=f"{said}{row['Reason']}")
-    if row["State"] != "COMPLETED":
-        return Outcome(row["State"], said=f"{said}{row['Reason']}")
+    if state in UNENDED:
+        sandbox_run(sandbox, "scancel", f"--name={name}")
+    if state != "COMPLETED":
+        return Outcome("waits" if state in UNENDED else state, said=f"{said}{rows[-1]['Reason']}")
     return Outcome(
         end="COMPLETED",
-        allocated=_allocated(sandbox, row["JobID"]),
+        allocated=_allocated(sandbox, [row["JobID"] for row in rows]),
+        jobs=len(rows),
         tasks=tuple(
             sorted(
                 (int(node), len(list(filter(None, gpus.split(","))))) for node, gpus in _TASK.findall(said)
@@ -107,14 +128,8 @@ def _run(sandbox: Sandbox, form: Form, folder: Path, *, twin: bool) -> Outcome:
 def _argv(form: Form, name: str, folder: Path, *, twin: bool) -> list[str]:
     always = [f"--job-name={name}", "--time=2", *([TWIN] if twin else [])]
     if form.is_direct:
-        inner = shlex.split(STEP)
-        return [
-            form.command,
-            *always,
-            *form.parts[0],
-            *(inner if form.command == "srun" else ["srun", *inner]),
-        ]
-    always.append(f"--output={folder}/{name}.job")
+        return [form.command, *always, *form.parts[0], *words_of(form)]
+    always.append(f"--output={folder}/{name}-%j.job")
     if form.command == "sbatch --wrap":
         return ["sbatch", *always, *form.parts[0], f"--wrap={form.script}"]
     script = folder / f"{name}.sh"
@@ -124,38 +139,50 @@ def _argv(form: Form, name: str, folder: Path, *, twin: bool) -> list[str]:
     return ["sbatch", *always, *([] if in_script else form.parts[0]), str(script)]
 
 
-def _ended(sandbox: Sandbox, name: str, child: subprocess.Popen[bytes]) -> dict[str, str]:
-    """Wait until the job has ended and return what squeue shows of it; {} if there is none, as it shows if it waits."""
+def _ended(sandbox: Sandbox, form: Form, name: str, child: subprocess.Popen[bytes]) -> list[dict[str, str]]:
+    """Wait until all jobs have ended and return what squeue shows of each; as they are then if they wait for ever."""
     began_s = time.monotonic()
     while True:
         returned = child.poll() is not None
-        row = _row(sandbox, name)
-        waits = row.get("State") == "PENDING"
-        if (returned and not row) or (row and row["State"] not in UNENDED):
-            return row
+        rows = _rows(sandbox, name)
+        waits = bool(rows) and all(row["State"] == "PENDING" for row in rows)
+        ended = all(row["State"] not in UNENDED for row in rows)
+        if ended and (returned if not rows else len(rows) == form.jobs):
+            return rows
         patience_s = START_PATIENCE_S if waits else COMMAND_PATIENCE_S
         if time.monotonic() > began_s + patience_s:
-            return row
+            return rows
         time.sleep(POLL_S)
 
 
-def _row(sandbox: Sandbox, name: str) -> dict[str, str]:
+def _rows(sandbox: Sandbox, name: str) -> list[dict[str, str]]:
+    """Ask squeue for all jobs of a name."""
     shown = ",".join(f"{column}:{width}" for column, width in _SHOWN.items())
-    argv = ("squeue", "--states=all", "--noheader", f"--name={name}", f"--Format={shown}")
-    line = sandbox_run(sandbox, *argv).partition("\n")[0]
-    row: dict[str, str] = {}
-    for column, width in _SHOWN.items():
-        row[column], line = line[:width].strip(), line[width:]
-    return row if row["JobID"] else {}
+    argv = ("squeue", "--states=all", "--array", "--noheader", f"--name={name}", f"--Format={shown}")
+    rows = []
+    for line in sandbox_run(sandbox, *argv).splitlines():
+        ends = itertools.accumulate(_SHOWN.values())
+        cells = (line[end - width : end].strip() for end, width in zip(ends, _SHOWN.values(), strict=True))
+        rows.append(dict(zip(_SHOWN, cells, strict=True)))
+    return rows
 
 
-def _allocated(sandbox: Sandbox, job_id: str) -> Allocation:
+def _allocated(sandbox: Sandbox, job_ids: Sequence[str]) -> Allocation:
     """Ask sacct, whose amounts are exact; slurmdbd hears of a job's end a moment after slurmctld."""
-    argv = ("sacct", "--allocations", "--noheader", "--parsable2", "--noconvert", f"--jobs={job_id}")
+    argv = (
+        "sacct",
+        "--allocations",
+        "--noheader",
+        "--parsable2",
+        "--noconvert",
+        f"--jobs={','.join(job_ids)}",
+    )
     deadline = time.monotonic() + COMMAND_PATIENCE_S
     while True:
-        state, _, text = sandbox_run(sandbox, *argv, "--format=State,AllocTRES").strip().partition("|")
-        if text and state.partition(" ")[0] not in UNENDED:
-            return allocation(text)
-        assert time.monotonic() < deadline, f"slurmdbd does not hear of the end of job {job_id}"
+        lines = sandbox_run(sandbox, *argv, "--format=State,AllocTRES").split("\n")
+        rows = [line.partition("|") for line in lines if line]
+        ended = [text for state, _, text in rows if text and state.partition(" ")[0] not in UNENDED]
+        if len(ended) >= len(job_ids):
+            return dict(sum((Counter(allocation(text)) for text in ended), Counter()))
+        assert time.monotonic() < deadline, f"slurmdbd does not hear of the end of jobs {job_ids}"
         time.sleep(POLL_S)
