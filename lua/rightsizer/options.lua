@@ -43,6 +43,13 @@ for name in ([[
    HARMLESS[name] = true
 end
 
+--- Variables by which an srun asks, and which the job's programs and the sruns in it see too. They cannot be
+-- changed from here: with less, they would say what was asked at first.
+local EXPORTED = {
+   "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "SRUN_CPUS_PER_TASK",
+   "SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GRES",
+}
+
 local MIB_OF_UNIT = { [""] = 1, M = 1, G = 1024, T = 1048576 }
 
 --- Returns a whole number in decimal digits, at least 1; nil for anything else.
@@ -150,6 +157,9 @@ local function job_name(set, command)
 end
 
 local function add_forms(set, names)
+   for _, variable in ipairs(EXPORTED) do
+      names.exported = names.exported or os.getenv(variable) ~= nil or nil
+   end
    for option in pairs(set) do
       local is_read = COUNTS[option] or TEXTS[option] or MEMORY[option] or GPUS[option] or option == "nodes"
       if not (is_read or HARMLESS[option] or option:find("^spank:")) then

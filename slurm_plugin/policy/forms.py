@@ -43,6 +43,8 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "het_job": ALL,
     # What a person is going to type says nothing about what is needed.
     "interactive": ALL,
+    # The job's programs, and the sruns in it, see variables by which its client asks: they would say too much.
+    "exported": ALL,
     # The site's rules or limits depend on a name that slurmctld fills in only after the client has asked.
     "default_account": ALL,
     "default_qos": ALL,

@@ -190,6 +190,17 @@ def test_a_file_of_hosts_counts_the_nodes(lua: str, folder: Path) -> None:
     assert [json.loads(line)["job"]["other"] for line in service.requests] == [["node_range"], []]
 
 
+@pytest.mark.parametrize("variable", ["SLURM_MEM_PER_NODE", "SLURM_GPUS", "SRUN_CPUS_PER_TASK"])
+def test_variables_that_the_job_sees_too_keep_its_request(lua: str, folder: Path, variable: str) -> None:
+    """A task was told of 16000 MiB, and had 1056 (22.05, 24.11)."""
+    with (
+        Client(lua, install(folder), environment={variable: "2"}) as client,
+        Service(folder / "s", reply_with('{"v":1,"id":"{id}"}')) as service,
+    ):
+        client.run({"mem": "8000M"})
+    assert json.loads(service.requests[0])["job"]["other"] == ["exported"]
+
+
 def test_a_heterogeneous_job_is_recognised_by_its_command_line(lua: str, folder: Path) -> None:
     with (
         Client(lua, install(folder), word=":") as client,

@@ -62,6 +62,20 @@ _EXCLUDE_EACH_OTHER = (
     ("--gpus=1", "-N 2"),
     *((cpus, "-n 5", "-N 1") for cpus in ("-c 4", "-c 8")),
 )
+# Variables that stand for options, without the prefix that each command has, and how often one does.
+_VARIABLES = {
+    "--mem": "MEM_PER_NODE",
+    "--mem-per-cpu": "MEM_PER_CPU",
+    "--mem-per-gpu": "MEM_PER_GPU",
+    "--gres": "GRES",
+    "--gpus": "GPUS",
+    "--gpus-per-node": "GPUS_PER_NODE",
+    "--gpus-per-task": "GPUS_PER_TASK",
+    "--cpus-per-gpu": "CPUS_PER_GPU",
+}
+_VARIABLES_OF_SRUN = {"-c": "SRUN_CPUS_PER_TASK", "-n": "SLURM_NTASKS", "-N": "SLURM_NNODES"}
+_PREFIXES: dict[Command, str] = {"srun": "SLURM_", "salloc": "SALLOC_"}
+_BY_VARIABLE = 1 / 8
 _USED_MIB = (200.0, 900.0, 3000.0)
 
 
@@ -91,9 +105,17 @@ def _drawn(chance: random.Random, name: str, places: Sequence[str], *, asking: b
     options += [chance.choice(places)] if places else []
     direct = command in {"srun", "salloc"}
     arrays = [] if direct else [array for array in _ARRAYS if chance.random() < _ARRAY_CHANCE][:1]
+    variables = {option: variable for option in options if (variable := _variable_for(option, command))}
+    # Where clients do not ask, nothing shows that the tasks of an srun see its variables too.
+    exported = {
+        option: one
+        for option, one in variables.items()
+        if chance.random() < _BY_VARIABLE and (asking or command != "srun")
+    }
     return Form(
         name=name,
-        asks=" ".join(filter(None, [*options, *arrays])),
+        asks=" ".join(option for option in [*options, *arrays] if option and option not in exported),
+        environment=dict(exported.values()),
         cut={},
         command=command,
         tasks=_tasks(options),
@@ -101,6 +123,14 @@ def _drawn(chance: random.Random, name: str, places: Sequence[str], *, asking: b
         used_mib=chance.choice(_USED_MIB),
         script=STEP if command == "srun" else script_drawn(chance, direct=direct),
     )
+
+
+def _variable_for(option: str, command: Command) -> tuple[str, str] | None:
+    """Return the variable that stands for an option, and its value; None if there is none."""
+    word, _, value = option.replace("=", " ", 1).partition(" ")
+    if command == "srun" and word in _VARIABLES_OF_SRUN:
+        return _VARIABLES_OF_SRUN[word], value
+    return (_PREFIXES.get(command, "SBATCH_") + _VARIABLES[word], value) if word in _VARIABLES else None
 
 
 def _options(chance: random.Random) -> list[str]:

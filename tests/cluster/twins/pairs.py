@@ -35,7 +35,7 @@ START_PATIENCE_S = 12.0
 POLL_S = 0.25
 _TASK = re.compile(r"^(?:\d+: )?task=(\d+) gpus=(\S*)$", re.MULTILINE)
 _LISTS_PARTITIONS = re.compile(r"-p \w+,")
-_SAYS_NODES = re.compile(r"-N|--ntasks-per-node")
+_SAYS_NODES = re.compile(r"-N|NNODES|--ntasks-per-node")
 _SHOWN = {"JobID": 20, "State": 20, "Reason": 80}
 _NOT_TRIED = Outcome("not tried")
 
@@ -56,7 +56,7 @@ class Pair:
             self.twin,
             self.form.used_mib,
             USED_CORES * self.form.tasks * self.form.jobs,
-            says_nodes=bool(_SAYS_NODES.search(self.form.asks)),
+            says_nodes=bool(_SAYS_NODES.search(self.form.asked)),
             lists_partitions=bool(_LISTS_PARTITIONS.search(self.form.asks)),
         )
 
@@ -87,7 +87,7 @@ def _run(sandbox: Sandbox, form: Form, folder: Path, *, twin: bool) -> Outcome:
     with output.open("wb") as stream:
         child = subprocess.Popen(
             _argv(form, name, folder, twin=twin),
-            env=environment(sandbox),
+            env=environment(sandbox, form.environment),
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
