@@ -1,7 +1,7 @@
-"""The values of a script's own variables, if it sets them to a number or to one of Slurm's variables. Pure.
+"""The values of a script's own variables, if it sets them to a number, one of Slurm's variables or an srun. Pure.
 
-`NP=16` and an `srun -n $NP` further down mean `srun -n 16`. A variable that a script sets in two ways, in a loop or
-by a command is left as written: its value cannot be read.
+`NP=16` and an `srun -n $NP` further down mean `srun -n 16`; so do `launch="srun -n 16"` and `$launch`. A variable that
+a script sets in two ways, in a loop, on a condition or by a command is left as written: its value cannot be read.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ _BEFORE = frozenset(
 # Sums, products and fractions of Slurm's own numbers: they follow what the job was given.
 _SLURMS = r"\$?\{?SLURM_(?!ARRAY)\w+\}?"
 FOLLOWING = rf"\$\(\(\s*{_SLURMS}(?:\s*[-+*/]\s*{_SLURMS}|\s*[-/]\s*\d+)*\s*\)\)"
-_READABLE = re.compile(rf"(?:\d[\w.]*|\$SLURM_\w+|\$\{{SLURM_\w+(?::-\w*)?\}}|{FOLLOWING})")
-_SETS = re.compile(r"=[ \t]*[\"']?(?:\d|\$\{?SLURM_|\$\(\()")
+# An srun and its options, or only these.
+_SRUN = r"(?:srun(?=[ \t]|\Z)|-)[-\w \t=:.,${}]*"
+_READABLE = re.compile(rf"(?:{_SRUN}|\d[\w.]*|\$SLURM_\w+|\$\{{SLURM_\w+(?::-\w*)?\}}|{FOLLOWING})")
+_SETS = re.compile(r"=[ \t]*[\"']?(?:\d|-|srun|\$\{?SLURM_|\$\(\()")
+# Variables that a command sets, wherever in it: options such as `--mem=2G` are none.
+_SET_IN = re.compile(r"(?:(?<=[\s;&|(){}\"'])|^)([A-Za-z_]\w*)[-+*/]?=(?!=)")
 _USED = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 # Variables made of others (`B=$A$A`, `C=$B$B`) would double with each line, and a submission waits. No longer value is
 # read, and a script that would grow by more than this is left as written.
@@ -28,8 +32,14 @@ def with_values(body: str) -> str:
     if "$" not in body or not _SETS.search(body):
         return body
     values: dict[str, str | None] = {}
-    read = "\n".join(";".join(_read(part, values) for part in line.split(";")) for line in body.split("\n"))
+    _read_all(body, values)
+    # A loop or a function may use a value that is set only further down.
+    read = _read_all(body, {name: None for name, value in values.items() if value is None})
     return read if len(read) <= len(body) + _MOST_GROWTH else body
+
+
+def _read_all(body: str, values: dict[str, str | None]) -> str:
+    return "\n".join(";".join(_read(part, values) for part in line.split(";")) for line in body.split("\n"))
 
 
 def _read(part: str, values: dict[str, str | None]) -> str:
@@ -37,12 +47,15 @@ def _read(part: str, values: dict[str, str | None]) -> str:
     if values and "$" in part:
         part = _USED.sub(lambda used: values.get(used[1] or used[2]) or used[0], part)
     before, sign, value = part.partition("=")
-    if sign:
-        words = before.split()
-        if words and words[-1].isidentifier() and _BEFORE.issuperset(words[:-1]):
-            _set(words[-1], value, values)
-    elif part.lstrip().startswith("for "):
+    words = before.split() if sign else []
+    if part.lstrip().startswith("for "):
         values.update(dict.fromkeys(part.split()[1:2]))
+    elif words and words[-1].isidentifier() and _BEFORE.issuperset(words[:-1]):
+        _set(words[-1], value, values)
+        return part
+    if sign:
+        # Set only sometimes (`[ $BIG ] && NP=16`, `else NP=16`, `case … in a) NP=16`).
+        values.update(dict.fromkeys(_SET_IN.findall(part)))
     return part
 
 

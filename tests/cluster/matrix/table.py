@@ -197,6 +197,25 @@ STEPS = (
         script="one() {\n  srun -n 1 --exact --mem=500 sleep 1\n  date\n}\none &\none &\nwait\n",
     ),
     form(
+        "step-launcher",
+        "-c 8 --mem=8000",
+        script='launch="srun -n 1 -c 2 --exact --mem=500"\n$launch sleep 1 &\n$launch sleep 1 &\nwait\n',
+        cpu=4,
+        mem=1024,
+    ),
+    form(
+        "step-larger",
+        "-c 8 --mem=8000",
+        script="n=1\nwhile [ $n -le 4 ]; do\n  srun -n $n -c 1 hostname || exit 1\n  n=$((n*2))\ndone\n",
+        mem=256,
+    ),
+    form(
+        "step-sometimes",
+        "-c 8 --mem=8000",
+        script="N=1\n[ -d / ] && N=4\nsrun -n $N -c 1 hostname\n",
+        mem=256,
+    ),
+    form(
         "step-parts",
         "-p pair -N 2 -c 8 --mem=8000",
         script="srun -n 1 -c 1 hostname : -n 4 -c 2 hostname\n",
