@@ -27,14 +27,36 @@ _STARTS = (
     *("srun -n $SLURM_NTASKS", "srun -c $SLURM_CPUS_PER_TASK", "srun --cpu-bind=cores", "srun -m cyclic"),
     *("srun --ntasks-per-node=1", "srun -n 1 -c $SLURM_CPUS_PER_TASK --mem=$SLURM_MEM_PER_NODE", "srun -O"),
 )
-# How a script starts steps that run next to each other.
-_STARTS_BESIDE = (
-    *("srun -n 1 --exact", "srun -n 1 -c 1 --exact", "srun -n 1 --exact --mem=500", "srun -n 1 --overlap"),
-    *("srun -n 1 --exclusive", "srun -N 1 -n 1 -c 2 --exact --mem=300", "srun --overlap", "srun"),
-    *("srun -n 1 --exact --gpus=1", "srun -n 1 --exact --gpus-per-task=1 --mem=200", "srun -n 1 --mem=400"),
-    *("srun -n 1 -c $SLURM_CPUS_PER_TASK --exact", "srun -n 1 --exact --mem-per-cpu=200"),
+# Options of steps that run next to each other.
+_BESIDE_EACH_OTHER = (
+    *("-n 1 --exact", "-n 1 -c 1 --exact", "-n 1 --exact --mem=500", "-n 1 --overlap", "-n1 -c1 --mem=700"),
+    *("-n 1 --exclusive", "-N 1 -n 1 -c 2 --exact --mem=300", "--overlap", "-N1 -n1 --exclusive --mem 600M"),
+    *("-n 1 --exact --gpus=1", "-n 1 --exact --gpus-per-task=1 --mem=200", "-n 1 --mem=400", "-n 1 -G 1"),
+    *(
+        "-n 1 -c $SLURM_CPUS_PER_TASK --exact",
+        "-n 1 --exact --mem-per-cpu=200",
+        "--ntasks=1 --mem=1G --exact",
+    ),
 )
-_BESIDE = 1 / 3
+# How people write that: {step} is what each runs, {options} are those of its srun.
+_WAYS_BESIDE = (
+    "srun {options} {step} &\nsrun {options} {step} &\nwait\n",
+    "for i in 1 2 3; do\n  srun {options} {step} &\ndone\nwait\n",
+    "for i in 1 2; do (cd /; srun {options} {step}; true) & done; wait\n",
+    "(cd /; srun {options} {step}; true) &\n(cd / && srun {options} {step}) &\nwait\n",
+    "{{ srun {options} {step}; }} & {{ srun {options} {step}; true; }} & wait\n",
+    "run() {{\n  srun {options} {step}\n  true\n}}\nrun 1 & run 2 &\nwait\n",
+    "run () {{ srun {options} {step}; }}\nfor i in 1 2; do run $i & done\nwait\n",
+    'launch="srun {options}"\n$launch {step} &\n$launch {step} &\nwait\n',
+    'options="{options}"\nsrun $options {step} & srun $options {step} & wait\n',
+    "i=0\nwhile [ $i -lt 2 ]; do\n  i=$((i+1))\n  srun {options} {step} &\ndone\nwait\n",
+    "seq 2 | xargs -P 2 -I X srun {options} {step}\n",
+    "srun {options} {step} | cat &\nsrun {options} {step} 2>&1 | cat &\nwait\n",
+    "srun {options} {step} & first=$!\nsrun {options} {step} & wait $first; wait\n",
+    "srun {options} \\\n  {step} &\nsrun {options} \\\n  {step} &\nwait\n",
+    "if true; then srun {options} {step} & fi\n[ 1 ] && srun {options} {step} &\nwait\n",
+)
+_BESIDE = 1 / 2
 # What somebody types in an allocation is not known beforehand, but it fits one of any size.
 _STARTS_IN_SALLOC = ("srun", "srun", "srun -n 1", "srun --overlap", "srun -N 1 -n 1")
 
@@ -45,9 +67,5 @@ def script_drawn(chance: random.Random, *, direct: bool) -> str:
         return f"{chance.choice(_STARTS_IN_SALLOC)} {STEP}"
     if chance.random() > _BESIDE:
         return f"{_telling('script')}\n{chance.choice(_STARTS)} {STEP}\n"
-    start, many = chance.choice(_STARTS_BESIDE), chance.choice((2, 3))
-    if chance.random() < 1 / 2:
-        steps = f"{start} {_SLOW_STEP} &\n" * many
-    else:
-        steps = f"for i in {' '.join(map(str, range(1, many + 1)))}; do\n  {start} {_SLOW_STEP} &\ndone\n"
-    return f"{_telling('script')}\n{steps}wait\n"
+    options = chance.choice(_BESIDE_EACH_OTHER)
+    return f"{_telling('script')}\n{chance.choice(_WAYS_BESIDE).format(options=options, step=_SLOW_STEP)}"
