@@ -143,13 +143,13 @@ def left_per_node_mib(request: JobRequest, need_mib: int | None, limits: Limits)
     return 0 if request.mem_per_cpu_mib is not None else limits.def_mem_per_node_mib
 
 
-def may_move(request: JobRequest, limits: Limits) -> bool:
+def may_move(request: JobRequest, *, tasks_stay: bool) -> bool:
     """Whether a job's tasks may land on other nodes, or share nodes differently, if each takes less of anything.
 
     Slurm fills one node after the other: of 16 tasks with 4 CPUs each, four share a node of 16 CPUs; with one CPU
     each, all of them do (seen on 22.05 and 24.11).
     """
-    return not (request.num_tasks == 1 or request.nodes in (1, request.num_tasks) or limits.tasks_stay)
+    return not (request.num_tasks == 1 or request.nodes in (1, request.num_tasks) or tasks_stay)
 
 
 def may_outnumber_gpus(request: JobRequest, limits: Limits) -> bool:
@@ -159,7 +159,7 @@ def may_outnumber_gpus(request: JobRequest, limits: Limits) -> bool:
     --gres=gpu:4` has eight on nodes of 16 CPUs, and four with two CPUs per task (22.05). GPUs that come with tasks
     stay with them.
     """
-    if not may_move(request, limits):
+    if not may_move(request, tasks_stay=limits.tasks_stay):
         return False
     return request.gpus_per_job is not None or request.num_tasks > (
         request.gpus_per_node or request.num_tasks
@@ -171,7 +171,7 @@ def may_gather(request: JobRequest, need_mib: int | None, limits: Limits) -> boo
 
     If memory comes with CPUs or GPUs, each task brings its own.
     """
-    if not may_move(request, limits):
+    if not may_move(request, tasks_stay=limits.tasks_stay):
         return False
     if request.mem_per_gpu_mib is not None or per_cpu_mib(request, limits):
         return False

@@ -24,7 +24,7 @@ from slurm_plugin.policy.memory_limits import kept_by_limits
 from slurm_plugin.policy.messages import user_line
 from slurm_plugin.policy.rules import Terms, terms_for
 from slurm_plugin.policy.script_floors import read_floors
-from slurm_plugin.policy.sizing import size
+from slurm_plugin.policy.sizing import OUTNUMBERS, may_move, size
 from slurm_plugin.policy.submission import (
     OPTED_OUT,
     ClientSubmission,
@@ -43,6 +43,8 @@ KEPT_BY_SESSION: dict[Dimension, str] = dict.fromkeys(
 )
 # The form by which the hook and the clients name --overcommit.
 OVERCOMMITS = "min_cpus"
+# The forms by which GPUs of several types in one list are named: how many there are is not known.
+SEVERAL_TYPES = frozenset({"gres", "tres_per_job"})
 BY_CLIENT = "decided-for-its-client"
 # What Slurm allows was never read: a job that is cut below it would wait for ever.
 SITE_NOT_KNOWN = "site-not-known"
@@ -173,11 +175,14 @@ def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
         by_script.setdefault("memory", "an srun in the script has the memory of its own CPUs")
     if submission.mem_per_gpu_mib is not None and "gpus" in by_script:
         by_script.setdefault("memory", "an srun in the script has the memory of its own GPUs")
+    by_form = kept_dimensions(submission)
+    if not SEVERAL_TYPES.isdisjoint(submission.other) and may_move(request, tasks_stay=submission.tasks_stay):
+        by_form.setdefault("cores", OUTNUMBERS)
     return Fixed(
         memory_mib=script.memory_mib,
         cpus_per_task=script.cpus_per_task,
         gpus=submission.most_nodes if request.gpus_per_job is not None else 1,
-        kept=tuple({**by_script, **kept_dimensions(submission)}.items()),
+        kept=tuple({**by_script, **by_form}.items()),
         tasks_stay=submission.tasks_stay,
         session=script.session,
     )

@@ -50,13 +50,33 @@ def test_what_a_cut_request_lost_is_named(changed: dict[str, object], loss: str)
 
 def test_tasks_may_move_to_other_nodes_if_nobody_said_how_many() -> None:
     gathered = replace(CUT, allocated=CUT.allocated | {"node": 1}, tasks=((0, 1),) * 3)
-    assert losses(gathered, TWIN, used_mib=500, used_cores=3, says_nodes=False) == []
+    assert losses(gathered, TWIN, used_mib=500, used_cores=3, says_nodes=False, says_tasks=False) == []
     spread = replace(CUT, allocated=CUT.allocated | {"node": 3}, tasks=((0, 1), (1, 1), (2, 1)))
-    assert losses(spread, TWIN, used_mib=100, used_cores=3, says_nodes=False, lists_partitions=True) == []
+    assert (
+        losses(
+            spread,
+            TWIN,
+            used_mib=100,
+            used_cores=3,
+            says_nodes=False,
+            says_tasks=False,
+            lists_partitions=True,
+        )
+        == []
+    )
     one_less = replace(gathered, tasks=((0, 1),) * 2)
-    assert losses(one_less, TWIN, used_mib=500, used_cores=3, says_nodes=False) == [
+    assert losses(one_less, TWIN, used_mib=500, used_cores=3, says_nodes=False, says_tasks=False) == [
         "nodes 1, not 2",
         "tasks on each node (2,), not (2, 1)",
+    ]
+
+
+def test_tasks_without_gpus_may_be_shared_out_otherwise() -> None:
+    shifted, with_gpus = (replace(CUT, tasks=tuple((node, gpus) for node in (0, 1, 1))) for gpus in (0, 1))
+    twin = replace(TWIN, tasks=((0, 0), (0, 0), (1, 0)))
+    assert losses(shifted, twin, used_mib=100, used_cores=3, says_tasks=False) == []
+    assert losses(with_gpus, TWIN, used_mib=100, used_cores=3, says_tasks=False) == [
+        "tasks on each node (1, 2), not (2, 1)"
     ]
 
 

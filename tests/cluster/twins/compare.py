@@ -72,27 +72,30 @@ def losses(
     used_cores: float,
     *,
     says_nodes: bool = True,
+    says_tasks: bool = True,
     lists_partitions: bool = False,
 ) -> list[str]:
     """List what the cut request lost, or has too much of; none if its twin did not run either.
 
     `used_mib` is what its family's jobs used on a node, `used_cores` the cores that they kept busy in all: no less may
-    be left. If the request does not say how many nodes or how many tasks on each, fewer may have all its tasks; or
-    more, if it lists several partitions, of which one was too small for the twin.
+    be left. Unless the request says how many tasks are on each node, these may be others, but for tasks with GPUs; and
+    unless it says how many nodes, fewer may have all of them, or more, if it lists several partitions, of which one was
+    too small for the twin.
     """
     if twin.end != "COMPLETED":
         return []
     if ours.end != "COMPLETED":
         return [f"{ours.end}, not COMPLETED: {' '.join(ours.said.split())[-200:]}"]
-    may_move = not says_nodes and (ours.nodes < twin.nodes or lists_partitions)
-    moved = may_move and len(ours.tasks) == len(twin.tasks)
+    as_many = not says_tasks and len(ours.tasks) == len(twin.tasks)
+    moved = as_many and not says_nodes and (ours.nodes < twin.nodes or lists_partitions)
+    shifted = moved or (as_many and twin.least_gpus_seen == 0)
     found = [
         f"{name} {mine}, not {theirs}"
-        for name, mine, theirs in (
-            ("nodes", ours.nodes, twin.nodes),
-            ("tasks on each node", ours.layout, twin.layout),
+        for name, mine, theirs, may_differ in (
+            ("nodes", ours.nodes, twin.nodes, moved),
+            ("tasks on each node", ours.layout, twin.layout, shifted),
         )
-        if mine != theirs and not moved
+        if mine != theirs and not may_differ
     ]
     found += [
         f"{word} {ours.amounts[word]}, more than {amount}"
@@ -107,7 +110,7 @@ def losses(
     if ours.waits > twin.waits:
         found.append(f"{ours.waits} of its steps wait for others, not {twin.waits}")
     told = read_variables(ours.said), read_variables(twin.said)
-    found += told_otherwise(*told, ours.share, twin.share, moved=moved)
+    found += told_otherwise(*told, ours.share, twin.share, moved=moved, shifted=shifted)
     if twin.least_gpus_seen > 0 == ours.least_gpus_seen:
         found.append("a task sees no GPU")
     return found

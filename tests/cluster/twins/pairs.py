@@ -35,7 +35,7 @@ START_PATIENCE_S = 12.0
 POLL_S = 0.25
 _TASK = re.compile(r"^(?:\d+: )?task=(\d+) gpus=(\S*)$", re.MULTILINE)
 _LISTS_PARTITIONS = re.compile(r"-p \w+,")
-_SAYS_NODES = re.compile(r"-N|NNODES|--ntasks-per-node")
+_SAYS_NODES = re.compile(r"-N|NNODES")
 _SHOWN = {"JobID": 20, "State": 20, "Reason": 80}
 _NOT_TRIED = Outcome("not tried")
 
@@ -57,6 +57,7 @@ class Pair:
             self.form.used_mib,
             USED_CORES * self.form.tasks * self.form.jobs,
             says_nodes=bool(_SAYS_NODES.search(self.form.asked)),
+            says_tasks="--ntasks-per-node" in self.form.asks,
             lists_partitions=bool(_LISTS_PARTITIONS.search(self.form.asks)),
         )
 

@@ -17,7 +17,8 @@ _AMOUNTS = {
     *("CPUS_PER_TASK", "JOB_CPUS_PER_NODE", "MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU"),
     *("GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK", "TRES_PER_TASK"),
 }
-_NODES = {"JOB_NUM_NODES", "NNODES", "TASKS_PER_NODE", "STEP_TASKS_PER_NODE"}
+_NODES = {"JOB_NUM_NODES", "NNODES"}
+_LAYOUT = {"TASKS_PER_NODE", "STEP_TASKS_PER_NODE"}
 
 
 def read_variables(said: str) -> Variables:
@@ -62,16 +63,24 @@ def _disagrees(key: tuple[str, str], variables: Variables, has: Allocation) -> b
 
 
 def told_otherwise(
-    ours: Variables, twin: Variables, our_share: Allocation, its_share: Allocation, *, moved: bool
+    ours: Variables,
+    twin: Variables,
+    our_share: Allocation,
+    its_share: Allocation,
+    *,
+    moved: bool,
+    shifted: bool,
 ) -> list[str]:
     """List what a cut job is told in another way than its twin, or not truly although its twin is.
 
-    The allocations are those of one job. If its tasks have `moved`, it has other nodes than its twin.
+    The allocations are those of one job. If its tasks have `moved`, it has other nodes than its
+    twin; if they have `shifted`, other numbers of them on its nodes.
     """
     found = []
+    free = _AMOUNTS | (_NODES if moved else set()) | (_LAYOUT if shifted else set())
     for key in sorted(ours.keys() | twin.keys()):
         mine, theirs = (sorted(variables.get(key, ("none",))) for variables in (ours, twin))
-        may_differ = key[1] in (_AMOUNTS | _NODES if moved else _AMOUNTS) and key in ours and key in twin
+        may_differ = key[1] in free and key in ours and key in twin
         name = f"in the {key[0]} SLURM_{key[1]} is {','.join(mine)}"
         if mine != theirs and not may_differ:
             found.append(f"{name}, not {','.join(theirs)}")

@@ -162,3 +162,22 @@ def test_a_script_that_relies_on_its_nodes_keeps_its_cpus(
         **fields,
     )  # fmt: skip
     assert ("cores" in dict(fixed_by(submission, job_request(submission)).kept)) == keeps
+
+
+@pytest.mark.parametrize(
+    ("fields", "keeps"),
+    [
+        ({"other": ("gres",), "nodes_min": 2, "nodes_max": 2}, True),
+        ({"other": ("tres_per_job",)}, True),
+        ({"other": ("gres",), "nodes_min": 1, "nodes_max": 1}, False),
+        ({"other": ("gres",), "nodes_min": 2, "nodes_max": 2, "ntasks_per_node": 4, "num_tasks": 8}, False),
+        ({"other": ("gres",), "num_tasks": 1}, False),
+        ({"other": ()}, False),
+    ],
+)
+def test_tasks_stay_apart_if_nobody_can_count_their_gpus(fields: dict[str, Any], keeps: bool) -> None:
+    """Five with `-N 2 -c 4 --gres=gpu:a:1,gpu:b:2` were two and three; cut, four had three GPUs (24.11)."""
+    submission = Submission(**{"user": "ann", "uid": 1000, "batch": True, "num_tasks": 5, **fields})
+    assert dict(fixed_by(submission, job_request(submission)).kept).get("cores") == (
+        OUTNUMBERS if keeps else None
+    )
