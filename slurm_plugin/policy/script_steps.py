@@ -16,7 +16,7 @@ _LIST_END = re.compile(_END)
 # What stands in quotes ends no command outside of them (`srun sh -c 'cd a; ./fit' &`). Only what a shell is told to run
 # may go over several lines: an apostrophe anywhere else would otherwise hide what follows.
 _QUOTED = r"(?<=c )(?:'[^']*'|\"[^\"]*\")|'[^'\n]*'|\"[^\"\n]*\""
-_SIGN = re.compile(rf"{_QUOTED}|[({{]|[)}}](?:[ \t]*&(?![>&]))?|{_END}")
+_SIGN = re.compile(rf"{_QUOTED}|[({{]|[)}}]|{_END}")
 # A function's name before its body, and that of a command.
 _FUNCTION = re.compile(r"([\w-]+)\s*(?:\(\s*\))?\s*\Z")
 _NAMED = re.compile(r"\s*(?:do\s+|then\s+|else\s+|\{\s+)?([\w-]+)")
@@ -84,15 +84,19 @@ def in_background(body: str, found: Sequence[re.Match[str]]) -> list[bool]:
     ends, groups = _ends_and_groups(body, starts)
     left = {_command_name(body, begin, end) for (begin, _), (end, in_back) in pairwise(ends) if in_back}
     in_groups = bytearray(len(found))
-    for opened, first, last, in_back in groups:
-        if in_back or (
-            (function := _FUNCTION.search(body, max(0, opened - 80), opened)) and function[1] in left
-        ):
+    for opened, closed, first, last in groups:
+        function = _FUNCTION.search(body, max(0, opened - 80), opened)
+        if _is_left(ends, closed + 1) or (function and function[1] in left):
             in_groups[first:last] = b"\1" * (last - first)
     return [
-        bool(in_group) or ends[bisect.bisect_left(ends, (match.end(), False))][1]
+        bool(in_group) or _is_left(ends, match.end())
         for match, in_group in zip(found, in_groups, strict=True)
     ]
+
+
+def _is_left(ends: Sequence[tuple[int, bool]], place: int) -> bool:
+    """Whether the command at a place is left in the background when it ends."""
+    return ends[bisect.bisect_left(ends, (place, False))][1]
 
 
 def _command_name(body: str, begin: int, end: int) -> str:
@@ -103,25 +107,23 @@ def _command_name(body: str, begin: int, end: int) -> str:
 
 def _ends_and_groups(
     body: str, starts: Sequence[int]
-) -> tuple[list[tuple[int, bool]], list[tuple[int, int, int, bool]]]:
-    """Return where commands end, and groups that have any of the commands that begin at `starts`.
+) -> tuple[list[tuple[int, bool]], list[tuple[int, int, int, int]]]:
+    """Return where commands end, with whether that leaves them in the background; and groups.
 
-    Each with whether that leaves it in the background. Of a group it is also where it opens, and which commands it has:
-    from the first to before the last.
+    Of a group it is where it opens and closes, and which of the commands that begin at `starts` it has: from the first
+    to before the last.
     """
-    ends, groups, opened = [(-1, False)], list[tuple[int, int, int, bool]](), list[int]()
+    ends, groups, opened = [(-1, False)], list[tuple[int, int, int, int]](), list[int]()
     for place, sign in _signs(body, starts):
         if sign in "({":
             opened.append(place)
-            continue
-        in_back = sign not in ("&&", "||") and sign[-1] == "&"
-        if sign[0] in ")}" and opened:
+        elif sign not in ")}":
+            ends.append((place + len(sign) - 1, sign == "&"))
+        elif opened:
             begin = opened.pop()
             first, last = bisect.bisect(starts, begin), bisect.bisect(starts, place)
             if first < last:
-                groups.append((begin, first, last, in_back))
-        if sign not in ")}":
-            ends.append((place + len(sign) - 1, in_back))
+                groups.append((begin, place, first, last))
     ends.append((len(body), False))
     return ends, groups
 

@@ -18,10 +18,10 @@ FOLLOWING = rf"\$\(\(\s*{_SLURMS}(?:\s*[-+*/]\s*{_SLURMS}|\s*[-/]\s*\d+)*\s*\)\)
 # An srun and its options, or only these.
 _SRUN = r"(?:srun(?=[ \t]|\Z)|-)[-\w \t=:.,${}]*"
 _READABLE = re.compile(rf"(?:{_SRUN}|\d[\w.]*|\$SLURM_\w+|\$\{{SLURM_\w+(?::-\w*)?\}}|{FOLLOWING})")
-_SETS = re.compile(r"=[ \t]*[\"']?(?:\d|-|srun|\$\{?SLURM_|\$\(\()")
+_SETS = re.compile(r"=[ \t]*[\"']?(?:\([ \t]*)?(?:\d|-|srun|\$\{?SLURM_|\$\(\()")
 # Variables that a command sets, wherever in it: options such as `--mem=2G` are none.
 _SET_IN = re.compile(r"(?:(?<=[\s;&|(){}\"'])|^)([A-Za-z_]\w*)[-+*/]?=(?!=)")
-_USED = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_USED = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?|\$(?:\{(\w+)\}|(\w+))")
 # Variables made of others (`B=$A$A`, `C=$B$B`) would double with each line, and a submission waits. No longer value is
 # read, and a script that would grow by more than this is left as written.
 _MOST_CHARS, _MOST_GROWTH = 80, 8192
@@ -45,7 +45,7 @@ def _read_all(body: str, values: dict[str, str | None]) -> str:
 def _read(part: str, values: dict[str, str | None]) -> str:
     """Return a command with the values known so far filled in, and record what it sets."""
     if values and "$" in part:
-        part = _USED.sub(lambda used: values.get(used[1] or used[2]) or used[0], part)
+        part = _USED.sub(lambda used: values.get(used[1] or used[2] or used[3]) or used[0], part)
     before, sign, value = part.partition("=")
     words = before.split() if sign else []
     if part.lstrip().startswith("for "):
@@ -61,5 +61,7 @@ def _read(part: str, values: dict[str, str | None]) -> str:
 
 def _set(name: str, value: str, values: dict[str, str | None]) -> None:
     plain = value.partition(" #")[0].strip().strip("\"'")
+    if plain[:1] == "(" and plain[-1:] == ")":
+        plain = plain[1:-1].strip()
     read = plain if len(plain) <= _MOST_CHARS and _READABLE.fullmatch(plain) else None
     values[name] = read if values.get(name, read) == read else None

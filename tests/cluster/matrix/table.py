@@ -187,7 +187,7 @@ STEPS = (
         "step-groups",
         "-c 8 --mem=8000",
         script="srun -n 1 --exact --mem=500 sh -c 'cd /; sleep 1' &\n"
-        "(cd /; srun -n 1 --exact --mem=500 sleep 1; date) &\nwait\n",
+        "(cd /; srun -n 1 --exact --mem=500 sleep 1; date) 2>&1 | cat &\nwait\n",
         cpu=2,
         mem=1024,
     ),
@@ -200,6 +200,14 @@ STEPS = (
         "step-launcher",
         "-c 8 --mem=8000",
         script='launch="srun -n 1 -c 2 --exact --mem=500"\n$launch sleep 1 &\n$launch sleep 1 &\nwait\n',
+        cpu=4,
+        mem=1024,
+    ),
+    form(
+        "step-options",
+        "-c 8 --mem=8000",
+        script="bash <<'END'\nargs=(-n 1 -c 2 --exact --mem=500)\n"
+        'srun "${args[@]}" sleep 1 &\nsrun "${args[@]}" hostname &\nwait\nEND\n',
         cpu=4,
         mem=1024,
     ),

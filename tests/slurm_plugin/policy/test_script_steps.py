@@ -23,6 +23,8 @@ from slurm_plugin.policy.script_steps import read_steps
         ("(cd a; srun ./fit) && srun ./b", [False, False]),
         ("(srun ./a; date) &> log", [False]),
         ("srun ./a ${X} & srun ./a $(date)", [True, False]),
+        ("(cd a; srun ./fit; date) > a/log 2>&1 &\nsrun ./b", [True, False]),
+        ("{ srun ./a; date; } 2>&1 | tee log &\nwait", [True]),
         ("one() {\n  srun ./a $1\n  gzip $1\n}\nfor i in 1 2; do one $i & done\nwait", [True]),
         ("function one {\n  srun ./a $1; gzip $1\n}\none 1 > log & one 2 &\nwait", [True]),
         ("one () { srun ./a $1; }\none 1\none 2\nsrun ./b &", [False, True]),
