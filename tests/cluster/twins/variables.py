@@ -39,12 +39,17 @@ def _amount(value: str) -> int:
     return int(value.rpartition(":")[2])
 
 
+def _mib(value: str) -> int:
+    """Return the MiB in `2000`, or in what the user exported: `2000M`, `2G`."""
+    return int(value.rstrip("MG")) * (1024 if value.endswith("G") else 1)
+
+
 # What each variable stands for in all, from the allocation and the number of tasks.
 _MEANS: dict[str, Callable[[str, Allocation, int], bool]] = {
     "JOB_CPUS_PER_NODE": lambda value, has, _: per_node_sum(value) == has.get("cpu", 0),
-    "MEM_PER_NODE": lambda value, has, _: int(value) * has.get("node", 1) == has.get("mem", 0),
-    "MEM_PER_CPU": lambda value, has, _: int(value) * has.get("cpu", 0) == has.get("mem", 0),
-    "MEM_PER_GPU": lambda value, has, _: int(value) * has.get("gres/gpu", 0) == has.get("mem", 0),
+    "MEM_PER_NODE": lambda value, has, _: _mib(value) * has.get("node", 1) == has.get("mem", 0),
+    "MEM_PER_CPU": lambda value, has, _: _mib(value) * has.get("cpu", 0) == has.get("mem", 0),
+    "MEM_PER_GPU": lambda value, has, _: _mib(value) * has.get("gres/gpu", 0) == has.get("mem", 0),
     "CPUS_PER_TASK": lambda value, has, tasks: int(value) * tasks == has.get("cpu", 0),
     "GPUS": lambda value, has, _: _amount(value) == has.get("gres/gpu", 0),
     "GPUS_PER_NODE": lambda value, has, _: _amount(value) * has.get("node", 1) == has.get("gres/gpu", 0),
