@@ -59,6 +59,6 @@ def test_steps_in_the_background_are_told_from_those_that_are_waited_for(
     ids=repr,
 )
 def test_reading_takes_no_longer_for_what_is_never_closed(script: str) -> None:
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     read_steps("srun a\n" + script * (16_000 // len(script)))
-    assert time.perf_counter() - began_s < 0.5
+    assert time.process_time() - began_s < 0.5
