@@ -50,6 +50,8 @@ _MEMORY_OPTIONS_UNREAD = [re.compile(rf"{says}[$`]") for says in _SAY_MEMORY]
 # waits. What may not precede them is checked by a lookbehind after them. The first is Slurm's own variable, by which
 # an srun in the script asks.
 _CPUS_EXPORTED = re.compile(rf"_CPUS_PER_TASK{_IS}{_QUOTE}(\d{{1,4}})\b")
+# By which an srun counts its tasks, unless it says -n.
+_TASKS_EXPORTED = re.compile(rf"SLURM_N(?:TASKS|PROCS){_IS}{_QUOTE}(\d{{1,6}})\b")
 _THREADS = (
     # OpenMP, MKL, OpenBLAS, Julia, Rayon and many more; csh sets it without a sign in between.
     re.compile(rf"_NUM_THREADS{_IS}{_QUOTE}(\d{{1,4}})\b"),
@@ -225,6 +227,7 @@ def _cpus(body: str, said: str, steps: Sequence[Step], num_tasks: int) -> Iterat
     for threads in _THREADS:
         yield from map(int, threads.findall(body))
     yield from map(int, _CPUS_EXPORTED.findall(said))
+    yield from (math.ceil(int(tasks) / num_tasks) for tasks in _TASKS_EXPORTED.findall(said))
     for command in _launched(said):
         yield _launcher_cpus(command, num_tasks)
     held = _held([(_step_cpus(step.options, num_tasks), step.background) for step in steps])

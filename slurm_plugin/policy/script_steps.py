@@ -10,13 +10,22 @@ from itertools import pairwise
 import msgspec
 
 _INNER = re.compile(r"srun(?<!\wsrun)\b(?!=)([^\n;|&]*)")
-# Where commands end, with their pipes. A lone `&` leaves one in the background; `2>&1`, `&>` and `|&` end none.
+# Where lists of commands end. A lone `&` leaves a list in the background, with all that `&&` and `||` join; `2>&1`,
+# `&>` and `|&` end none.
 _END = r"\n|;|&&|\|\||(?<![<>|&])&(?![>&])"
 _LIST_END = re.compile(_END)
+_JOINS = ("&&", "||")
 # What stands in quotes ends no command outside of them (`srun sh -c 'cd a; ./fit' &`). Only what a shell is told to run
-# may go over several lines: an apostrophe anywhere else would otherwise hide what follows.
-_QUOTED = r"(?<=c )(?:'[^']*'|\"[^\"]*\")|'[^'\n]*'|\"[^\"\n]*\""
-_SIGN = re.compile(rf"{_QUOTED}|[({{]|[)}}]|{_END}")
+# may go over several lines: an apostrophe anywhere else would otherwise hide what follows. How far back a quote may
+# have begun is bounded where it has signs of its own, since each that is never closed is looked through.
+_QUOTED = (
+    r"(?<=c )(?:'[^']*'|\"[^\"\\]*\"|\"(?:[^\"\\]|\\.){0,300}\")"
+    r"|'[^'\n]*'|\"[^\"\\\n]*\"|\"(?:[^\"\\\n]|\\.){0,100}\""
+)
+# What closes a group, and what opens it.
+_OPENER = {")": "(", "}": "{", "done": "do", "fi": "if", "esac": "case"}
+_WORDS = ("do", "done", "then", "else", "if", "fi", "case", "esac")
+_SIGN = re.compile(rf"{_QUOTED}|[(){{}}]|{_END}|\b(?:{'|'.join(_WORDS)})\b")
 # A function's name before its body, and that of a command.
 _FUNCTION = re.compile(r"([\w-]+)\s*(?:\(\s*\))?\s*\Z")
 _NAMED = re.compile(r"\s*(?:do\s+|then\s+|else\s+|\{\s+)?([\w-]+)")
@@ -100,7 +109,8 @@ def _is_left(ends: Sequence[tuple[int, bool]], place: int) -> bool:
 
 
 def _command_name(body: str, begin: int, end: int) -> str:
-    """Return the first word of the command that follows one sign (at `begin`) and ends with the next."""
+    """Return the first word of the last command of a list that follows one sign (at `begin`) and ends at another."""
+    begin = max(begin, *(body.rfind(join, begin + 1, end) + 1 for join in _JOINS))
     command = _NAMED.match(body, begin + 1, end)
     return command[1] if command else ""
 
@@ -108,22 +118,25 @@ def _command_name(body: str, begin: int, end: int) -> str:
 def _ends_and_groups(
     body: str, starts: Sequence[int]
 ) -> tuple[list[tuple[int, bool]], list[tuple[int, int, int, int]]]:
-    """Return where commands end, with whether that leaves them in the background; and groups.
+    """Return where lists of commands end, with whether that leaves them in the background; and groups.
 
     Of a group it is where it opens and closes, and which of the commands that begin at `starts` it has: from the first
     to before the last.
     """
-    ends, groups, opened = [(-1, False)], list[tuple[int, int, int, int]](), list[int]()
+    ends, groups, opened = [(-1, False)], list[tuple[int, int, int, int]](), list[tuple[str, int]]()
     for place, sign in _signs(body, starts):
-        if sign in "({":
-            opened.append(place)
-        elif sign not in ")}":
-            ends.append((place + len(sign) - 1, sign == "&"))
-        elif opened:
-            begin = opened.pop()
+        if sign in _OPENER.values():
+            opened.append((sign, place))
+        elif sign in _OPENER:
+            # The `a)` of a `case` closes nothing.
+            if not opened or opened[-1][0] != _OPENER[sign]:
+                continue
+            _, begin = opened.pop()
             first, last = bisect.bisect(starts, begin), bisect.bisect(starts, place)
             if first < last:
-                groups.append((begin, place, first, last))
+                groups.append((begin, place + len(sign) - 1, first, last))
+        elif sign not in (*_JOINS, *_WORDS):
+            ends.append((place, sign == "&"))
     ends.append((len(body), False))
     return ends, groups
 
@@ -132,14 +145,23 @@ def _signs(body: str, starts: Sequence[int]) -> Iterator[tuple[int, str]]:
     """Yield what begins and ends groups, and what ends commands, with its place.
 
     Quotes hide what is in them, unless one of the commands that begin at `starts` is
-    (`bash -c 'srun ./a & srun ./b & wait'`).
+    (`bash -c 'srun ./a & srun ./b & wait'`). A word of the shell's is one only where a command may begin (`dd if=x`).
     """
+    begin = 0
     for sign in _SIGN.finditer(body):
         first, last = sign.span()
-        if sign[0][0] not in "'\"":
-            yield first, sign[0]
-        elif bisect.bisect(starts, first) < bisect.bisect(starts, last):
-            yield from ((end.start(), end[0]) for end in _LIST_END.finditer(body, first, last))
+        text = sign[0]
+        if text in _WORDS:
+            if body[begin:first].strip(" \t"):
+                continue
+            yield first, text
+        elif text[0] not in "'\"":
+            yield first, text
+        else:
+            if bisect.bisect(starts, first) < bisect.bisect(starts, last):
+                yield from ((end.start(), end[0]) for end in _LIST_END.finditer(body, first, last))
+            continue
+        begin = last
 
 
 def farmed(body: str, steps: list[Step]) -> list[Step]:

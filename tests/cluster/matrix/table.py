@@ -212,6 +212,14 @@ STEPS = (
         mem=1024,
     ),
     form(
+        "step-lists",
+        "-c 8 --mem=8000",
+        script="cd / && srun -n 1 --exact --mem=500 sleep 1 && date &\n"
+        "if srun -n 1 --exact --mem=500 sleep 1; then date; fi &\nwait\n",
+        cpu=2,
+        mem=1024,
+    ),
+    form(
         "step-larger",
         "-c 8 --mem=8000",
         script="n=1\nwhile [ $n -le 4 ]; do\n  srun -n $n -c 1 hostname || exit 1\n  n=$((n*2))\ndone\n",
