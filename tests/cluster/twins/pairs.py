@@ -34,6 +34,7 @@ from tests.cluster.twins.draw import words_of
 START_PATIENCE_S = 12.0
 POLL_S = 0.25
 _TASK = re.compile(r"^(?:\d+: )?task=(\d+) gpus=(\S*)$", re.MULTILINE)
+_SAYS_CPUS = re.compile(r"-c \d|CPUS_PER_TASK")
 _LISTS_PARTITIONS = re.compile(r"-p \w+,")
 _SAYS_NODES = re.compile(r"-N|NNODES")
 _SHOWN = {"JobID": 20, "State": 20, "Reason": 80}
@@ -42,23 +43,28 @@ _NOT_TRIED = Outcome("not tried")
 
 @dataclass(frozen=True)
 class Pair:
-    """One request, and what became of it when it was cut and when it was left alone."""
+    """One request, and what became of it when it was cut and when it was left alone.
+
+    Unless the nodes are `alike`, how many CPUs a task has that asks for none depends on the node that it is on.
+    """
 
     form: Form
     ours: Outcome
     twin: Outcome
+    alike: bool = True
 
     @property
     def losses(self) -> list[str]:
         """What the cut one lost; empty if nothing."""
+        asked = self.form.asked
         return losses(
             self.ours,
             self.twin,
             self.form.used_mib,
-            USED_CORES * self.form.tasks * self.form.jobs,
-            says_nodes=bool(_SAYS_NODES.search(self.form.asked)),
-            says_tasks="--ntasks-per-node" in self.form.asks,
-            lists_partitions=bool(_LISTS_PARTITIONS.search(self.form.asks)),
+            USED_CORES * self.form.tasks * self.form.jobs if self.alike or _SAYS_CPUS.search(asked) else 0,
+            says_nodes=bool(_SAYS_NODES.search(asked)),
+            says_tasks="--ntasks-per-node" in asked,
+            lists_partitions=bool(_LISTS_PARTITIONS.search(asked)),
         )
 
 
@@ -73,13 +79,15 @@ def run_pairs(
     with tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         folder = Path(name)
         folder.chmod(0o755)
+        alike = len({(node.cores, node.threads_per_core) for node in cluster.shape.nodes}) == 1
         with trained_cluster(
             folder / "twins", prefix, forms, cluster.shape, cluster.commands, clients=asking
         ) as sandbox:
             for form in forms:
                 twin = _run(sandbox, form, folder, twin=True)
                 runs = twin.end == "COMPLETED"
-                yield Pair(form, _run(sandbox, form, folder, twin=False) if runs else _NOT_TRIED, twin)
+                ours = _run(sandbox, form, folder, twin=False) if runs else _NOT_TRIED
+                yield Pair(form, ours, twin, alike)
 
 
 def _run(sandbox: Sandbox, form: Form, folder: Path, *, twin: bool) -> Outcome:
