@@ -13,10 +13,10 @@ from typing import Literal
 import msgspec
 
 from accounting.decisions.decision import REFUSED, Decision
-from accounting.decisions.token import Token, asked_request, find_token, format_token, granted_by
+from accounting.decisions.slurm_figures import unlike_slurm
+from accounting.decisions.token import Token, find_token, format_token
 from accounting.journal.recoveries import Recovered
 from accounting.records import JobRow
-from accounting.request import JobRequest, granted
 
 State = Literal["problem", "warning"]
 RESIZED = "resized"
@@ -51,7 +51,8 @@ def disagreements(
     token = find_token(row.admin_comment)
     was = find_token(stored_comment) if stored_comment else None
     if token is None:
-        if was is not None:
+        # Another tool has replaced it, and ingest has found its decision in the journal.
+        if was is not None and not was.from_journal:
             yield _said(row, "token", "-", was.decision_id)
         return
     if was is not None and was.decision_id != token.decision_id:
@@ -96,35 +97,9 @@ def token_of(decision: Decision) -> Token:
 
 def _by_slurm(row: JobRow, token: Token, *, cpus_stay: bool) -> Iterator[Disagreement]:
     """Compare what the token says the job runs with to what Slurm requested and allocated; either may match."""
-    asked = asked_request(token, row.user)
-    if asked is None:
-        return
-    runs_with = cut = granted(asked, granted_by(token))
-    if token.recovered_at is not None:
-        cpus = cut.cpus_per_task if cpus_stay else asked.cpus_per_task
-        runs_with = msgspec.structs.replace(asked, cpus_per_task=cpus)
-    slurm = (
-        ("CPUs", row.req_cpus, row.alloc_cpus),
-        ("MiB", row.req_mem_mib, row.alloc_mem_mib),
-        ("GPUs", row.req_gpus, row.alloc_gpus),
-    )
-    for (unit, requested, allocated), said in zip(slurm, _totals(runs_with, row), strict=True):
-        if said is None or said in (requested, allocated):
-            continue
-        told = f"ReqTRES {requested or 0}, AllocTRES {allocated or 0}"
+    for unit, said, requested, allocated in unlike_slurm(row, token, cpus_stay=cpus_stay):
+        told = f"ReqTRES {requested}, AllocTRES {allocated}"
         yield _said(row, unit, str(said), "-", told, state="warning")
-
-
-def _totals(request: JobRequest, row: JobRow) -> tuple[int | None, int | None, int | None]:
-    """Return CPUs, memory (MiB) and GPUs of the whole job on the nodes it ran on; None for what was not requested."""
-    on_nodes = msgspec.structs.replace(request, nodes=request.nodes or row.nodes)
-    mem_mib = on_nodes.mem_mib
-    if request.mem_per_gpu_mib is not None:
-        mem_mib = request.mem_per_gpu_mib * (row.alloc_gpus or on_nodes.gpus or 1)
-    if request.mem_per_cpu_mib is not None:
-        mem_mib = request.mem_per_cpu_mib * (row.req_cpus or on_nodes.cpus)
-    # `--mem=0` requests all the memory of a node.
-    return (on_nodes.cpus if request.cpus_per_task else None, mem_mib or None, on_nodes.gpus)
 
 
 def _in_words(value: object) -> str:

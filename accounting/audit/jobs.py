@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 import pyarrow as pa
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from accounting.audit.agreement import Disagreement, disagreements
 from accounting.decisions.token import find_token
@@ -15,8 +15,8 @@ from accounting.pseudonyms import Pseudonyms
 from accounting.records import Key
 from accounting.slurm.windows import Fetched, Source, through_windows
 from accounting.store.audit import read_recoveries_of
+from accounting.store.recorded import stored_comments
 from accounting.store.records import read_decisions
-from accounting.store.schema import attempts, rows_among
 
 # A window may hold a whole campaign: tokens and decisions of this many attempts are held at once, next to Slurm's rows.
 ATTEMPTS_AT_ONCE = 2_000
@@ -87,11 +87,3 @@ def compare(
         )
     compared.attempts += len(rows)
     compared.with_token += sum(token is not None for token in tokens)
-
-
-def stored_comments(connection: Connection, job_ids: list[int]) -> Iterator[tuple[Key, str]]:
-    """Yield the admin comments of the stored attempts of jobs, by attempt."""
-    of = attempts.c
-    query = select(of.cluster, of.job_id, of.submit_s, of.start_s, of.admin_comment)
-    for row in rows_among(connection, query, of.job_id, job_ids):
-        yield (row.cluster, row.job_id, row.submit_s, row.start_s), row.admin_comment

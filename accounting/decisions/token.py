@@ -6,7 +6,8 @@ If the hook cannot carry out a grant because the job's fields do not fit it, it 
 place of `granted=` and `;refused=REASON` at the end: the decision was not applied, whatever the journal says. If a
 pending job is sized again, the new decision's token replaces the old one, and its `was=` names the old decision. If
 a job failed because we cut it, and was requeued with its original request, `;recovery=CAUSE:RESTARTS` is appended,
-with how often the job had been restarted when it failed.
+with how often the job had been restarted when it failed. If another tool has replaced the admin comment in slurmdbd,
+the store keeps that comment with the token of the decision that the journal has of the job, and `;known=journal`.
 
 `cpus` are per task, `mem` is MiB per node, `gpus` are per node; the other words say what they are per. Other tools
 write to the same comment, so the token has no spaces and is found anywhere in it. slurmctld is the only other place
@@ -68,7 +69,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
     `would` is what was not granted, because of observe mode or a refusal. `refused` is why the hook did not carry
     out the decision, '' if it did. `recovered_at` is how often the job had been restarted when it failed and was
-    requeued with its original request; None if that never happened.
+    requeued with its original request; None if that never happened. `from_journal`: Slurm's accounting does not have
+    the token any more.
     """
 
     decision_id: str
@@ -84,6 +86,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     recovered_at: int | None = None
     would: dict[str, int] = {}
     rule: str = ""
+    from_journal: bool = False
 
 
 def carried_word(decision_id: str) -> str:
@@ -151,6 +154,7 @@ def find_token(comment: str) -> Token | None:
         recovered_at=_recovered_at(parts.get("recovery", "")),
         would=would,
         rule=parts.get("rule", ""),
+        from_journal=parts.get("known") == "journal",
     )
 
 
@@ -164,6 +168,11 @@ def mark_recovery(comment: str, cause: str, restarts: int) -> str:
     """Return a comment whose last token says that its job was requeued as first asked; ValueError without a token."""
     end = _last(comment).end(1)
     return f"{comment[:end]};recovery={cause}:{restarts}{comment[end:]}"
+
+
+def with_journalled(comment: str, decision: Decision) -> str:
+    """Return a comment that has lost its token, with the token that a decision in the journal gives."""
+    return f"{comment} {format_token(decision)};known=journal"
 
 
 def _last(comment: str) -> re.Match[str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Connection
@@ -14,7 +15,10 @@ from sqlalchemy import Connection
 from accounting.decisions import originals
 from accounting.decisions.by_clients import ClientDecision, carried_out
 from accounting.decisions.decision import Decision
-from accounting.frames import Records, attempts_in, job_row_of
+from accounting.decisions.originals import TOKEN_WORD
+from accounting.decisions.replaced import AFTER_S, BEFORE_S, restored_comments
+from accounting.decisions.token import find_token
+from accounting.frames import Records, attempts_in, job_row_of, job_rows
 from accounting.ingest.completing import as_measured, completed, each_once, remembered
 from accounting.journal.recoveries import Recovered
 from accounting.labels.attempts import label
@@ -25,7 +29,13 @@ from accounting.slurm.sacct_records import Metering
 from accounting.slurm.windows import DAY_S
 from accounting.store.audit import read_recoveries_of
 from accounting.store.bulk import upsert_attempts
-from accounting.store.recorded import jobs_with_other_steps, read_meters, read_records
+from accounting.store.recorded import (
+    decisions_about,
+    jobs_with_other_steps,
+    read_meters,
+    read_records,
+    stored_comments,
+)
 from accounting.store.records import (
     Counts,
     read_decisions,
@@ -135,7 +145,7 @@ class Run:
 
     def _label_and_write(self, connection: Connection, records: Records) -> tuple[Counts, Counts]:
         again = [records.jobs["job_id"][row].as_py() for row in queued_again(records.jobs)]
-        jobs = as_ended(records.jobs, read_recoveries_of(connection, again))
+        jobs = as_ended(with_lost_tokens(connection, records.jobs), read_recoveries_of(connection, again))
         gpu_use = read_gpu_use(connection, jobs["job_id"].to_pylist())
         every_s = self.settings.metering.sampled_every_s
         attempts = label(replace(records, jobs=jobs), gpu_use, by_client(connection, jobs), every_s)
@@ -179,6 +189,31 @@ def told_of(connection: Connection, attempts: pa.Table, since_s: int) -> tuple[l
     stored = stored_attempts(connection, [attempt.row.job_id for attempt in lately])
     new = [attempt for attempt in lately if attempt.row.key not in stored]
     return new, [attempt for attempt in lately if stored.get(attempt.row.key, attempt) != attempt]
+
+
+def with_lost_tokens(connection: Connection, jobs: pa.Table) -> pa.Table:
+    """Return jobs (JOBS) with their tokens where another tool has replaced the admin comment in slurmdbd."""
+    comments = jobs["admin_comment"]
+    places = np.flatnonzero(
+        pc.and_(pc.not_equal(comments, ""), pc.invert(pc.match_substring(comments, TOKEN_WORD))).to_numpy()
+    )
+    if not len(places):
+        return jobs
+    rows = list(job_rows(jobs.take(places)))
+    stored = dict(stored_comments(connection, [row.job_id for row in rows]))
+    known = {
+        place: comment
+        for place, row in enumerate(rows)
+        if (comment := stored.get(row.key, "")).startswith(f"{row.admin_comment} ") and find_token(comment)
+    }
+    submitted_s = [row.submit_s for row in rows]
+    from_s, until_s = min(submitted_s) - BEFORE_S, max(submitted_s) + AFTER_S
+    decisions = decisions_about(connection, sorted({row.user for row in rows}), from_s, until_s)
+    whole = comments.to_pylist()
+    for place, comment in restored_comments(rows, decisions, known).items():
+        whole[places[place]] = comment
+    at = jobs.schema.get_field_index("admin_comment")
+    return jobs.set_column(at, "admin_comment", pa.array(whole, pa.string()))
 
 
 def with_input(attempts: pa.Table, known: Mapping[str, float | None]) -> pa.Table:

@@ -44,7 +44,10 @@ ATTEMPTS: Mapping[str, Meaning] = {
     "qos": Meaning("", "its quality of service"),
     "job_name": Meaning("", "the name that its user gave it"),
     "comment": Meaning("", "its user's comment, where Slurm stores it (AccountingStoreFlags=job_comment)"),
-    "admin_comment": Meaning("", "the admin comment, with our token where the hook answered"),
+    "admin_comment": Meaning(
+        "",
+        "the admin comment, with our token where the hook answered; `known=journal` in it if slurmdbd has lost it",
+    ),
     "state": Meaning("", "Slurm's final state, such as COMPLETED or CANCELLED by 1000"),
     "limit_s": Meaning("s", "its wall limit; null for none"),
     "nodes": Meaning("nodes", "how many nodes it held"),

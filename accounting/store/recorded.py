@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Connection, or_, select
 
 from accounting.decisions.by_clients import CLOCKS_DIFFER_S, LEAD_S
-from accounting.decisions.decision import Decision
+from accounting.decisions.decision import Decision, decode_decision
 from accounting.decisions.originals import CARRIED_WORD, TOKEN_WORD, VIA_WORD, named_decisions
 from accounting.frames import JOBS, STEPS, Records
 from accounting.records import Key, Meter
-from accounting.store.schema import attempts, portions, rows_among, steps
+from accounting.store.schema import attempts, decisions, portions, rows_among, steps
 
 LATEST_S = 2.0**40  # beyond any time in a job
 
@@ -95,6 +95,26 @@ def jobs_naming(connection: Connection, decisions: Sequence[Decision]) -> list[i
         if not ids.isdisjoint(named_decisions(comment, admin_comment)):
             found.add(job_id)
     return sorted(found)
+
+
+def stored_comments(connection: Connection, job_ids: Sequence[int]) -> Iterator[tuple[Key, str]]:
+    """Yield the admin comments of the stored attempts of jobs, by attempt."""
+    of = attempts.c
+    query = select(of.cluster, of.job_id, of.submit_s, of.start_s, of.admin_comment)
+    for row in rows_among(connection, query, of.job_id, job_ids):
+        yield (row.cluster, row.job_id, row.submit_s, row.start_s), row.admin_comment
+
+
+def decisions_about(
+    connection: Connection, users: Sequence[str], from_s: float, until_s: float
+) -> Iterator[Decision]:
+    """Yield the stored decisions about users' submissions that were made in a time (unix seconds, both included)."""
+    own = decisions.c
+    query = select(own.document).where(own.time_s >= from_s, own.time_s <= until_s)
+    for row in rows_among(connection, query, own.user, users):
+        decision = decode_decision(str(row.document).encode())
+        if decision is not None:
+            yield decision
 
 
 def named_for_clients(connection: Connection) -> set[str]:

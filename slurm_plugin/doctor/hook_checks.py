@@ -10,7 +10,7 @@ from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen, is_ho
 UNASKED = 20
 # Upper bounds, in seconds: for copying the hook, and for the time from counting a submission to journalling it.
 COPYING_S, COUNTING_S = 60.0, 60.0
-# How many jobs make a share meaningful, and which share without a token is no accident.
+# How many jobs make a share meaningful, and which share without a decision is no accident.
 LEAST_COMMENTS, MUCH_UNNAMED = 50, 0.25
 
 
@@ -193,13 +193,13 @@ def asked(seen: Seen) -> Judged:
 
 
 def tokens(seen: Seen) -> Judged:
-    """Whether jobs that have ended still have our token: without it, nobody knows that they were cut."""
+    """Whether it is known of jobs that have ended what we decided: else nobody knows that they were cut."""
     if isinstance(seen.store, Complaint):
         return unseen(seen.store)
     unnamed, jobs = seen.store.latest_unnamed, seen.store.latest_named + seen.store.latest_unnamed
     if jobs < LEAST_COMMENTS:
         return "ok", f"only {jobs} jobs of the newest week have an admin comment, too few to judge this", ""
-    what = f"{unnamed / jobs:.0%} of the newest {jobs:,} jobs with an admin comment have no token in it"
+    what = f"{unnamed / jobs:.0%} of the newest {jobs:,} jobs with an admin comment have lost their token"
     if unnamed < MUCH_UNNAMED * jobs or is_hook_stopped(seen):
         return "ok", what, ""
     fix = "find the tool that replaces it (docs/admin.md): the brakes do not see that such jobs were cut"

@@ -149,6 +149,24 @@ def test_all_four_agree_and_each_job_is_explained_without_journal_or_store(
     assert site.audit() == set()
 
 
+def test_jobs_whose_admin_comment_was_replaced_in_slurmdbd_are_known_by_the_journal(
+    site: Site, jobs: list[int]
+) -> None:
+    cuts = ("rightsizer", "report", "cuts", "--format", "json")
+    before = site.shell.run(*cuts)
+    for job in jobs[2:4]:
+        set_comment(site, job, "JS1:H4sIAAAA")
+    site.forget_store()
+    assert site.shell.run(*cuts) == before
+    assert site.audit() == set()
+
+
+def set_comment(site: Site, job: int, comment: str) -> None:
+    """Replace a job's admin comment in slurmdbd, as Jobstats does when it has ended."""
+    where = ("where", f"jobid={job}", f"cluster={cluster_of(site)}")
+    site.shell.run("sacctmgr", "--immediate", "modify", "job", *where, "set", f"AdminComment={comment}")
+
+
 def test_a_forged_line_a_removed_line_and_an_altered_token_are_found(site: Site, jobs: list[int]) -> None:
     [file] = [file for file in site.journal.glob("decisions-2*.jsonl") if file.stat().st_size]
     text = file.read_bytes()
@@ -166,8 +184,7 @@ def test_a_forged_line_a_removed_line_and_an_altered_token_are_found(site: Site,
     token = find_token(comment)
     assert token is not None
     altered = comment.replace(f"mem:{token.granted['mem']}", "mem:7000")
-    where = ("where", f"jobid={job}", f"cluster={cluster_of(site)}")
-    site.shell.run("sacctmgr", "--immediate", "modify", "job", *where, "set", f"AdminComment={altered}")
+    set_comment(site, job, altered)
     # sacctmgr writes it in lower case.
     assert site.shell.accounted(job, "AdminComment%500").lower() == altered.lower()
     for _ in range(2):

@@ -198,3 +198,27 @@ def test_a_journal_file_that_cannot_be_read_is_an_error_of_one_line(tmp_path: Pa
     (tmp_path / "decisions-20260101.jsonl").mkdir()
     with pytest.raises(StoreError, match="cannot read the journal file"):
         list(read_journal(tmp_path, {}))
+
+
+def test_a_job_whose_token_another_tool_has_replaced_is_the_one_that_the_journal_tells_of(
+    store: Engine, tmp_path: Path
+) -> None:
+    asked = request(mem_per_node_mib=64_000)
+    cut = decision(
+        id="a",
+        time_s=T0 - 0.5,
+        applied=True,
+        request=asked,
+        grant=Grant(mem_per_node_mib=8000),
+        reason="resized",
+    )
+    rows = [job_line(1, AdminComment="JS1:abc"), job_line(2, T0 + 5000, AdminComment="JS1:def")]
+    settings = settings_of(FakeSacct(tmp_path / "slurm", rows), tmp_path)
+    settings.journal.mkdir()
+    (settings.journal / "decisions-20260101.jsonl").write_bytes(encode_decision(cut))
+    for _ in range(2):
+        ingest(store, settings, NOW_S, since_s=T0)
+        first, second = sorted(read_attempts(store), key=lambda one: one.row.job_id)
+        assert (first.decision_id, first.asked_mem_mib, first.row.req_mem_mib) == ("a", 64_000, 8000)
+        assert first.row.admin_comment == f"JS1:abc {format_token(cut)};known=journal"
+        assert (second.decision_id, second.asked_mem_mib, second.row.admin_comment) == ("", 8000, "JS1:def")

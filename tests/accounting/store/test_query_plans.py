@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event
 
-from accounting.audit.jobs import stored_comments
 from accounting.store.audit import read_links, read_recoveries_of, stored_origin
 from accounting.store.bulk import known_digests, upsert_attempts
 from accounting.store.database import open_store, writing
-from accounting.store.recorded import jobs_with_other_steps, read_meters, read_records
+from accounting.store.recorded import (
+    decisions_about,
+    jobs_with_other_steps,
+    read_meters,
+    read_records,
+    stored_comments,
+)
 from accounting.store.records import (
     earliest_end_s,
     known_attempts,
@@ -35,6 +40,7 @@ from tests.stores import write_attempts
 READERS: dict[str, Callable[[Connection], object]] = {
     "comments": lambda connection: list(stored_comments(connection, [1, 2])),
     "decisions": lambda connection: read_decisions(connection, ["a", "b"]),
+    "decisions about": lambda connection: list(decisions_about(connection, ["ann"], T0, T0 + 100)),
     "digests": lambda connection: known_digests(connection, 0, 10),
     "first end": earliest_end_s,
     "input": lambda connection: read_input_mib(connection, ["a", "b"]),

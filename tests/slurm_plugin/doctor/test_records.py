@@ -120,7 +120,7 @@ def test_a_tool_that_replaces_the_admin_comment_is_reported(
         # A job that came before the hook does not count.
         write_attempts(connection, [*jobs, ended(60, "JS1:H4sIAAAA", start_s - 5000)])
     engine.dispose()
-    said = f"{replaced / 50:.0%} of the newest 50 jobs with an admin comment have no token"
+    said = f"{replaced / 50:.0%} of the newest 50 jobs with an admin comment have lost their token"
     whole.expect("tokens", state, said, "find the tool" if state == "warning" else "")
 
 
