@@ -85,6 +85,8 @@ def job_of(job: Loaded) -> QueuedJob:
         comment=(job.comment or "").rstrip(" "), admin_comment=(job.admin_comment or "").rstrip(" "),
         restarts=job.requeue_count, stopped_s=float(job.suspend_time or 0),
         ran_before_s=float(job.pre_suspension_time or 0),
+        # One bit for each cluster.
+        has_siblings=(job.federation_siblings_viable or 0).bit_count() > 1,
     )  # fmt: skip
 
 
