@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import signal
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from slurm_plugin.doctor.checks import CHECKS
+from slurm_plugin.policy.submission import NOT_BATCH, OPTED_OUT
+from slurm_plugin.service.decide import BRAKED, BY_CLIENT, SITE_NOT_KNOWN
 from tests.builders import executable
 from tests.conftest import PATIENCE_S
 from tests.waiting import wait_until
@@ -75,6 +79,30 @@ def standing(place: str) -> list[Path]:
         return [*(ROOT / place).rglob("*.py")]
     rooms = ("accounting", "models", "slurm_plugin", "lua")
     return [file for room in rooms for file in (ROOT / room).rglob(Path(place).name) if file.match(place)]
+
+
+def test_every_check_of_the_doctor_is_in_the_guide() -> None:
+    (table,) = (rows for rows in tables(ROOT / "docs" / "operating.md") if rows[0].startswith("| check |"))
+    assert {name.strip() for row in table[2:] for name in row.split("|")[1].split(",")} == set(CHECKS)
+
+
+def test_the_reasons_in_tokens_are_in_the_users_guide() -> None:
+    (table,) = (rows for rows in tables(ROOT / "docs" / "user.md") if rows[0].startswith("| `why` |"))
+    named = {
+        name.removesuffix("NAME") for row in table[2:] for name in re.findall("`([a-z-]+:?(?:NAME)?)`", row)
+    }
+    service = (
+        ROOT / "slurm_plugin" / "service" / "decide.py",
+        ROOT / "slurm_plugin" / "policy" / "submission.py",
+    )
+    texts = {
+        node.value
+        for file in service
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+    }
+    assert named <= texts
+    assert named >= {BY_CLIENT, SITE_NOT_KNOWN, BRAKED, OPTED_OUT, NOT_BATCH}
 
 
 @pytest.mark.parametrize("page", ["recovery.md", "gpus-and-energy.md"])
