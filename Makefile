@@ -10,7 +10,8 @@ INPUTS ?= 1000000
 help:
 	@echo 'make demo    the whole story on a private Slurm, in under five minutes'
 	@echo 'make test    all tests; what needs a real Slurm runs where Debian packages can be installed'
-	@echo 'make check   ruff, mypy, import contracts, luacheck, then all tests'
+	@echo 'make lint    ruff, mypy, import contracts, luacheck'
+	@echo 'make check   make lint, then all tests'
 	@echo 'make matrix  every way of asking on every release of Slurm, as a table: asked, allocated, as planned'
 	@echo 'make twins   requests drawn by chance, of sbatch and of clients that ask, each cut and as it was typed, on every release (REQUESTS=40 for each cluster)'
 	@echo 'make bench   the benchmarks, each against a named floor in the same run'
