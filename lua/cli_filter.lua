@@ -4,9 +4,9 @@
 --
 -- The folder `rightsizer` and the file `rightsizer_clients.lua` belong next to it; every user must be able to
 -- read that file (`rightsizer config clients` writes it). A site that has its own cli_filter.lua keeps it,
--- names the two folders once at the top,
+-- names the folder that holds both once at the top,
 --
---    package.path = "/usr/local/share/slurm-rightsizer/lua/?.lua;/etc/slurm/?.lua;" .. package.path
+--    package.path = "/etc/slurm/?.lua;" .. package.path
 --
 -- and calls the filter from its slurm_cli_pre_submit, after its own rules and before it returns
 -- slurm.SUCCESS:

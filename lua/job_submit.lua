@@ -1,16 +1,17 @@
 --- The script that slurmctld's job_submit/lua plugin loads. Copy it next to slurm.conf, or link it there.
--- The folder `rightsizer` and the file `rightsizer_site.lua` belong next to it. An example of the latter:
+-- The folder `rightsizer` belongs next to it, and so does the file `rightsizer_site.lua`, which
+-- `rightsizer config hook` writes:
 --
 --    return {
---       socket = "/run/slurm-rightsizer/service.sock",
+--       socket = "/run/rightsizer/rightsizer.sock",
 --       deadline_ms = 25,
---       kill_switch = "/etc/slurm/rightsizer.off",
+--       kill_switch = "/var/lib/rightsizer/disabled",
 --    }
 --
 -- Links work too. If they are not there, package.path is searched. A site that has its own job_submit.lua
--- keeps it, names the two folders once at the top,
+-- keeps it, names the folder that holds both once at the top,
 --
---    package.path = "/usr/local/share/slurm-rightsizer/lua/?.lua;/etc/slurm/?.lua;" .. package.path
+--    package.path = "/etc/slurm/?.lua;" .. package.path
 --
 -- and calls the hook from its slurm_job_submit, after its own rules and before it returns slurm.SUCCESS:
 --
