@@ -50,8 +50,10 @@ _MEMORY_OPTIONS_UNREAD = [re.compile(rf"{says}[$`]") for says in _SAY_MEMORY]
 # waits. What may not precede them is checked by a lookbehind after them. The first is Slurm's own variable, by which
 # an srun in the script asks.
 _CPUS_EXPORTED = re.compile(rf"_CPUS_PER_TASK{_IS}{_QUOTE}(\d{{1,4}})\b")
-# By which an srun counts its tasks, unless it says -n.
-_TASKS_EXPORTED = re.compile(rf"SLURM_N(?:TASKS|PROCS){_IS}{_QUOTE}(\d{{1,6}})\b")
+# By which an srun counts its tasks, unless it says -n. What a script gives to its program sets nothing
+# (`./a $SLURM_NTASKS 1000`).
+_TASKS_EXPORTED = re.compile(rf"SLURM_N(?:TASKS|PROCS)(?<!\$SLURM_N\w{{5}}){_IS}{_QUOTE}(\d{{1,6}})\b")
+_TASKS_EXPORTED_UNREAD = re.compile(rf"SLURM_N(?:TASKS|PROCS)={_QUOTE}{_UNREAD}")
 _THREADS = (
     # OpenMP, MKL, OpenBLAS, Julia, Rayon and many more; csh sets it without a sign in between.
     re.compile(rf"_NUM_THREADS{_IS}{_QUOTE}(\d{{1,4}})\b"),
@@ -206,7 +208,7 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
         cpus_per_task=max((*_cpus(body, said, steps, num_tasks), *parts.least_cpus), default=0),
         kept=(
             *_kept_memory(said, options, own),
-            *_kept_by_steps(options, own),
+            *_kept_by_steps(said, options, own),
             *_kept_by_farms(farmed(said, steps)),
             *_kept_by_launchers(said, launched),
             *_kept_gpus(said),
@@ -321,12 +323,12 @@ def _kept_memory(body: str, steps: Sequence[str], own: Sequence[str]) -> Iterato
         yield "memory", "the script fixes its memory by a number that cannot be read"
 
 
-def _kept_by_steps(steps: Sequence[str], own: Sequence[str]) -> Iterator[tuple[Dimension, str]]:
+def _kept_by_steps(body: str, steps: Sequence[str], own: Sequence[str]) -> Iterator[tuple[Dimension, str]]:
     if any(map(_INNER_GPUS.search, steps)) or any(map(_INNER_GPUS_UNREAD.search, own)):
         yield "gpus", "an srun in the script fixes its GPUs"
     if any(_INNER_CORES.search(step) or _INNER_PARTS.search(step) for step in steps):
         yield "cores", "an srun in the script fixes its CPUs"
-    elif any(map(_INNER_CPUS_UNREAD.search, own)):
+    elif any(map(_INNER_CPUS_UNREAD.search, own)) or (own and _TASKS_EXPORTED_UNREAD.search(body)):
         yield "cores", "an srun in the script asks for a number that cannot be read"
     elif any(map(_INNER_TASKS_BY_CPUS.search, own)):
         yield "cores", RANKS_BY_CPUS
