@@ -24,10 +24,11 @@ _QUOTED = (
 )
 # What closes a group, and what opens it.
 _OPENER = {")": "(", "}": "{", "done": "do", "fi": "if", "esac": "case"}
-_WORDS = ("do", "done", "then", "else", "if", "fi", "case", "esac")
-_SIGN = re.compile(rf"{_QUOTED}|[(){{}}]|{_END}|\b(?:{'|'.join(_WORDS)})\b")
-# A function's name before its body, and that of a command.
-_FUNCTION = re.compile(r"([\w-]+)\s*(?:\(\s*\))?\s*\Z")
+_OPENERS = frozenset(_OPENER.values())
+_WORDS = frozenset(("do", "done", "then", "else", "if", "fi", "case", "esac"))
+_SIGN = re.compile(rf"{_QUOTED}|[(){{}}]|{_END}|\b(?:{'|'.join(sorted(_WORDS))})\b")
+# A function's name before its body, read backwards, and that of a command.
+_FUNCTION = re.compile(r"\s*(?:\)\s*\(\s*)?([\w-]+)")
 _NAMED = re.compile(r"\s*(?:do\s+|then\s+|else\s+|\{\s+)?([\w-]+)")
 _LOOP = re.compile(r"\b(?:for|while|until|foreach|repeat|function)\b|\(\)")
 # GNU parallel, recognised by its options, what it starts, or its list of inputs; xargs with several processes.
@@ -91,11 +92,10 @@ def in_background(body: str, found: Sequence[re.Match[str]]) -> list[bool]:
     starts = [match.start() for match in found]
     # One pass for all: a search for each would read on to the end of a long line.
     ends, groups = _ends_and_groups(body, starts)
-    left = {_command_name(body, begin, end) for (begin, _), (end, in_back) in pairwise(ends) if in_back}
+    left = _left_names(body, ends) if groups else set()
     in_groups = bytearray(len(found))
     for opened, closed, first, last in groups:
-        function = _FUNCTION.search(body, max(0, opened - 80), opened)
-        if _is_left(ends, closed + 1) or (function and function[1] in left):
+        if _is_left(ends, closed + 1) or _function_name(body, opened) in left:
             in_groups[first:last] = b"\1" * (last - first)
     return [
         bool(in_group) or _is_left(ends, match.end())
@@ -108,9 +108,22 @@ def _is_left(ends: Sequence[tuple[int, bool]], place: int) -> bool:
     return ends[bisect.bisect_left(ends, (place, False))][1]
 
 
+def _function_name(body: str, opened: int) -> str:
+    """Return the name of the function whose body a group is; '' if there is none."""
+    found = _FUNCTION.match(body[max(0, opened - 80) : opened][::-1])
+    return found[1][::-1] if found else ""
+
+
+def _left_names(body: str, ends: Sequence[tuple[int, bool]]) -> set[str]:
+    """Return the first words of the commands that are left in the background."""
+    names = (_command_name(body, begin, end) for (begin, _), (end, in_back) in pairwise(ends) if in_back)
+    return set(filter(None, names))
+
+
 def _command_name(body: str, begin: int, end: int) -> str:
     """Return the first word of the last command of a list that follows one sign (at `begin`) and ends at another."""
-    begin = max(begin, *(body.rfind(join, begin + 1, end) + 1 for join in _JOINS))
+    # Plain calls for speed: a script may have thousands.
+    begin = max(begin, body.rfind("&&", begin + 1, end) + 1, body.rfind("||", begin + 1, end) + 1)
     command = _NAMED.match(body, begin + 1, end)
     return command[1] if command else ""
 
@@ -125,7 +138,7 @@ def _ends_and_groups(
     """
     ends, groups, opened = [(-1, False)], list[tuple[int, int, int, int]](), list[tuple[str, int]]()
     for place, sign in _signs(body, starts):
-        if sign in _OPENER.values():
+        if sign in _OPENERS:
             opened.append((sign, place))
         elif sign in _OPENER:
             # The `a)` of a `case` closes nothing.
@@ -135,7 +148,7 @@ def _ends_and_groups(
             first, last = bisect.bisect(starts, begin), bisect.bisect(starts, place)
             if first < last:
                 groups.append((begin, place + len(sign) - 1, first, last))
-        elif sign not in (*_JOINS, *_WORDS):
+        elif sign not in _JOINS and sign not in _WORDS:
             ends.append((place, sign == "&"))
     ends.append((len(body), False))
     return ends, groups

@@ -19,8 +19,12 @@ FOLLOWING = rf"\$\(\(\s*{_SLURMS}(?:\s*[-+*/]\s*{_SLURMS}|\s*[-/]\s*\d+)*\s*\)\)
 _SRUN = r"(?:srun(?=[ \t]|\Z)|-)[-\w \t=:.,${}]*"
 _READABLE = re.compile(rf"(?:{_SRUN}|\d[\w.]*|\$SLURM_\w+|\$\{{SLURM_\w+(?::-\w*)?\}}|{FOLLOWING})")
 _SETS = re.compile(r"=[ \t]*[\"']?(?:\([ \t]*)?(?:\d|-|srun|\$\{?SLURM_|\$\(\()")
-# Variables that a command sets, wherever in it: options such as `--mem=2G` are none.
-_SET_IN = re.compile(r"(?:(?<=[\s;&|(){}\"'])|^)([A-Za-z_]\w*)[-+*/]?=(?!=)")
+# Variables that a command sets, wherever in it: options such as `--mem=2G` are none. Arithmetic may have blanks.
+_SET_IN = re.compile(
+    r"(?:(?<=[\s;&|(){}\"'])|^)([A-Za-z_]\w*)[-+*/]?=(?!=)"
+    r"|(?:\(\(|\blet[ \t]+[\"'])[ \t]*([A-Za-z_]\w*)[ \t]*(?:<<|[-+*/%])?=(?!=)"
+    r"|\b([A-Za-z_]\w*)\+\+|\+\+([A-Za-z_]\w*)"
+)
 _USED = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?|\$(?:\{(\w+)\}|(\w+))")
 # Variables made of others (`B=$A$A`, `C=$B$B`) would double with each line, and a submission waits. No longer value is
 # read, and a script that would grow by more than this is left as written.
@@ -44,19 +48,21 @@ def _read_all(body: str, values: dict[str, str | None]) -> str:
 
 def _read(part: str, values: dict[str, str | None]) -> str:
     """Return a command with the values known so far filled in, and record what it sets."""
+    filled = part
     if values and "$" in part:
-        part = _USED.sub(lambda used: values.get(used[1] or used[2] or used[3]) or used[0], part)
-    before, sign, value = part.partition("=")
+        filled = _USED.sub(lambda used: values.get(used[1] or used[2] or used[3]) or used[0], part)
+    # No value sets a variable, and with all values filled in a command may be a hundred times as long.
+    before, sign, _ = part.partition("=")
     words = before.split() if sign else []
     if part.lstrip().startswith("for "):
         values.update(dict.fromkeys(part.split()[1:2]))
     elif words and words[-1].isidentifier() and _BEFORE.issuperset(words[:-1]):
-        _set(words[-1], value, values)
-        return part
-    if sign:
+        _set(words[-1], filled.partition("=")[2], values)
+        return filled
+    if sign or "++" in part:
         # Set only sometimes (`[ $BIG ] && NP=16`, `else NP=16`, `case … in a) NP=16`).
-        values.update(dict.fromkeys(_SET_IN.findall(part)))
-    return part
+        values.update((found[found.lastindex or 0], None) for found in _SET_IN.finditer(part))
+    return filled
 
 
 def _set(name: str, value: str, values: dict[str, str | None]) -> None:

@@ -455,6 +455,9 @@ def test_a_script_of_a_million_characters_is_read_at_once(piece: str) -> None:
         ("n=$(nproc)\n", "n "),
         ("", "nproc)"),
         ("nextflow ", "\t"),
+        ("a='srun --mem=2G --gpus=1 --exact -n 1 -c 1 -N 1 -t 1 -J a -A b -p c'\n", "$a"),
+        ("", "(srun)&"),
+        ("srun\n", "& "),
     ],
 )
 def test_no_script_takes_as_long_to_read_as_the_hook_waits(head: str, piece: str) -> None:
