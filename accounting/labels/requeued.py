@@ -56,12 +56,14 @@ def _causes(
         token = find_token(job["admin_comment"])
         if token is None or token.recovered_at is not None:
             continue
+        # A token from the journal may be that of an alike job, submitted at the same moment.
         yield (
             row,
             {
                 one.cause
                 for one in recoveries.get(job["job_id"], ())
-                if one.decision_id == token.decision_id and abs(one.time_s - job["end_s"]) <= APART_S
+                if (one.decision_id == token.decision_id or token.from_journal)
+                and abs(one.time_s - job["end_s"]) <= APART_S
             },
         )
 

@@ -54,6 +54,8 @@ def state_of(recovered: list[Recovered], **changes: Any) -> str:
         ({"elapsed_s": 541}, True),
         ({"elapsed_s": 540}, False),
         ({"limit_s": None}, True),
+        # Of several alike jobs, the journal does not tell which has which decision.
+        ({"admin_comment": f"JS1:abc {TOKEN.replace('id=d1', 'id=d2')};known=journal"}, True),
     ],
 )
 def test_an_attempt_we_cut_that_ran_for_its_whole_time_ran_out_of_it(
