@@ -16,7 +16,7 @@ from accounting.decisions import originals
 from accounting.decisions.by_clients import ClientDecision, carried_out
 from accounting.decisions.decision import Decision
 from accounting.decisions.originals import TOKEN_WORD
-from accounting.decisions.replaced import AFTER_S, BEFORE_S, restored_comments
+from accounting.decisions.replaced import moments, restored_comments
 from accounting.decisions.token import find_token
 from accounting.frames import Records, attempts_in, job_row_of, job_rows
 from accounting.ingest.completing import as_measured, completed, each_once, remembered
@@ -24,7 +24,7 @@ from accounting.journal.recoveries import Recovered
 from accounting.labels.attempts import label
 from accounting.labels.requeued import as_ended, queued_again
 from accounting.pseudonyms import Pseudonyms
-from accounting.records import Attempt, Quarantined
+from accounting.records import Attempt, JobRow, Key, Quarantined
 from accounting.slurm.sacct_records import Metering
 from accounting.slurm.windows import DAY_S
 from accounting.store.audit import read_recoveries_of
@@ -206,14 +206,24 @@ def with_lost_tokens(connection: Connection, jobs: pa.Table) -> pa.Table:
         for place, row in enumerate(rows)
         if (comment := stored.get(row.key, "")).startswith(f"{row.admin_comment} ") and find_token(comment)
     }
-    submitted_s = [row.submit_s for row in rows]
-    from_s, until_s = min(submitted_s) - BEFORE_S, max(submitted_s) + AFTER_S
-    decisions = decisions_about(connection, sorted({row.user for row in rows}), from_s, until_s)
+    decisions = decisions_about(connection, sorted({row.user for row in rows}), moments(rows))
+    before = named_before(connection, rows, stored)
     whole = comments.to_pylist()
-    for place, comment in restored_comments(rows, decisions, known).items():
+    for place, comment in restored_comments(rows, decisions, known, before).items():
         whole[places[place]] = comment
     at = jobs.schema.get_field_index("admin_comment")
     return jobs.set_column(at, "admin_comment", pa.array(whole, pa.string()))
+
+
+def named_before(
+    connection: Connection, rows: Sequence[JobRow], stored: Mapping[Key, str]
+) -> dict[int, Decision]:
+    """Return the decisions that stored attempts of the same jobs name in their comments, by row."""
+    tokens = ((key[:2], find_token(comment)) for key, comment in sorted(stored.items()))
+    named = {job: token.decision_id for job, token in tokens if token is not None}
+    decisions = read_decisions(connection, list(named.values()))
+    found = ((place, named.get(row.key[:2])) for place, row in enumerate(rows))
+    return {place: decisions[name] for place, name in found if name in decisions}
 
 
 def with_input(attempts: pa.Table, known: Mapping[str, float | None]) -> pa.Table:

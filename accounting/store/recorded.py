@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -106,15 +106,16 @@ def stored_comments(connection: Connection, job_ids: Sequence[int]) -> Iterator[
 
 
 def decisions_about(
-    connection: Connection, users: Sequence[str], from_s: float, until_s: float
+    connection: Connection, users: Sequence[str], spans: Iterable[tuple[float, float]]
 ) -> Iterator[Decision]:
-    """Yield the stored decisions about users' submissions that were made in a time (unix seconds, both included)."""
+    """Yield the stored decisions about users' submissions that were made in spans (unix seconds, both included)."""
     own = decisions.c
-    query = select(own.document).where(own.time_s >= from_s, own.time_s <= until_s)
-    for row in rows_among(connection, query, own.user, users):
-        decision = decode_decision(str(row.document).encode())
-        if decision is not None:
-            yield decision
+    for from_s, until_s in spans:
+        query = select(own.document).where(own.time_s >= from_s, own.time_s <= until_s)
+        for row in rows_among(connection, query, own.user, users):
+            decision = decode_decision(str(row.document).encode())
+            if decision is not None:
+                yield decision
 
 
 def named_for_clients(connection: Connection) -> set[str]:

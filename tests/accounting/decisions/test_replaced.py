@@ -1,12 +1,13 @@
 """Decisions of jobs whose admin comment another tool has replaced in slurmdbd."""
 
+import time
 from typing import Any
 
 import msgspec
 import pytest
 
 from accounting.decisions.decision import Decision
-from accounting.decisions.replaced import restored_comments
+from accounting.decisions.replaced import MOST_KINDS, moments, restored_comments
 from accounting.decisions.token import find_token
 from accounting.records import JobRow
 from accounting.request import Grant
@@ -100,3 +101,33 @@ def test_what_was_found_before_stays_and_is_not_taken_again() -> None:
     assert found[1] == comment
     assert first is not None
     assert first.decision_id == "d0"
+
+
+def test_a_decision_about_a_job_that_waited_already_is_not_that_of_a_new_one() -> None:
+    assert restored([row()], made("late", replaces="old", time_s=T0), made("d")) == {0: "d"}
+    assert restored([row()], made("late", replaces="old")) == {}
+
+
+def test_a_job_that_was_queued_again_has_the_decision_that_its_first_attempt_names() -> None:
+    again, other = row(submit_s=T0 + 500), row(submit_s=T0 + 500, job_name="other")
+    late = row(submit_s=T0 - 500)
+    for one, found in ((again, {0}), (other, set()), (late, set())):
+        assert restored_comments([one], [], {}, {0: made("d")}).keys() == found
+    assert restored_comments([row(2)], [made("d")], {}, {5: made("d")}) == {}
+
+
+def test_only_decisions_made_near_a_submission_are_read() -> None:
+    rows = [row(submit_s=T0 + after_s) for after_s in (90_000, 0, 3600, 0)]
+    assert moments(rows) == [(T0 - 10, T0 + 3601), (T0 + 89_990, T0 + 90_001)]
+    assert moments([]) == []
+
+
+def test_a_thousand_jobs_in_ten_seconds_take_no_time_together() -> None:
+    """Each was compared with all others: a campaign of 50,000 jobs held the store for half an hour."""
+    rows = [row(job_id, submit_s=T0 + job_id // 100) for job_id in range(1000)]
+    for kinds in (2, MOST_KINDS + 1):
+        asked = [request(mem_per_node_mib=8000 + kind) for kind in range(kinds)]
+        decisions = [made(f"d{at}", time_s=T0 + at / 100, request=asked[at % kinds]) for at in range(1000)]
+        begin_s = time.process_time()
+        assert restored(rows, *decisions) == {}
+        assert time.process_time() - begin_s < 1

@@ -222,3 +222,29 @@ def test_a_job_whose_token_another_tool_has_replaced_is_the_one_that_the_journal
         assert (first.decision_id, first.asked_mem_mib, first.row.req_mem_mib) == ("a", 64_000, 8000)
         assert first.row.admin_comment == f"JS1:abc {format_token(cut)};known=journal"
         assert (second.decision_id, second.asked_mem_mib, second.row.admin_comment) == ("", 8000, "JS1:def")
+
+
+def test_a_job_that_was_queued_again_keeps_its_decision_though_its_attempts_are_read_one_by_one(
+    store: Engine, tmp_path: Path
+) -> None:
+    """A preempted job ends hours after its first attempt was read."""
+    cut = decision(
+        id="a",
+        time_s=T0 - 0.5,
+        applied=True,
+        request=request(mem_per_node_mib=64_000),
+        grant=Grant(mem_per_node_mib=8000),
+        reason="resized",
+    )
+    rows = [
+        job_line(1, AdminComment="JS1:abc", State="PREEMPTED"),
+        job_line(1, T0 + 5000, AdminComment="JS1:def"),
+    ]
+    settings = settings_of(FakeSacct(tmp_path / "slurm", rows[:1]), tmp_path)
+    settings.journal.mkdir()
+    (settings.journal / "decisions-20260101.jsonl").write_bytes(encode_decision(cut))
+    ingest(store, settings, NOW_S, since_s=T0)
+    FakeSacct(tmp_path / "slurm", rows)
+    ingest(store, settings, NOW_S, since_s=T0)
+    attempts = [(one.decision_id, one.asked_mem_mib, one.row.req_mem_mib) for one in read_attempts(store)]
+    assert attempts == [("a", 64_000, 8000)] * 2

@@ -40,7 +40,7 @@ from tests.stores import write_attempts
 READERS: dict[str, Callable[[Connection], object]] = {
     "comments": lambda connection: list(stored_comments(connection, [1, 2])),
     "decisions": lambda connection: read_decisions(connection, ["a", "b"]),
-    "decisions about": lambda connection: list(decisions_about(connection, ["ann"], T0, T0 + 100)),
+    "decisions about": lambda connection: list(decisions_about(connection, ["ann"], [(T0, T0 + 100)])),
     "digests": lambda connection: known_digests(connection, 0, 10),
     "first end": earliest_end_s,
     "input": lambda connection: read_input_mib(connection, ["a", "b"]),
