@@ -350,7 +350,7 @@ class Named(NamedTuple):
 
 
 def latest_named(connection: Connection, until_s: int, cluster: str = "") -> Named:
-    """Return how many attempts still have a token, among those that ended in the week up to `until_s`.
+    """Return of how many attempts the decision is known, among those that ended in the week up to `until_s`.
 
     Only attempts that were submitted since the first decision count, and of those the latest MOST_LATEST.
     """

@@ -163,7 +163,10 @@ def continued(run: Failed, terms: SiteTerms = PLAIN) -> Requeue | None:
     asked = asked_request(token, run.job.user)
     if asked is None:
         return None
-    change = _give_back(run.job, asked, granted_by(token), cpus_stay=terms.cpus_stay)
+    # Both values of a share are written until slurmctld has made of them what it does.
+    grant = granted_by(token)
+    ours = still_ours(run, asked, grant) if asked.mem_per_cpu_mib is None else grant
+    change = _give_back(run.job, asked, ours, cpus_stay=terms.cpus_stay)
     return Requeue(
         change=msgspec.structs.replace(change, admin_comment=run.job.admin_comment),
         before=run.job.admin_comment,

@@ -302,6 +302,17 @@ def test_a_begun_recovery_is_continued_from_its_mark_alone() -> None:
     assert continued(failed("PENDING", reason="JobHeldUser", admin_comment=marked)) is None
 
 
+def test_a_begun_recovery_that_is_continued_leaves_what_somebody_else_has_changed() -> None:
+    """Sixteen CPUs that its user had given the job became the eight that it had asked for at first."""
+    began = judge(failed(cpus_per_task=16))
+    marked = change_of(began).admin_comment
+    for mem_mib, back_mib in ((500, 8000), (8000, None)):
+        fields: dict[str, Any] = {"reason": HELD_AGAIN, "admin_comment": marked, "restarts": 1}
+        left = continued(failed("PENDING", cpus_per_task=16, mem_per_node_mib=mem_mib, **fields))
+        assert left is not None
+        assert (left.change.cpus_per_task, left.change.mem_per_node_mib) == (None, back_mib)
+
+
 @pytest.mark.parametrize(
     ("waited_s", "points"), [(0.0, 0), (-5.0, 0), (1800.0, 500), (3600.0, 1000), (9e9, 1000)]
 )
