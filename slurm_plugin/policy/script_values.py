@@ -16,7 +16,7 @@ _BEFORE = frozenset(
 _SLURMS = r"\$?\{?SLURM_(?!ARRAY)\w+\}?"
 FOLLOWING = rf"\$\(\(\s*{_SLURMS}(?:\s*[-+*/]\s*{_SLURMS}|\s*[-/]\s*\d+)*\s*\)\)"
 # An srun and its options, or only these.
-_SRUN = r"(?:srun(?=[ \t]|\Z)|-)[-\w \t=:.,${}]*"
+_SRUN = r"(?:srun(?=[ \t]|\Z)|-)[-\w \t=:.,/%@+${}]*"
 _READABLE = re.compile(rf"(?:{_SRUN}|\d[\w.]*|\$SLURM_\w+|\$\{{SLURM_\w+(?::-\w*)?\}}|{FOLLOWING})")
 _SETS = re.compile(r"=[ \t]*[\"']?(?:\([ \t]*)?(?:\d|-|srun|\$\{?SLURM_|\$\(\()")
 # Variables that a command sets, wherever in it: options such as `--mem=2G` are none. Arithmetic may have blanks.

@@ -19,6 +19,7 @@ from slurm_plugin.policy.script_values import with_values
         ('args=(-n 1 --mem=500)\nsrun "${args[@]}" ./a &', "srun -n 1 --mem=500 ./a &"),
         ("launch=( srun -n 4 )\n${launch[*]} ./a", "srun -n 4 ./a"),
         ("launch=srun\n$launch -n 4 ./a", "srun -n 4 ./a"),
+        ('launch="srun -n 4 -o logs/%x_%j.out"\n$launch ./a', "srun -n 4 -o logs/%x_%j.out ./a"),
         ('launch="srunner -n 4"\n$launch ./a', "$launch ./a"),
         ('launch="srun -n $(nproc)"\n$launch ./a', "$launch ./a"),
     ],
@@ -57,6 +58,6 @@ def test_a_number_that_a_script_changes_cannot_be_read(script: str) -> None:
 
 
 def test_steps_by_a_variable_count_together() -> None:
-    script = 'launch="srun -n 1 -c 2 --exact --mem=500"\n$launch ./a &\n$launch ./b &\nwait\n'
+    script = 'launch="srun -n 1 -c 2 --exact --mem=500 -o %s/%t.out"\n$launch ./a &\n$launch ./b &\nwait\n'
     floors = read_floors(script, 1)
     assert (floors.memory_mib, floors.cpus_per_task) == (1000, 4)
