@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Connection
@@ -15,27 +14,19 @@ from sqlalchemy import Connection
 from accounting.decisions import originals
 from accounting.decisions.by_clients import ClientDecision, carried_out
 from accounting.decisions.decision import Decision
-from accounting.decisions.originals import TOKEN_WORD
-from accounting.decisions.replaced import moments, restored_comments
-from accounting.decisions.token import find_token
-from accounting.frames import Records, attempts_in, job_row_of, job_rows
+from accounting.frames import Records, attempts_in, job_row_of
 from accounting.ingest.completing import as_measured, completed, each_once, remembered
+from accounting.ingest.lost_tokens import with_lost_tokens
 from accounting.journal.recoveries import Recovered
 from accounting.labels.attempts import label
 from accounting.labels.requeued import as_ended, queued_again
 from accounting.pseudonyms import Pseudonyms
-from accounting.records import Attempt, JobRow, Key, Quarantined
+from accounting.records import Attempt, Quarantined
 from accounting.slurm.sacct_records import Metering
 from accounting.slurm.windows import DAY_S
 from accounting.store.audit import read_recoveries_of
 from accounting.store.bulk import upsert_attempts
-from accounting.store.recorded import (
-    decisions_about,
-    jobs_with_other_steps,
-    read_meters,
-    read_records,
-    stored_comments,
-)
+from accounting.store.recorded import jobs_with_other_steps, read_meters, read_records
 from accounting.store.records import (
     Counts,
     read_decisions,
@@ -189,41 +180,6 @@ def told_of(connection: Connection, attempts: pa.Table, since_s: int) -> tuple[l
     stored = stored_attempts(connection, [attempt.row.job_id for attempt in lately])
     new = [attempt for attempt in lately if attempt.row.key not in stored]
     return new, [attempt for attempt in lately if stored.get(attempt.row.key, attempt) != attempt]
-
-
-def with_lost_tokens(connection: Connection, jobs: pa.Table) -> pa.Table:
-    """Return jobs (JOBS) with their tokens where another tool has replaced the admin comment in slurmdbd."""
-    comments = jobs["admin_comment"]
-    places = np.flatnonzero(
-        pc.and_(pc.not_equal(comments, ""), pc.invert(pc.match_substring(comments, TOKEN_WORD))).to_numpy()
-    )
-    if not len(places):
-        return jobs
-    rows = list(job_rows(jobs.take(places)))
-    stored = dict(stored_comments(connection, [row.job_id for row in rows]))
-    known = {
-        place: comment
-        for place, row in enumerate(rows)
-        if (comment := stored.get(row.key, "")).startswith(f"{row.admin_comment} ") and find_token(comment)
-    }
-    decisions = decisions_about(connection, sorted({row.user for row in rows}), moments(rows))
-    before = named_before(connection, rows, stored)
-    whole = comments.to_pylist()
-    for place, comment in restored_comments(rows, decisions, known, before).items():
-        whole[places[place]] = comment
-    at = jobs.schema.get_field_index("admin_comment")
-    return jobs.set_column(at, "admin_comment", pa.array(whole, pa.string()))
-
-
-def named_before(
-    connection: Connection, rows: Sequence[JobRow], stored: Mapping[Key, str]
-) -> dict[int, Decision]:
-    """Return the decisions that stored attempts of the same jobs name in their comments, by row."""
-    tokens = ((key[:2], find_token(comment)) for key, comment in sorted(stored.items()))
-    named = {job: token.decision_id for job, token in tokens if token is not None}
-    decisions = read_decisions(connection, list(named.values()))
-    found = ((place, named.get(row.key[:2])) for place, row in enumerate(rows))
-    return {place: decisions[name] for place, name in found if name in decisions}
 
 
 def with_input(attempts: pa.Table, known: Mapping[str, float | None]) -> pa.Table:

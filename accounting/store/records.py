@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import ColumnElement, Connection, Engine, Table, case, delete, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Engine, Select, Table, case, delete, func, or_, select
 
 from accounting.decisions.decision import REFUSED, Decision, decode_decision, encode_decision, refused
 from accounting.decisions.originals import Refusal
@@ -311,14 +311,25 @@ def earliest_end_s(connection: Connection) -> int | None:
 
 def latest_end_s(connection: Connection, now_s: int, cluster: str = "") -> int | None:
     """Return the latest end, up to `now_s`, of a cluster's attempts, or of all; None if there are none."""
-    column = schema.attempts.c
-    query = select(column.end_s).where(column.end_s <= now_s).order_by(column.end_s.desc()).limit(1)
-    if cluster:
-        # This condition must not use an index: by the key, which begins with the cluster, the database would read
-        # all of the cluster's attempts instead of going back from the last end.
-        query = query.where(column.cluster.concat("") == cluster)
-    latest = connection.execute(query).scalar()
+    latest = connection.execute(
+        _latest_first(select(schema.attempts.c.end_s), now_s, cluster).limit(1)
+    ).scalar()
     return None if latest is None else int(latest)
+
+
+def _latest_first(query: Select[Any], until_s: int, cluster: str) -> Select[Any]:
+    """Return a query of attempts that ended up to `until_s`, of a cluster or all, from the last end back."""
+    column = schema.attempts.c
+    query = query.where(column.end_s <= until_s).order_by(column.end_s.desc())
+    # This condition must not use an index: by the key, which begins with the cluster, the database would read all of
+    # the cluster's attempts instead of going back from the last end.
+    return query.where(column.cluster.concat("") == cluster) if cluster else query
+
+
+def _latest_week(query: Select[Any], until_s: int, cluster: str) -> Select[Any]:
+    """Return a query of the latest MOST_LATEST attempts of the week up to `until_s`, of a cluster or all."""
+    week = query.where(schema.attempts.c.end_s > until_s - WEEK_S)
+    return _latest_first(week, until_s, cluster).limit(MOST_LATEST)
 
 
 class Measured(NamedTuple):
@@ -334,10 +345,7 @@ def latest_measured(connection: Connection, until_s: int, cluster: str = "") -> 
     In a busy week, only the latest MOST_LATEST attempts are looked at.
     """
     column = schema.attempts.c
-    query = select(column.memory_quality, column.wall_quality).order_by(column.end_s.desc())
-    query = query.where(column.end_s <= until_s, column.end_s > until_s - WEEK_S).limit(MOST_LATEST)
-    if cluster:
-        query = query.where(column.cluster.concat("") == cluster)  # as in latest_end_s
+    query = _latest_week(select(column.memory_quality, column.wall_quality), until_s, cluster)
     ran = [memory for memory, wall in connection.execute(query) if wall != "absent" and memory != "short"]
     return Measured(len(ran), ran.count("absent"))
 
@@ -356,10 +364,7 @@ def latest_named(connection: Connection, until_s: int, cluster: str = "") -> Nam
     """
     column = schema.attempts.c
     first_s = select(func.min(schema.decisions.c.time_s)).scalar_subquery()
-    query = select(column.decision_id).order_by(column.end_s.desc()).limit(MOST_LATEST)
-    query = query.where(column.end_s <= until_s, column.end_s > until_s - WEEK_S)
-    query = query.where(column.admin_comment != "", column.submit_s >= first_s)
-    if cluster:
-        query = query.where(column.cluster.concat("") == cluster)  # as in latest_end_s
+    ours = select(column.decision_id).where(column.admin_comment != "", column.submit_s >= first_s)
+    query = _latest_week(ours, until_s, cluster)
     found = [bool(decision_id) for decision_id in connection.scalars(query)]
     return Named(found.count(True), found.count(False))
