@@ -169,6 +169,12 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             return request.partition.split(",")
         return [name for name, found in self.partitions.items() if self.chosen_later or found.is_default]
 
+    def do_not_tell(self, request: JobRequest) -> bool:
+        """Whether what Slurm allows this job is not known: it was never read, or is older than the job's partition."""
+        # Without partitions Slurm has not been asked at all (service.limits_needed).
+        known = not self.partitions or all(name in self.partitions for name in self.partition_names(request))
+        return bool(self.missing) or not known
+
     def forms_of(self, request: JobRequest) -> tuple[str, ...]:
         """Return the ways of asking (forms.py) that follow from where a job may run, not from its own options."""
         if self.whole_nodes:

@@ -39,7 +39,7 @@ class CurrentFacts:
         # From here on, held brakes are dropped only when the file of pulled brakes changes.
         self._pulled_seen: object = None
         self.refresh_brakes()
-        self._due_s = 0.0
+        self._due_s, self._gathered_s = 0.0, 0.0
         self._failures = SaidOnce()
 
     def retune(self, config: Config, groups: Mapping[str, frozenset[str]]) -> None:
@@ -53,6 +53,14 @@ class CurrentFacts:
         """Gather the facts again if they are old, or could not be read a moment ago."""
         if time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + (CHECK_S if self.refresh() else RETRY_S)
+            self._gathered_s = time.monotonic()
+
+    def refresh_soon(self) -> None:
+        """Gather the facts again at the next look: they do not tell what a job may have.
+
+        A partition that does not exist is named as easily as one that is new, so this is at most every RETRY_S.
+        """
+        self._due_s = min(self._due_s, self._gathered_s + RETRY_S)
 
     def refresh(self) -> bool:
         """Gather the facts again. If some cannot be read (False), the last ones stay, and the reason is logged once."""

@@ -46,7 +46,8 @@ OVERCOMMITS = "min_cpus"
 # The forms by which GPUs of several types in one list are named: how many there are is not known.
 SEVERAL_TYPES = frozenset({"gres", "tres_per_job"})
 BY_CLIENT = "decided-for-its-client"
-# What Slurm allows was never read: a job that is cut below it would wait for ever.
+# What Slurm allows was never read, or not since the job's partition was made: a job that is cut below it would wait for
+# ever.
 SITE_NOT_KNOWN = "site-not-known"
 # The job would be cut but for a brake (slurm_plugin/brakes).
 BRAKED = "braked"
@@ -127,7 +128,7 @@ def fill_in(
     decision = msgspec.structs.replace(undecided, mode=terms.mode, rule=terms.rule)
     reason = BY_CLIENT if decision.via else why_left_alone(comment, request, kept)
     reason = reason or ("" if predictor else "no-model")
-    if not reason and facts.missing and config.service.limits_needed:
+    if not reason and config.service.limits_needed and facts.do_not_tell(request):
         reason = SITE_NOT_KNOWN
     if reason or predictor is None:
         left_alone = msgspec.structs.replace(decision, reason=reason)

@@ -191,6 +191,36 @@ def test_nothing_is_cut_until_slurm_has_said_what_it_allows(
     assert [one.reason for one in made if one] == [SITE_NOT_KNOWN, "resized", "resized"]
 
 
+def test_a_job_of_a_partition_made_since_is_kept_and_slurm_is_asked_again_soon(
+    slurm: Slurm, site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce", service={"limits_needed": True})
+    slurm.says_all()
+    facts = CurrentFacts(site.config)
+    facts.refresh_when_due()
+    handle = Answers(
+        site.config, model_in_use(site.config), facts, Journal(Path(site.config.service.journal))
+    ).handle
+    slurm.says(partition=PARTITIONS + "PartitionName=new QoS=N/A\n", node=NODE.replace("=main", "=main,new"))
+    job, nowhere = (msgspec.structs.replace(ASKED, partition=name) for name in ("new", "new,none"))
+    grants = []
+    for passed_s in (1.0, RETRY_S - 1.0, RETRY_S):
+        slurm.now_s = 1000.0 + passed_s
+        facts.refresh_when_due()
+        grants.append(decode_reply(asked(handle, line_of(job))).grant)
+    assert not grants[0]
+    assert not grants[1]
+    assert grants[2]
+    # Anybody may name a partition that does not exist.
+    before = slurm.asked()
+    for second in range(20):
+        slurm.now_s = 1000.0 + RETRY_S + second
+        facts.refresh_when_due()
+        assert not decode_reply(asked(handle, line_of(nowhere))).grant
+    assert slurm.asked() - before == 1
+
+
 def test_brakes_that_cannot_be_read_for_a_moment_stop_everything_only_for_that_moment(tmp_path: Path) -> None:
     brakes = msgspec.structs.replace(Config().brakes, directory=str(tmp_path))
     facts = CurrentFacts(msgspec.structs.replace(Config(), brakes=brakes))
