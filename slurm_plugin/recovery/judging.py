@@ -22,9 +22,11 @@ from accounting.request import Grant, JobRequest, granted
 from accounting.wants import OF_CPUS, OF_GPUS, Cause, Said, wants
 from slurm_plugin.advisor.standing import CHANGED, KINDS, stands_at
 from slurm_plugin.slurm import gpu_fields
+from slurm_plugin.slurm.asked_besides import tasks_on_node
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue
 from slurm_plugin.slurm.requeuing import KILLED_FOR_MEMORY, is_killed
+from slurm_plugin.slurm.resizing import is_raised
 from slurm_plugin.slurm.snapshot import QueuedJob
 
 # A job that needed more CPUs kept those that it had busy. Servers, and sessions that a person works in, run until
@@ -128,7 +130,8 @@ def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Re
     if lost:
         return msgspec.structs.replace(found, lost=lost)
     # A share of memory that was changed since stays, with its CPUs.
-    share = asked.mem_per_cpu_mib if stands_at(run.job, found.given) else None
+    as_left = stands_at(run.job, found.given) and not _has_more_of_node(run.job, found.given, grant)
+    share = asked.mem_per_cpu_mib if as_left else None
     back = msgspec.structs.replace(asked, mem_per_cpu_mib=share)
     change = _give_back(run.job, back, ours, cpus_stay=terms.cpus_stay)
     comment = mark_recovery(run.job.admin_comment, cause, run.failed_at)
@@ -258,16 +261,29 @@ def still_ours(run: Failed, asked: JobRequest, grant: Grant) -> Grant:
     left = granted(asked, grant)
     if not _stands(run.job, left, ()):
         return Grant()
-    apart = asked.mem_per_node_mib is not None and not stands_at(run.job, left)
-    ours = [kind for kind in KINDS if _stands(run.job, left, (kind,) if apart else KINDS)]
-    kinds = (*ours, *(gpu_fields.FIELDS if _gpus_stand(run, grant) else ()))
-    return Grant(**{kind: getattr(grant, kind) for kind in kinds})
+    more = _has_more_of_node(run.job, left, grant)
+    apart = asked.mem_per_node_mib is not None and (more or not stands_at(run.job, left))
+    kinds = ("mem_per_node_mib",) if more else KINDS
+    ours = [kind for kind in kinds if _stands(run.job, left, (kind,) if apart else KINDS)]
+    ours += gpu_fields.FIELDS if _gpus_stand(run, grant) else ()
+    return Grant(**{kind: getattr(grant, kind) for kind in ours})
 
 
 def _stands(job: QueuedJob, left: JobRequest, kinds: Sequence[str]) -> bool:
     """Whether a job has the tasks that we left it, and as much of these kinds."""
     others = dict.fromkeys(kind for kind in KINDS if kind not in kinds)
     return stands_at(job, msgspec.structs.replace(left, **others))
+
+
+def _has_more_of_node(job: QueuedJob, left: JobRequest, grant: Grant) -> bool:
+    """Whether somebody has raised the CPUs of a job by MinCPUsNode, which leaves CPUs per task as we left them.
+
+    With the CPUs per task that were asked, slurmctld would be asked for as many times more of a node, which no node
+    may have.
+    """
+    if grant.cpus_per_task is None or is_raised(job, left.mem_per_cpu_mib, left.cpus_per_task):
+        return False
+    return job.min_cpus_per_node > tasks_on_node(job.other) * job.cpus_per_task
 
 
 def _gpus_stand(run: Failed, grant: Grant) -> bool:

@@ -17,6 +17,7 @@ _OTHER = {
     # Nodes shared only among its own user's jobs, or those with its MCS label.
     "OverSubscribe": ("OK", "NO", "YES"), "Exclusive": ("NO", "NODE"),
 }  # fmt: skip
+_TASKS_ON = "NtasksPerN:B:S:C="
 # What else a job asks for, `gres:gpu:2,gres/shard=1`; the CPUs and GPUs among it are read elsewhere.
 _TRES_PER = ("TresPerJob", "TresPerNode", "TresPerSocket", "TresPerTask")
 _TOLD = frozenset({"", "cpu", "mem", "gpu"})
@@ -49,6 +50,12 @@ def constraints(words: Mapping[str, str]) -> tuple[str, ...]:
         for key, none in _OTHER.items()
         if told.get(key, "(null)") not in (*none, "(null)")
     )
+
+
+def tasks_on_node(constraints: Iterable[str]) -> int:
+    """Return how many tasks a job is to have on each node (--ntasks-per-node), 1 if its constraints do not say."""
+    told = (one.removeprefix(_TASKS_ON) for one in constraints if one.startswith(_TASKS_ON))
+    return next((int(count) for one in told if (count := one.partition(":")[0]).isdecimal()), 0) or 1
 
 
 def asked_else(texts: Mapping[str, str]) -> tuple[str, ...]:

@@ -276,10 +276,13 @@ def test_a_job_whose_watcher_is_killed_before_the_mark_is_not_sized_again_meanwh
     assert last == (AS_ASKED._replace(cpus=first.cpus) if cpus_stay else AS_ASKED)
 
 
-def test_what_its_user_has_changed_stays_and_its_memory_comes_back(site: Site) -> None:
+@pytest.mark.parametrize("change", [("CPUsPerTask=4", "NumCPUs=4", "MinCPUsNode=4"), ("MinCPUsNode=4",)])
+def test_what_its_user_has_changed_stays_and_its_memory_comes_back(
+    site: Site, change: tuple[str, ...]
+) -> None:
     """Its user raised its CPUs while it waited, but not its memory."""
     job = site.submit("raised", HOLD, "--hold")
-    site.user.run("scontrol", "update", f"JobId={job}", "CPUsPerTask=4", "NumCPUs=4", "MinCPUsNode=4")
+    site.user.run("scontrol", "update", f"JobId={job}", *change)
     site.user.run("scontrol", "release", str(job))
     site.wait_for(lambda: job in site.failed())
     site.shell.run("rightsizer", "recover", "--job", str(job), "--apply")

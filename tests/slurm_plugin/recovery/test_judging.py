@@ -134,6 +134,10 @@ def test_a_job_that_failed_because_of_us_and_cannot_come_back_is_lost(run: Faile
         (failed(cpus_per_task=4), None, 8000),
         (failed("PENDING", "0:0", "0:125", restarts=1, min_cpus=8), None, 8000),
         (failed("TIMEOUT", mem_per_node_mib=600), 8, None),
+        # By MinCPUsNode alone; and a job whose nodes have as many as its tasks there (--ntasks-per-node=2).
+        (failed(min_cpus_per_node=4), None, 8000),
+        (failed(min_cpus_per_node=4, other=("NtasksPerN:B:S:C=2:0:*:*",)), 8, 8000),
+        (failed(min_cpus_per_node=5, other=("NtasksPerN:B:S:C=2:0:*:*",)), None, 8000),
     ],
 )
 def test_what_a_user_has_changed_since_stays_and_the_rest_comes_back(
@@ -146,14 +150,15 @@ def test_what_a_user_has_changed_since_stays_and_the_rest_comes_back(
     assert judging.what_stays(found) == ""
 
 
-def test_memory_by_cpu_is_not_ours_once_the_cpus_were_changed() -> None:
+@pytest.mark.parametrize("raised", [{"cpus_per_task": 4}, {"min_cpus_per_node": 4}])
+def test_memory_by_cpu_is_not_ours_once_the_cpus_were_changed(raised: dict[str, int]) -> None:
     asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=8, mem_per_cpu_mib=1000, gpus_per_node=4)
     comment = token(asked, Grant(cpus_per_task=2, mem_per_cpu_mib=500, gpus_per_node=1))
     own: dict[str, Any] = {
         "mem_per_node_mib": None,
         "mem_per_cpu_mib": 500,
-        "cpus_per_task": 4,
         "admin_comment": comment,
+        **raised,
     }
     run = msgspec.structs.replace(failed(**own), gpu_fields={"TresPerNode": "gres/gpu:1"})
     assert judge(run) == CHANGED
