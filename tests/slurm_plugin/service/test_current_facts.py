@@ -13,13 +13,15 @@ from slurm_plugin.brakes.pulled import FILE, Pulled, pulled_file
 from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.braked import ALL
 from slurm_plugin.policy.facts import ANYBODY, SLURM_PARTS, MemoryTerms, Minimum, Partition
+from slurm_plugin.policy.submission import ClientSubmission
 from slurm_plugin.service import current_facts
 from slurm_plugin.service.answers import Answers
+from slurm_plugin.service.clients import make_client_handler
 from slurm_plugin.service.current_facts import CHECK_S, RETRY_S, CurrentFacts
 from slurm_plugin.service.decide import SITE_NOT_KNOWN
 from slurm_plugin.service.journal import Journal
-from slurm_plugin.service.protocol import decode_reply
-from tests.builders import executable
+from slurm_plugin.service.protocol import VERSION, ClientRequest, decode_reply, encode_request
+from tests.builders import SCRIPT, executable
 from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.service.asking import KNOWN as ASKED
 from tests.slurm_plugin.service.asking import asked, install, line_of, model_in_use
@@ -218,6 +220,27 @@ def test_a_job_of_a_partition_made_since_is_kept_and_slurm_is_asked_again_soon(
         slurm.now_s = 1000.0 + RETRY_S + second
         facts.refresh_when_due()
         assert not decode_reply(asked(handle, line_of(nowhere))).grant
+    assert slurm.asked() - before == 1
+
+
+def test_a_client_that_names_a_partition_made_since_has_slurm_asked_again_too(
+    slurm: Slurm, site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce", service={"limits_needed": True})
+    slurm.says_all()
+    slurm.says(qos="normal|\n")
+    facts = CurrentFacts(site.config)
+    facts.refresh_when_due()
+    journal = Journal(Path(site.config.service.journal))
+    handle = make_client_handler(site.config, model_in_use(site.config), facts, journal)
+    job = ClientSubmission(batch=False, other=(), name="fit", script=SCRIPT, cpus_per_task=8, partition="new")
+    line = encode_request(ClientRequest(v=VERSION, id="7", kind="cli", job=job))
+    before = slurm.asked()
+    for passed_s in (1.0, RETRY_S):
+        slurm.now_s = 1000.0 + passed_s
+        assert not decode_reply(handle(line, 1000, "alice") or b"").grant
+        facts.refresh_when_due()
     assert slurm.asked() - before == 1
 
 
