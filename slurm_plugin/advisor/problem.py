@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 from models.planning.ledger import Ledger
-from models.planning.problem import Coming, Machine, Pending, Problem, Yields
+from models.planning.problem import Machine, Pending, Problem, Yields
 from models.scheduling.placement import part_of
 from models.scheduling.room import PLAIN, Amounts, exceeds
 from slurm_plugin.advisor.access import may_use
@@ -44,13 +44,12 @@ def problem_of(
     *,
     ours: Mapping[int, Collection[int]] | None = None,
     reach: int = REACH,
-    coming: Sequence[Sequence[Coming]] = (),
 ) -> Problem:
     """Return the problem of a snapshot; its pending records are in the order of the snapshot's waiting jobs.
 
     `expect` returns how long a job runs in all. `ours` are the SiteFactors that we may have set, by job (None: all
     that exist). A factor that somebody else has set is part of Slurm's order, and its job keeps its place. `reach` is
-    how many points factors may bridge; `coming` is a forecast in the numbers of `numbers_of(snapshot)`.
+    how many points factors may bridge. Nothing is foreseen to come.
     """
     numbers = numbers_of(snapshot)
     cluster = cluster_of(snapshot, numbers, expect)
@@ -87,7 +86,6 @@ def problem_of(
         machines=cluster.machines,
         pending=tuple(pending),
         running=running,
-        coming=tuple(tuple(sample) for sample in coming),
         windows=cluster.windows,
         bounds=len(numbers.capped),
         limits=limits.most,

@@ -75,7 +75,7 @@ def test_the_jobs_of_yesterday_are_forecast_in_the_numbers_of_the_snapshot(url: 
             assert one.account == numbers.accounts["physics"]
             assert one.priority == 50
             assert one.tier == 3
-    check(problem_of(now, lambda job: by_limit(job, "a test"), coming=samples))
+    check(replace(problem_of(now, lambda job: by_limit(job, "a test")), coming=samples))
 
 
 def test_an_unknown_figure_of_a_submission_is_its_allocation_or_the_minimum() -> None:
