@@ -14,7 +14,7 @@ from slurm_plugin.cli.report.advisor import advisor
 from slurm_plugin.cli.report.cuts import cuts
 from slurm_plugin.cli.report.gpu_parts import gpu_parts
 from slurm_plugin.cli.report.idle_gpus import idle_gpus
-from slurm_plugin.cli.report.options import NONE_CHOSEN, by_option, selection_options
+from slurm_plugin.cli.report.options import NONE_CHOSEN, by_option, selection_options, top_option
 from slurm_plugin.cli.report.quality import quality
 from slurm_plugin.cli.report.recoveries import recoveries
 from slurm_plugin.cli.report.slowdown import slowdown
@@ -32,13 +32,12 @@ if TYPE_CHECKING:
 
 def use_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that the reports on use share."""
-    top = click.option(
-        "--top", type=click.IntRange(1), default=20, show_default=True, help="Show at most this many rows."
-    )
     energy = click.option(
         "--energy", is_flag=True, help="Also show energy and carbon, from the site's table; slower."
     )
-    options: Callable[..., None] = config_option(top(energy(format_option(selection_options(function)))))
+    options: Callable[..., None] = config_option(
+        top_option(energy(format_option(selection_options(function))))
+    )
     return options
 
 

@@ -12,7 +12,7 @@ import msgspec
 from slurm_plugin.cli.given_options import refuse_given
 from slurm_plugin.cli.output import cell, config_option, format_option, note, print_rows
 from slurm_plugin.cli.report.advised import advised_jobs, advised_margin
-from slurm_plugin.cli.report.options import NONE_CHOSEN, selection_options
+from slurm_plugin.cli.report.options import NONE_CHOSEN, selection_options, top_option
 from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.settings import Config
@@ -49,9 +49,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="The share of its run time by which a job may become slower.",
 )
-@click.option(
-    "--top", type=click.IntRange(1), default=20, show_default=True, help="Show at most this many rows."
-)
+@top_option
 @config_option
 @format_option
 @selection_options

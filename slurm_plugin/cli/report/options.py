@@ -20,6 +20,9 @@ by_option = click.option(
     show_default=True,
     help="What each row stands for.",
 )
+top_option = click.option(
+    "--top", type=click.IntRange(1), default=20, show_default=True, help="Show at most this many rows."
+)
 
 
 def unix_s(time: datetime, option: str) -> int:

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
-from slurm_plugin.cli.report.options import selection_options
+from slurm_plugin.cli.report.options import selection_options, top_option
 from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.file import load_config
 
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("slowdown")
-@click.option(
-    "--top", type=click.IntRange(1), default=20, show_default=True, help="Show at most this many rows."
-)
+@top_option
 @config_option
 @format_option
 @selection_options
