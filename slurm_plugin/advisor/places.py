@@ -7,7 +7,7 @@ run, or if the model of the cluster does not know what it waits for.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from slurm_plugin.advisor import features, licences
@@ -26,42 +26,25 @@ class Place(NamedTuple):
     out: bool = False
 
 
-FREE = Place()
-Rule = Callable[[QueuedJob, float], Place | None]
-
-
-def _held(job: QueuedJob, _now_s: float) -> Place | None:
-    return Place("it is held", out=True) if job.held else None
-
-
-def _dependent(job: QueuedJob, _now_s: float) -> Place | None:
-    return Place("it waits for another job", out=True) if job.dependency else None
-
-
-def _begins_later(job: QueuedJob, now_s: float) -> Place | None:
-    return Place("it begins later", out=True) if job.eligible_s > now_s else None
-
-
-def _reserved(job: QueuedJob, _now_s: float) -> Place | None:
-    return Place("it has a reservation", out=True) if job.reservation else None
-
-
-def _blocked(job: QueuedJob, _now_s: float) -> Place | None:
+def place_of(job: QueuedJob, now_s: float) -> Place:
+    """Return whether a pending job keeps its place by itself, and the first reason why."""
+    if job.held:
+        return Place("it is held", out=True)
+    if job.dependency:
+        return Place("it waits for another job", out=True)
+    if job.eligible_s > now_s:
+        return Place("it begins later", out=True)
+    if job.reservation:
+        return Place("it has a reservation", out=True)
     reason = reason_of(job.reason)
-    return Place(reason.kept, out=True) if reason.holds(job.partitions) else None
-
-
-def _het(job: QueuedJob, _now_s: float) -> Place | None:
-    return Place("it is a part of a het job") if job.het_job_id else None
-
-
-def _fixed(job: QueuedJob, _now_s: float) -> Place | None:
-    return Place("its priority was set directly") if job.fixed else None
-
-
-def _other(job: QueuedJob, _now_s: float) -> Place | None:
+    if reason.holds(job.partitions):
+        return Place(reason.kept, out=True)
+    if job.het_job_id:
+        return Place("it is a part of a het job")
+    if job.fixed:
+        return Place("its priority was set directly")
     beyond = unknown_of(job)
-    return Place(f"it asks for {', '.join(beyond)}") if beyond else None
+    return Place(f"it asks for {', '.join(beyond)}") if beyond else Place()
 
 
 def unknown_of(job: QueuedJob) -> list[str]:
@@ -74,14 +57,6 @@ def _is_even(text: str, job: QueuedJob) -> bool:
     """Whether --ntasks-per-node only says that all nodes get equally many tasks, which the model assumes."""
     found = _TASKS_A_NODE.fullmatch(text)
     return found is not None and int(found[1]) * job.num_nodes == job.num_tasks
-
-
-RULES: tuple[Rule, ...] = (_held, _dependent, _begins_later, _reserved, _blocked, _het, _fixed, _other)
-
-
-def place_of(job: QueuedJob, now_s: float) -> Place:
-    """Return whether a pending job keeps its place by itself: the first rule that says so."""
-    return next((place for rule in RULES if (place := rule(job, now_s)) is not None), FREE)
 
 
 def top_of(jobs: Sequence[QueuedJob], own: Sequence[int], tiers: Sequence[int], reach: int) -> frozenset[int]:
