@@ -104,10 +104,10 @@ def start(options: Options, progress: Progress = lambda _: None) -> Sandbox:
         slurm_user.check(options.slurm_user, layout, options.slurm_prefix)
     with told_if_unwritable(layout), locked(layout):
         refuse_running(layout)
-        with ExitStack() as undo, reserved_ports(3 + options.nodes) as ports:
-            cluster = Cluster(
-                layout, new_manifest(options, layout, release, Ports.from_list(ports)), programs
-            )
+        with ExitStack() as undo, reserved_ports(3 + options.nodes) as free:
+            mariadb, slurmdbd, slurmctld, *slurmds = free
+            ports = Ports(mariadb, slurmdbd, slurmctld, tuple(slurmds))
+            cluster = Cluster(layout, new_manifest(options, layout, release, ports), programs)
             undo.callback(teardown.end_everything, cluster)
             cluster = with_scopes(cluster)
             write_manifest(cluster.manifest, layout)

@@ -29,11 +29,6 @@ class Ports(msgspec.Struct, frozen=True):
     slurmctld: int
     slurmd: tuple[int, ...]
 
-    @classmethod
-    def from_list(cls, ports: tuple[int, ...]) -> Ports:
-        """Assign `ports`: three for the daemons that exist once, the rest for the nodes."""
-        return cls(mariadb=ports[0], slurmdbd=ports[1], slurmctld=ports[2], slurmd=ports[3:])
-
 
 @dataclass(frozen=True)
 class ClusterPlan:

@@ -38,7 +38,7 @@ def plan(
 ) -> ClusterPlan:
     return ClusterPlan(
         layout=Layout(Path("/srv/sandbox")),
-        ports=Ports.from_list(tuple(range(7000, 7003 + nodes))),
+        ports=Ports(7000, 7001, 7002, tuple(range(7003, 7003 + nodes))),
         version=version,
         host="here",
         user="root",
