@@ -8,7 +8,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from accounting.decisions.decision import Mode
@@ -16,6 +16,7 @@ from accounting.errors import SandboxError
 from accounting.presence import is_folder, is_there
 from slurm_plugin.config.file import parse_config
 from slurm_plugin.config.hook import FILTER_SCRIPT, HOOK_SCRIPT, client_settings, hook_settings, lua_folder
+from slurm_plugin.config.settings import Config
 from slurm_plugin.sandbox import gpu_meter, slurm_conf
 from slurm_plugin.sandbox.layout import ROOT_BYTES_MAX, Layout
 from slurm_plugin.sandbox.slurm_conf import ClusterPlan
@@ -159,9 +160,9 @@ def write_rightsizer_files(
         rewrite_mode(layout, mode)
     write_programs(layout.bin, {gpu_meter.PROGRAM_NAME: gpu_meter.SIMULATE_GPU_USE})
     if hook:
-        write_hook(layout, copy=bool(slurm_user))
+        write_lua(layout, HOOK_SCRIPT, "rightsizer_site.lua", hook_settings, copy=bool(slurm_user))
     if clients:
-        write_filter(layout)
+        write_lua(layout, FILTER_SCRIPT, "rightsizer_clients.lua", client_settings, copy=False)
 
 
 def write_programs(folder: Path, scripts: Mapping[str, str]) -> None:
@@ -243,22 +244,15 @@ def rewrite_mode(layout: Layout, mode: Mode) -> None:
     write_file(layout.rightsizer_toml, changed if count else f"{line}\n{text}", 0o644)
 
 
-def write_hook(layout: Layout, *, copy: bool) -> None:
-    """Link or copy the project's hook into the folder where slurmctld looks, and write its settings there."""
+def write_lua(
+    layout: Layout, script: str, settings: str, render: Callable[[Config], str], *, copy: bool
+) -> None:
+    """Link or copy one of the project's Lua scripts into the folder where Slurm looks, and write its settings there."""
     source = lua_folder()
     config = parse_config(layout.rightsizer_toml.read_text(encoding="utf-8"), str(layout.rightsizer_toml))
-    write_file(layout.etc / "rightsizer_site.lua", hook_settings(config), 0o644)
-    for name in (HOOK_SCRIPT, "rightsizer"):
+    write_file(layout.etc / settings, render(config), 0o644)
+    for name in (script, "rightsizer"):
         _put(layout.etc / name, source / name, copy=copy)
-
-
-def write_filter(layout: Layout) -> None:
-    """Link the project's client filter into the folder where clients look, and write its settings there."""
-    source = lua_folder()
-    config = parse_config(layout.rightsizer_toml.read_text(encoding="utf-8"), str(layout.rightsizer_toml))
-    write_file(layout.etc / "rightsizer_clients.lua", client_settings(config), 0o644)
-    for name in (FILTER_SCRIPT, "rightsizer"):
-        _put(layout.etc / name, source / name, copy=False)
 
 
 def _put(path: Path, target: Path, *, copy: bool) -> None:
