@@ -65,7 +65,7 @@ def record(sandbox: Sandbox) -> None:
         "jobs.psv": printed(sandbox, [*EVERYTHING, "--allocations", f"--format={PLAIN_COLUMNS}"], {}),
     }
     for name, text in texts.items():
-        (folder / name).write_bytes(text.replace(f"sandbox-{sandbox.layout.tag}".encode(), b"sandbox"))
+        (folder / name).write_bytes(text.replace(sandbox.layout.cluster.encode(), b"sandbox"))
     (folder / "made.json").write_bytes(msgspec.json.format(msgspec.json.encode(submitted)) + b"\n")
     print(folder)
 

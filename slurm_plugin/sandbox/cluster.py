@@ -228,7 +228,7 @@ def register(cluster: Cluster) -> None:
     known = cluster.command(
         "sacctmgr", "--noheader", "--parsable2", "list", "cluster", "format=cluster"
     ).split()
-    name = f"sandbox-{cluster.layout.tag}"
+    name = cluster.layout.cluster
     if name not in known:
         cluster.command("sacctmgr", "--immediate", "add", "cluster", name)
     accounts = cluster.command(

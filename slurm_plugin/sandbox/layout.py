@@ -32,6 +32,11 @@ class Layout:
             letters.append(string.ascii_lowercase[index])
         return "".join(letters)
 
+    @property
+    def cluster(self) -> str:
+        """The cluster's name in slurmdbd."""
+        return f"sandbox-{self.tag}"
+
     def node_names(self, count: int) -> tuple[str, ...]:
         """Return the names of `count` nodes, such as `kfwoa-1`."""
         return tuple(f"{self.tag}-{number}" for number in range(1, count + 1))

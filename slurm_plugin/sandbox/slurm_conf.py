@@ -51,11 +51,6 @@ class ClusterPlan:
         """The names of the nodes, one per slurmd port."""
         return self.layout.node_names(len(self.ports.slurmd))
 
-    @property
-    def cluster(self) -> str:
-        """The cluster's name in slurmdbd."""
-        return f"sandbox-{self.layout.tag}"
-
 
 def slurm_conf(plan: ClusterPlan) -> str:
     """Render slurm.conf."""
@@ -78,7 +73,7 @@ def slurm_conf(plan: ClusterPlan) -> str:
 def identity(plan: ClusterPlan) -> list[str]:
     """Name the cluster, its users, and how its parts authenticate each other."""
     lines = [
-        f"ClusterName={plan.cluster}",
+        f"ClusterName={plan.layout.cluster}",
         f"SlurmctldHost={plan.host}({LOOPBACK})",
         f"SlurmUser={plan.user}",
         f"SlurmdUser={plan.starter}",

@@ -134,7 +134,7 @@ class Site:
         )
         with contextlib.closing(connection), connection.cursor() as cursor:
             for table in ("job", "step"):
-                query = query.replace(f"{{{table}s}}", f"`sandbox-{layout.tag}_{table}_table`")
+                query = query.replace(f"{{{table}s}}", f"`{layout.cluster}_{table}_table`")
             cursor.execute(query)
             connection.commit()
             return list(cursor.fetchall())

@@ -277,7 +277,7 @@ def test_steps_that_slurmdbd_has_purged_stay_in_the_store(ready: Ready) -> None:
 @pytest.mark.parametrize("ready", [SYSTEM], indirect=True)
 def test_a_job_that_slurmctld_handed_on_late_is_read_within_a_day(ready: Ready) -> None:
     site, store = ready.site, "late"
-    site.configuration(store, overlap_s=0, late_days=1, cluster=f"sandbox-{site.sandbox.layout.tag}")
+    site.configuration(store, overlap_s=0, late_days=1, cluster=site.sandbox.layout.cluster)
     assert site.ingest(store).status == 0
     site.end_slurmdbd()
     kept = site.submit("kept", "--mem=50")

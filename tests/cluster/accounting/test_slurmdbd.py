@@ -47,11 +47,6 @@ def url_of(sandbox: Sandbox, account: str) -> str:
     return f"mysql+pymysql://{account}@127.0.0.1:{sandbox.manifest.ports.mariadb}/{DATABASE_NAME}"
 
 
-def name_of(sandbox: Sandbox) -> str:
-    """Return the cluster's name."""
-    return f"sandbox-{sandbox.layout.tag}"
-
-
 def key_of(attempt: Attempt) -> tuple[int, int]:
     """Return the key of an attempt."""
     return attempt.row.job_id, attempt.row.submit_s
@@ -65,7 +60,7 @@ def without_list(attempt: Attempt) -> Attempt:
 
 def test_the_database_gives_the_same_attempts_as_sacct(played: Played, reader: str) -> None:
     site = played.site
-    site.configuration("direct", slurmdbd_url=reader, cluster=name_of(site.sandbox))
+    site.configuration("direct", slurmdbd_url=reader, cluster=site.sandbox.layout.cluster)
     ingested = site.ingest("direct")
     assert ingested.status == 0, ingested.said
     direct = {key_of(one): without_list(one) for one in site.attempts("direct")}
@@ -83,7 +78,7 @@ def test_the_database_gives_the_same_attempts_as_sacct(played: Played, reader: s
 
 
 def test_jobs_outside_the_window_are_left_out(played: Played, reader: str) -> None:
-    name, now_s = name_of(played.site.sandbox), int(time.time())
+    name, now_s = played.site.sandbox.layout.cluster, int(time.time())
     parts = list(read_database(reader, name, now_s - 10**6, now_s - 10**5, now_s))
     assert sum(len(part.jobs) for part in parts) == 0
 
@@ -93,7 +88,7 @@ def test_an_account_that_may_write_is_refused_with_the_grant_to_use(played: Play
     conf = (sandbox.layout.etc / "slurmdbd.conf").read_text(encoding="utf-8")
     (password,) = re.findall(r"^StoragePass=(.*)$", conf, re.MULTILINE)
     with pytest.raises(SlurmError, match="GRANT SELECT ON"):
-        list(read_database(url_of(sandbox, f"{DATABASE_USER}:{password}"), name_of(sandbox), 0, 1, 1))
+        list(read_database(url_of(sandbox, f"{DATABASE_USER}:{password}"), sandbox.layout.cluster, 0, 1, 1))
 
 
 def test_an_unknown_cluster_is_refused_with_the_command_that_lists_clusters(reader: str) -> None:
