@@ -13,7 +13,6 @@ from tests.cluster.matrix.release import environment
 from tests.waiting import wait_until
 
 COMMAND_PATIENCE_S = 60.0
-MIX_PATIENCE_S = 240.0
 # A requeued job has not ended: its next attempt will.
 UNENDED = ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "REQUEUED", "")
 HOSTILE_NAMES = (
