@@ -220,6 +220,7 @@ def test_a_job_that_starts_with_its_new_size_counts_as_resized() -> None:
     assert resize(WANTED, controller.record, controller.update).problem == ""
     assert controller.job is not None
     assert (controller.job.state, controller.job.cpus_per_task) == ("RUNNING", 2)
+    assert controller.job.admin_comment == "new token"
     # Its node may allocate whole cores.
     assert has(msgspec.structs.replace(controller.job, cpus=6), WANTED)
 

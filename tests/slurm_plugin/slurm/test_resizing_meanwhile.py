@@ -74,24 +74,5 @@ def test_tasks_that_started_in_between_get_their_old_comment_back(complaint: str
     assert written == [f"JobId=1_[7-12] AdminComment={NEW}", f"JobId=1_[7-8] AdminComment={OLD}"]
 
 
-def test_a_job_that_started_in_between_gets_its_old_comment_back() -> None:
-    after = msgspec.structs.replace(SINGLE, state="RUNNING", admin_comment=NEW)
-    problem, written = resize_while(SINGLE, "Job is no longer pending execution for job 2", after)
-    assert "no longer pending" in problem
-    assert written[-1] == f"JobId=2 AdminComment={OLD}"
-
-
-def test_a_job_that_started_with_its_new_size_keeps_the_comment_that_says_so() -> None:
-    after = msgspec.structs.replace(SINGLE, state="RUNNING", mem_per_node_mib=500, admin_comment=NEW)
-    assert resize_while(SINGLE, "", after) == ("", [f"JobId=2 AdminComment={NEW}"])
-
-
 def test_a_job_cancelled_in_between_is_gone_and_nothing_more_is_written() -> None:
     assert resize_while(SINGLE, "", None) == ("gone", [f"JobId=2 AdminComment={NEW}"])
-
-
-def test_a_comment_is_restored_if_slurmctld_does_not_keep_the_size() -> None:
-    after = msgspec.structs.replace(SINGLE, admin_comment=NEW)
-    problem, written = resize_while(SINGLE, "", after)
-    assert problem == "not kept"
-    assert written[-1] == f"JobId=2 AdminComment={OLD}"
