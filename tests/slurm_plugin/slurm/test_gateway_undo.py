@@ -217,16 +217,6 @@ def test_an_undo_that_slurmctld_refused_for_a_running_job_is_tried_again(
     assert queue.factors == {1: 3}
 
 
-def test_ended_jobs_are_forgotten(tmp_path: Path) -> None:
-    queue = MemoryQueue({1: 0, 2: 0})
-    gateway = gate(queue, tmp_path)
-    gateway.reorder(changes_of({1: 5, 2: 6}, queue.factors))
-    del queue.factors[1]
-    gateway.read()
-    gateway.reorder([])
-    assert in_force(tmp_path) == {2: 6}
-
-
 @pytest.mark.parametrize(("after_s", "factor"), [(400.0, 3), (430.0, 5)])
 def test_a_job_that_ended_and_is_requeued_is_undone_as_long_as_slurmctld_knew_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_s: float, factor: int
