@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accounting.errors import ServiceError, SlurmError
+from slurm_plugin.cli.orderly_end import stopped_by_signals
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.secret_urls import store_url
@@ -167,9 +166,7 @@ def watch_on(advisor: Advisor, *, apply: bool) -> None:
     from slurm_plugin.advisor.loop import watch
     from slurm_plugin.advisor.view import summary_of
 
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stopped_by_signals()
     undone = watch(advisor, stop, lambda outcome: note(summary_of(outcome, apply=apply)))
     note("stopped")
     if apply:

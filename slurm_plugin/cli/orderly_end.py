@@ -1,9 +1,10 @@
-"""Let a command clean up after itself also when another process ends it or its terminal is closed."""
+"""How a command ends that another process, or its terminal, asks to end: it finishes, or cleans up after itself."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from types import FrameType
 
@@ -22,6 +23,14 @@ def orderly_end() -> Iterator[None]:
     finally:
         for number in ENDING:
             signal.signal(number, before[number])
+
+
+def stopped_by_signals() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set from now on: what is under way is finished first."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:

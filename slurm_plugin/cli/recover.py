@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accounting.errors import ServiceError
+from slurm_plugin.cli.orderly_end import stopped_by_signals
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.config.file import load_config
 from slurm_plugin.config.settings import Config
@@ -140,9 +139,7 @@ def watch_on(recoverer: Recoverer, period_s: float) -> None:
     """Run rounds until SIGTERM or SIGINT; the current round is finished first."""
     from slurm_plugin.recovery.rounds import watch
 
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stopped_by_signals()
     watch(recoverer, period_s, stop)
     note("stopped")
 

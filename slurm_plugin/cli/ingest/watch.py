@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ import msgspec
 from accounting.errors import RightsizerError
 from slurm_plugin.cli.ingest.feeding import tidy_feed
 from slurm_plugin.cli.ingest.settings import doubt, source_for
+from slurm_plugin.cli.orderly_end import stopped_by_signals
 from slurm_plugin.cli.output import note
 from slurm_plugin.freed_memory import give_back_memory
 from slurm_plugin.log_lines import SaidOnce
@@ -46,9 +45,7 @@ def watch(
     from accounting.store.database import hold_little
 
     hold_little(engine)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stopped_by_signals()
     failures, doubts, wide_s, pace, is_first = SaidOnce(), SaidOnce(), 0.0, Pace(), True
     while not stop.is_set():
         is_wide = time.monotonic() >= wide_s
