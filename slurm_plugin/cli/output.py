@@ -169,6 +169,11 @@ def local_time(time_s: int) -> str:
     return datetime.fromtimestamp(time_s).astimezone().isoformat(sep=" ", timespec="minutes")
 
 
+def local_second(time_s: float) -> str:
+    """Return a time (unix seconds) as local date and time, with its UTC offset, to the second."""
+    return datetime.fromtimestamp(int(time_s)).astimezone().isoformat(sep=" ")
+
+
 def note(text: str) -> None:
     """Print one line on stderr, for people, that is not data."""
     click.echo(visible(text), err=True)

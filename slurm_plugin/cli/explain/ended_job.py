@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +15,7 @@ from accounting.records import Attempt, GpuUse
 from accounting.request import Dimension
 from accounting.states import is_failed_node
 from slurm_plugin.cli.explain.job_id import JobId
-from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.cli.output import local_second, note, print_rows
 from slurm_plugin.cli.stored import opened_store
 from slurm_plugin.config.settings import Config
 from slurm_plugin.slurm.local_cluster import local_cluster
@@ -195,7 +194,7 @@ def _rows(attempt: Attempt, decision: Decision | None) -> list[dict[str, object]
     return [
         {
             "job": row.display_id,
-            "attempt": local_time(row.start_s) if row.start_s else "never started",
+            "attempt": local_second(row.start_s) if row.start_s else "never started",
             "resource": held.name,
             "asked": held.asked,
             "allocated": held.given,
@@ -235,7 +234,7 @@ def _story(attempt: Attempt, decision: Decision | None) -> str:
     model = f", model {decision.model}" if decision.model else ""
     again = (
         (
-            f"; it was made while the job waited, {local_time(decision.time_s)}, and replaced "
+            f"; it was made while the job waited, {local_second(decision.time_s)}, and replaced "
             f"{decision.replaces}"
         )
         if decision.replaces
@@ -249,11 +248,6 @@ def _story(attempt: Attempt, decision: Decision | None) -> str:
     return (
         f"{end}; decision {decision.id} ({decision.reason}) {what}, mode {decision.mode}{model}{again}{lost}"
     )
-
-
-def local_time(time_s: float) -> str:
-    """Return a local time with year and UTC offset: an old job may be of another year, or of summer time."""
-    return datetime.fromtimestamp(int(time_s)).astimezone().isoformat(sep=" ")
 
 
 def _cost(energy: Energy) -> str:

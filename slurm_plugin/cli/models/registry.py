@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 
 import click
 
 from accounting.errors import ModelError
 from slurm_plugin.cli.models.pruning import remove_old, show_standing
-from slurm_plugin.cli.output import config_option, format_option, note, print_rows
+from slurm_plugin.cli.output import config_option, format_option, local_second, note, print_rows
 from slurm_plugin.cli.shown_text import visible
 from slurm_plugin.config.file import load_config
 
@@ -80,7 +79,7 @@ def _listed(directory: Path) -> list[dict[str, object]]:
                 "since": since,
                 "by": by,
                 "gate": gate,
-                "trained": _local_time(manifest.created_s),
+                "trained": local_second(manifest.created_s),
                 "attempts": manifest.attempts,
                 "families": manifest.families,
                 "xgboost": ", ".join(manifest.growth) or "none (history alone)",
@@ -112,13 +111,9 @@ def _tenure(directory: Path) -> tuple[str, str]:
         note(str(error))
         held = ()
     if held and held[-1].by:
-        return _local_time(held[-1].by.time_s), f"{held[-1].by.why}, {held[-1].by.who}"
+        return local_second(held[-1].by.time_s), f"{held[-1].by.why}, {held[-1].by.who}"
     since_s = registry.current_since_s(directory)
-    return _local_time(since_s) if since_s else "", "not logged"
-
-
-def _local_time(time_s: float) -> str:
-    return datetime.fromtimestamp(int(time_s)).astimezone().isoformat(sep=" ")
+    return local_second(since_s) if since_s else "", "not logged"
 
 
 def _print_card(directory: Path, version: str, output_format: str) -> None:
