@@ -14,6 +14,7 @@ from accounting.errors import RightsizerError
 from slurm_plugin.cli.models.sizing import enforced_grant
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
 from slurm_plugin.cli.plot_check import check_plots
+from slurm_plugin.cli.report.options import TIME
 from slurm_plugin.cli.simulation.drawing import draw
 from slurm_plugin.cli.simulation.machines import HOW, machines, nodes_option
 from slurm_plugin.cli.simulation.replay_past import Window, read_past
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from models.simulation.replayed import Comparison
     from models.simulation.results import Results
 
-TIME = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
 FILE = click.Path(dir_okay=False, path_type=Path)
 RECORDED, AS_ASKED, ENFORCED = "recorded", "as asked", "rightsizer"
 
