@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slurm_plugin.doctor.finding import DAY_S, Judged, closed_to, span, unseen
-from slurm_plugin.doctor.seen import AdvisorSeen, Complaint, Seen, unread_cycles
+from slurm_plugin.doctor.seen import AdvisorSeen, Complaint, Seen, unread_bytes
 from slurm_plugin.doctor.store_checks import INGEST, UNREAD_BYTES
 
 # This many periods without a cycle are no accident. An advisor without a cycle for a day was stopped on purpose.
@@ -47,6 +47,6 @@ def advisor_journal(seen: Seen) -> Judged:
         return unseen(seen.advisor)
     if isinstance(seen.store, Complaint):
         return unseen(seen.store)
-    unread = unread_cycles(seen.advisor, seen.store)
+    unread = unread_bytes(seen.advisor, seen.store)
     what = f"{unread / 1024 / 1024:.1f} MiB of cycles in {seen.advisor.folder} are not ingested yet"
     return ("warning", what, INGEST) if unread > UNREAD_BYTES else ("ok", what, "")

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from slurm_plugin.doctor.finding import Finding, State
 from slurm_plugin.doctor.model_checks import counted_drift, largest_drift, last_week
-from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes, unread_cycles
+from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes
 from slurm_plugin.policy.braked import Level
 
 VALUE: dict[State, float] = {"ok": 0, "warning": 1, "problem": 2, "unknown": math.nan}
@@ -128,7 +128,7 @@ def _of_advisor(seen: Seen) -> Iterator[Sample]:
     if seen.advisor.last_cycle_s is not None:
         yield ADVISOR_AGE, "", seen.now_s - seen.advisor.last_cycle_s
     if not isinstance(seen.store, Complaint):
-        yield ADVISOR_UNREAD, "", unread_cycles(seen.advisor, seen.store)
+        yield ADVISOR_UNREAD, "", unread_bytes(seen.advisor, seen.store)
 
 
 def _ages(metric: Metric, then_s: int | None, now_s: float) -> Iterator[Sample]:

@@ -326,15 +326,6 @@ def is_hook_stopped(seen: Seen) -> bool:
     return any(one.thrown and not one.clients_alone for one in seen.switches)
 
 
-def unread_bytes(journal: JournalSeen, store: StoreSeen) -> int:
-    """Return how much of the journal is not ingested yet, in bytes."""
-    return _unread(journal.sizes, store)
-
-
-def unread_cycles(advisor: AdvisorSeen, store: StoreSeen) -> int:
-    """Return how much of the advisor's journal is not ingested yet, in bytes."""
-    return _unread(advisor.sizes, store)
-
-
-def _unread(sizes: Mapping[str, int], store: StoreSeen) -> int:
-    return sum(max(0, size - store.journal_offsets.get(name, 0)) for name, size in sizes.items())
+def unread_bytes(journal: JournalSeen | AdvisorSeen, store: StoreSeen) -> int:
+    """Return how much of the journal, the service's or the advisor's, is not ingested yet, in bytes."""
+    return sum(max(0, size - store.journal_offsets.get(name, 0)) for name, size in journal.sizes.items())
