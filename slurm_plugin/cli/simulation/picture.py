@@ -1,4 +1,7 @@
-"""Plot what was in use over the time of a simulation. Needs matplotlib (the extra `plots`); writes one file."""
+"""Plot what was in use over the time of a simulation. Needs matplotlib (the extra `plots`); writes one file.
+
+A file that cannot be written is a one-line error, not a traceback.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from pathlib import Path
 import matplotlib
 import numpy
 
+from accounting.errors import RightsizerError
 from models.simulation.results import Results
+from slurm_plugin.cli.output import note
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -17,7 +22,18 @@ RESOURCES = ("CPU", "memory", "GPU")
 WAITING = "waiting jobs"
 
 
-def draw_utilisation(ran: Mapping[str, Results], file: Path) -> None:
+def draw(ran: Mapping[str, Results], file: Path) -> None:
+    """Draw utilisation over time, one line for each name; RightsizerError if the file cannot be written."""
+    try:
+        _draw(ran, file)
+    except (OSError, ValueError) as error:
+        raise RightsizerError(
+            f"cannot draw {file}: {error}; give a file whose name ends in .png, .svg or .pdf"
+        ) from None
+    note(f"drawn: {file}")
+
+
+def _draw(ran: Mapping[str, Results], file: Path) -> None:
     """Draw how much of each resource was allocated, in per cent, and how many jobs waited, a line for each name."""
     there = [any(amounts) for amounts in zip(*(results.total for results in ran.values()), strict=True)]
     rows = [*(name for name, is_there in zip(RESOURCES, there, strict=True) if is_there), WAITING]

@@ -15,7 +15,6 @@ from slurm_plugin.cli.models.sizing import enforced_grant
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
 from slurm_plugin.cli.plot_check import check_plots
 from slurm_plugin.cli.report.options import TIME
-from slurm_plugin.cli.simulation.drawing import draw
 from slurm_plugin.cli.simulation.machines import HOW, machines, nodes_option
 from slurm_plugin.cli.simulation.replay_past import Window, read_past
 from slurm_plugin.cli.simulation.replay_rows import doubts, grounds, row_of, transposed, window_in_words
@@ -131,6 +130,8 @@ def replay(
         if plot is not None:
             drawn[rows[-1].name] = results
     if plot is not None:
+        from slurm_plugin.cli.simulation.picture import draw
+
         draw(drawn, plot)
     show(past, rows, output_format)
     for line in (*grounds(past), *doubts(real)):

@@ -10,7 +10,6 @@ import msgspec
 
 from slurm_plugin.cli.output import format_option, note, print_rows
 from slurm_plugin.cli.plot_check import check_plots
-from slurm_plugin.cli.simulation.drawing import draw
 from slurm_plugin.cli.simulation.machines import nodes_option
 from slurm_plugin.cli.simulation.placed import explain_rows
 
@@ -124,6 +123,8 @@ def simulate(
         )
         ran[name] = run(jobs, machines, policy, hooks, until_s)
     if plot is not None:
+        from slurm_plugin.cli.simulation.picture import draw
+
         draw(ran, plot)
     if explained is not None:
         for results in ran.values():
