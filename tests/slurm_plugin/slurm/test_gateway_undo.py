@@ -7,8 +7,8 @@ import pytest
 
 from accounting.errors import SlurmError
 from slurm_plugin.slurm import factor_log
-from slurm_plugin.slurm.lease import Clock
 from slurm_plugin.slurm.queue import FactorChange, Written
+from tests.slurm_plugin.slurm.conftest import TurnedClock
 from tests.slurm_plugin.slurm.gates import changes_of, gate, in_force
 from tests.slurm_plugin.slurm.memory_queue import MemoryQueue
 
@@ -159,11 +159,7 @@ def test_a_factor_that_somebody_else_set_for_a_task_stays_also_when_it_runs(tmp_
     assert queue.factors == {1: 0, 7: 500, 8: 900}
 
 
-def test_an_undone_change_of_a_running_job_is_forgotten_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(1000.0, "boot", 10.0)
-    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
+def test_an_undone_change_of_a_running_job_is_forgotten_too(tmp_path: Path, clock: TurnedClock) -> None:
     queue = MemoryQueue({1: 3})
     gateway = gate(queue, tmp_path)
     gateway.reorder(changes_of({1: 5}, queue.factors))
@@ -171,21 +167,19 @@ def test_an_undone_change_of_a_running_job_is_forgotten_too(
     gateway.undo()
     gateway.reorder([])
     assert in_force(tmp_path) == {}
-    clock = Clock(1000.0, "boot", 71.0)
+    clock.since_boot_s = 71.0
     gateway.reorder([])
     assert gateway.ours() == {}
 
 
 def test_a_change_that_backfill_reverted_may_come_back_until_it_is_undone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: TurnedClock
 ) -> None:
-    clock = Clock(1000.0, "boot", 10.0)
-    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
     queue = MemoryQueue({1: 0}, forgotten={1: 2})
     gateway = gate(queue, tmp_path)
     gateway.reorder(changes_of({1: 5}, queue.factors))
     for since_boot_s in (20.0, 100.0):
-        clock = Clock(1000.0, "boot", since_boot_s)
+        clock.since_boot_s = since_boot_s
         gateway.reorder([])
     assert gateway.ours() == {1: {5}}
 
@@ -199,17 +193,15 @@ def test_the_last_factors_of_a_job_are_remembered(tmp_path: Path) -> None:
 
 
 def test_an_undo_that_slurmctld_refused_for_a_running_job_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: TurnedClock
 ) -> None:
-    clock = Clock(1000.0, "boot", 10.0)
-    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
     queue = MemoryQueue({1: 3})
     gateway = gate(queue, tmp_path)
     gateway.reorder(changes_of({1: 5}, queue.factors))
     queue.hidden.add(1)
     queue.refusing[1] = "Access/permission denied"
     for since_boot_s in (20.0, 100.0, 200.0):
-        clock = Clock(1000.0, "boot", since_boot_s)
+        clock.since_boot_s = since_boot_s
         assert [one.problem for one in gateway.undo()] == ["Access/permission denied"]
         assert gateway.ours() == {1: {5}}
     queue.refusing.clear()
@@ -219,17 +211,15 @@ def test_an_undo_that_slurmctld_refused_for_a_running_job_is_tried_again(
 
 @pytest.mark.parametrize(("after_s", "factor"), [(400.0, 3), (430.0, 5)])
 def test_a_job_that_ended_and_is_requeued_is_undone_as_long_as_slurmctld_knew_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after_s: float, factor: int
+    tmp_path: Path, clock: TurnedClock, after_s: float, factor: int
 ) -> None:
     """It keeps its SiteFactor (seen on 22.05). MinJobAge is 300 s here, and slurmctld forgets with a delay."""
-    clock = Clock(1000.0, "boot", 10.0)
-    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
     queue = MemoryQueue({1: 3})
     gateway = gate(queue, tmp_path)
     gateway.reorder(changes_of({1: 5}, queue.factors))
     del queue.factors[1]
     for since_boot_s in (20.0, 20.0 + after_s):
-        clock = Clock(1000.0, "boot", since_boot_s)
+        clock.since_boot_s = since_boot_s
         gateway.read()
         gateway.reorder([])
         assert in_force(tmp_path) == {}
@@ -269,10 +259,8 @@ def test_an_undo_that_fails_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_a_write_that_hung_and_takes_effect_after_an_undo_is_undone_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: TurnedClock
 ) -> None:
-    clock = Clock(1000.0, "boot", 10.0)
-    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
     queue = MemoryQueue({1: -7}, silent_at=0)
     gateway = gate(queue, tmp_path)
     with pytest.raises(SlurmError):
@@ -283,10 +271,10 @@ def test_a_write_that_hung_and_takes_effect_after_an_undo_is_undone_too(
     assert gateway.ours() == {1: {5}}
     assert [one.problem for one in gateway.undo()] == [""]
     assert queue.factors == {1: -7}
-    clock = Clock(1000.0, "boot", 69.0)
+    clock.since_boot_s = 69.0
     gateway.undo()
     assert gateway.ours() == {1: {5}}
-    clock = Clock(1000.0, "boot", 71.0)
+    clock.since_boot_s = 71.0
     gateway.undo()
     assert gateway.ours() == {}
 

@@ -8,35 +8,30 @@ import pytest
 from slurm_plugin.slurm.gateway import TOO_SLOW
 from slurm_plugin.slurm.lease import Clock, Lease, is_over
 from slurm_plugin.slurm.queue import FactorChange, Written
+from tests.slurm_plugin.slurm.conftest import TurnedClock
 from tests.slurm_plugin.slurm.gates import changes_of, gate, in_force, problems
 from tests.slurm_plugin.slurm.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
-def test_the_timer_does_nothing_while_the_lease_lasts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(1000.0, "boot", 10.0)
-    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
+def test_the_timer_does_nothing_while_the_lease_lasts(tmp_path: Path, clock: TurnedClock) -> None:
     queue = MemoryQueue({1: 0})
     gateway = gate(queue, tmp_path)
     gateway.reorder(changes_of({1: 5}, queue.factors))
     assert gateway.undo(only_expired=True) == []
-    clock = Clock(1000.0, "boot", 71.0)
+    clock.since_boot_s = 71.0
     assert len(gateway.undo(only_expired=True)) == 1
     assert queue.factors == {1: 0}
 
 
 def test_the_changes_of_a_hanging_advisor_are_undone_in_spite_of_its_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: TurnedClock
 ) -> None:
-    clock = Clock(1000.0, "boot", 10.0)
-    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: clock)
     queue = MemoryQueue({1: 0, 2: 0})
     with gate(queue, tmp_path) as hung:
         hung.reorder(changes_of({1: 5}, queue.factors))
-        clock = Clock(1000.0, "boot", 71.0)
+        clock.since_boot_s = 71.0
         assert len(gate(queue, tmp_path).undo(only_expired=True)) == 1
         assert queue.factors == {1: 0, 2: 0}
         # It wakes up, and goes on with what the timer has left.
@@ -44,17 +39,11 @@ def test_the_changes_of_a_hanging_advisor_are_undone_in_spite_of_its_lock(
         assert in_force(tmp_path) == {2: 7}
 
 
-def test_slow_writes_to_slurmctld_end_before_the_lease(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    since_boot_s = 10.0
-    monkeypatch.setattr("slurm_plugin.slurm.gateway.now", lambda: Clock(1000.0, "boot", since_boot_s))
-
+def test_slow_writes_to_slurmctld_end_before_the_lease(tmp_path: Path, clock: TurnedClock) -> None:
     class SlowQueue(MemoryQueue):
         def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
-            nonlocal since_boot_s
             written = super().set_site_factors(changes)
-            since_boot_s += 40.0
+            clock.since_boot_s += 40.0
             gate(self, tmp_path).undo(only_expired=True)  # as the timer does
             return written
 
