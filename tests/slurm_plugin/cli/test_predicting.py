@@ -66,10 +66,6 @@ def test_options_win_over_the_environment() -> None:
     assert made.mem_per_node_mib == 1024
 
 
-def test_a_part_of_a_mebibyte_counts_as_a_whole_one() -> None:
-    assert read_submission(SCRIPT, "job.sh", "alice", ("--mem=1025K",)).mem_per_node_mib == 2
-
-
 @pytest.mark.parametrize("options", [(":", "-c", "2"), ()])
 def test_the_parts_of_a_heterogeneous_job_are_not_one_job(options: tuple[str, ...]) -> None:
     script = SCRIPT if options else SCRIPT.replace("srun", "#SBATCH hetjob\n#SBATCH -c 2\nsrun")

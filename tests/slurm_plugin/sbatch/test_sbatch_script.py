@@ -28,6 +28,7 @@ def read(*lines: str, options: tuple[str, ...] = ()) -> Submission:
         ("--mem=8G", "mem_per_node_mib", 8192),
         ("--mem 8000", "mem_per_node_mib", 8000),
         ("--mem=500K", "mem_per_node_mib", 1),
+        ("--mem=1025K", "mem_per_node_mib", 2),
         ("--mem-per-cpu=500M", "mem_per_cpu_mib", 500),
         ("--gres=gpu:4", "gpus_per_node", 4),
         ("--gres=gpu", "gpus_per_node", 1),
