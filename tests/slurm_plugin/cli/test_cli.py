@@ -42,13 +42,14 @@ def test_the_help_of_every_command_ends_with_an_example(names: tuple[str, ...], 
 
 
 @pytest.mark.parametrize("names", all_commands(rightsizer), ids=" ".join)
-def test_every_option_says_what_it_is_for(names: tuple[str, ...]) -> None:
+def test_every_command_and_option_says_what_it_is_for(names: tuple[str, ...]) -> None:
     command: click.Command = rightsizer
     for name in names:
         assert isinstance(command, click.Group)
         found = command.get_command(click.Context(command), name)
         assert found is not None
         command = found
+    assert (command.help or "").split("\n\n")[0].endswith(".")
     options = [one for one in command.params if isinstance(one, click.Option)]
     assert [option.opts[0] for option in options if not option.help] == []
 

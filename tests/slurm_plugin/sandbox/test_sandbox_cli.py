@@ -5,7 +5,6 @@ import pwd
 from pathlib import Path
 from types import SimpleNamespace
 
-import click
 import pytest
 from click.testing import CliRunner
 
@@ -19,14 +18,6 @@ from slurm_plugin.sandbox.manifest import Manifest, write_manifest
 from slurm_plugin.sandbox.root_tree import find_root_tree, follow
 from slurm_plugin.sandbox.slurm_conf import Ports
 from slurm_plugin.sandbox.status import DaemonStatus, Status
-
-
-@pytest.mark.parametrize("name", ["", *sorted(sandbox_group.commands)])
-def test_every_help_ends_with_an_example(name: str) -> None:
-    command: click.Command = sandbox_group.commands[name] if name else sandbox_group
-    paragraphs = [part.replace("\b", "").strip() for part in (command.help or "").split("\n\n")]
-    assert paragraphs[-1].startswith("Example:")
-    assert paragraphs[0].endswith(".")
 
 
 def test_a_missing_sandbox_is_reported(tmp_path: Path) -> None:
