@@ -275,13 +275,7 @@ def chain_settings_of(config: Config) -> ChainSettings:
 
 def recorded_settings(settings: ChainSettings) -> PredictedUnder:
     """Return the site's settings for predictions as a decision records them."""
-    return PredictedUnder(
-        memory_margin=settings.memory_margin,
-        cores_margin=settings.cores_margin,
-        min_evidence=settings.min_evidence,
-        most_failures=settings.most_failures,
-        most_slowdown=settings.most_slowdown,
-    )
+    return PredictedUnder(**msgspec.structs.asdict(settings))
 
 
 def chain_settings_then(recorded: PredictedUnder) -> ChainSettings:
