@@ -3,7 +3,6 @@
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from accounting.errors import SlurmError
@@ -66,10 +65,7 @@ def test_a_watcher_that_saw_nothing_looks_at_the_held_job_once_more(
     gate = Controller(failed())
     own = recoverer(gate, tmp_path)
     own.round()
-    done = gate.run
-    assert done is not None
-    held = msgspec.structs.replace(done.job, held=True, reason=HELD_AGAIN)
-    gate.run = msgspec.structs.replace(done, job=held)
+    gate._set(held=True, reason=HELD_AGAIN)
     assert own.round() == []
     monkeypatch.setattr(rounds, "WRITTEN_DOWN_S", 0.0)
     assert [one.problem for one in own.round()] == [""]
@@ -86,23 +82,17 @@ def test_a_watcher_that_saw_nothing_looks_at_the_held_job_once_more(
     assert looks == []
 
 
-@pytest.mark.parametrize("changes", [{"reason": "JobHeldAdmin"}, {"held": False, "reason": "None"}])
-def test_a_job_that_somebody_holds_is_left_to_them(tmp_path: Path, changes: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{"reason": "JobHeldAdmin"}, {"held": False, "reason": "None"}, {"admin_comment": "", "restarts": 2}],
+    ids=["held", "released", "requeued"],
+)
+def test_what_somebody_has_done_with_the_job_is_left_to_them(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
     gate = Controller(failed())
     recoverer(gate, tmp_path).round()
-    assert gate.run is not None
-    job = msgspec.structs.replace(gate.run.job, **{"held": True, "reason": HELD_AGAIN, **changes})
-    gate.run = msgspec.structs.replace(gate.run, job=job)
-    assert recoverer(gate, tmp_path).round() == []
-    assert len(gate.writes) == 4
-
-
-def test_another_run_that_somebody_requeued_is_left_to_them(tmp_path: Path) -> None:
-    gate = Controller(failed())
-    recoverer(gate, tmp_path).round()
-    assert gate.run is not None
-    job = msgspec.structs.replace(gate.run.job, held=True, reason=HELD_AGAIN, admin_comment="", restarts=2)
-    gate.run = msgspec.structs.replace(gate.run, job=job)
+    gate._set(**{"held": True, "reason": HELD_AGAIN, **changes})
     assert recoverer(gate, tmp_path).round() == []
     assert len(gate.writes) == 4
 
@@ -114,11 +104,7 @@ def test_a_forgotten_job_is_found_however_late_the_next_round_is(
     gate = Controller(failed())
     own = recoverer(gate, tmp_path)
     own.round()
-    done = gate.run
-    assert done is not None
-    gate.run = msgspec.structs.replace(
-        done, job=msgspec.structs.replace(done.job, held=True, reason=HELD_AGAIN)
-    )
+    gate._set(held=True, reason=HELD_AGAIN)
     now_s = time.time()
     monkeypatch.setattr(time, "time", lambda: now_s + 600)
     assert [one.problem for one in own.round()] == [""]
