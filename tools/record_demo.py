@@ -29,21 +29,17 @@ def main() -> None:
         (RECORDED / folder).mkdir(parents=True)
     for file, printed in ((FIGURES_FILE, answer.figures), (TEXTS_FILE, answer.texts)):
         file.write_bytes(first_jobs(printed, last))
-    samples = [
-        line
-        for file in sorted((sandbox / "gpu-spool").glob("*.jsonl"))
-        for line in file.read_text().splitlines()
-    ]
-    early = [line for line in samples if int(json.loads(line)["job_id"]) <= last]
+    early = [line for line in lines_in(sandbox / "gpu-spool") if int(json.loads(line)["job_id"]) <= last]
     (RECORDED / "gpu-spool" / "recorded.jsonl").write_text("\n".join(early) + "\n", encoding="utf-8")
-    decisions = [
-        line
-        for file in sorted((sandbox / "rightsizer" / "journal").glob("*.jsonl"))
-        for line in file.read_text().splitlines()
-    ]
+    decisions = lines_in(sandbox / "rightsizer" / "journal")[:last]
     (RECORDED / "journal" / "decisions-recorded.jsonl").write_text(
-        "\n".join(decisions[:last]) + "\n", encoding="utf-8"
+        "\n".join(decisions) + "\n", encoding="utf-8"
     )
+
+
+def lines_in(folder: Path) -> list[str]:
+    """Return the lines of the folder's JSON Lines files, in the order of the files' names."""
+    return [line for file in sorted(folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
 
 
 def first_jobs(printed: bytes, last: int) -> bytes:
