@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import click
 import msgspec
@@ -34,15 +34,12 @@ format_option = click.option(
     help="Output format.",
 )
 
-
-def config_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--config FILE` to a command."""
-    return click.option(
-        "--config",
-        "config_file",
-        metavar="FILE",
-        help="Configuration file. Default: $RIGHTSIZER_CONFIG, else /etc/rightsizer/rightsizer.toml.",
-    )(function)
+config_option = click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="Configuration file. Default: $RIGHTSIZER_CONFIG, else /etc/rightsizer/rightsizer.toml.",
+)
 
 
 def print_rows(rows: Sequence[Row], output_format: str, title: str = "", columns: Sequence[str] = ()) -> None:

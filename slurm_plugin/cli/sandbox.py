@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import click
 import msgspec
@@ -21,19 +19,14 @@ from slurm_plugin.sandbox.status import Status, status_of
 
 MODES = click.Choice(["observe", "advise", "enforce"])
 
-Command = TypeVar("Command", bound=Callable[..., object])
-
-
-def dir_option(function: Command) -> Command:
-    """Add --dir, the sandbox's folder."""
-    return click.option(
-        "--dir",
-        "directory",
-        required=True,
-        envvar=SANDBOX_VARIABLE,
-        type=click.Path(file_okay=False, path_type=Path),
-        help=f"The sandbox's folder. Default: ${SANDBOX_VARIABLE}.",
-    )(function)
+dir_option = click.option(
+    "--dir",
+    "directory",
+    required=True,
+    envvar=SANDBOX_VARIABLE,
+    type=click.Path(file_okay=False, path_type=Path),
+    help=f"The sandbox's folder. Default: ${SANDBOX_VARIABLE}.",
+)
 
 
 def say(line: str) -> None:
