@@ -57,39 +57,6 @@ def turns_of(durations_s: Sequence[float] | Floats, slice_s: float) -> Counts:
     return rounds.astype(numpy.int64)
 
 
-def pieces_of(durations_s: Sequence[float] | Floats, slice_s: float) -> Floats:
-    """Return how long each turn takes (rounds × demanders, seconds): whole slices, then what is left, then 0."""
-    durations = amounts_of("planned durations", durations_s)
-    turns = turns_of(durations, slice_s)
-    rounds = int(turns.max(initial=0))
-    if rounds * len(turns) > 10 * MOST_TURNS:
-        raise ScheduleError(
-            f"{rounds} rounds of {len(turns)} demanders are too many to list; give a longer slice"
-        )
-    number = numpy.arange(rounds)[:, None]
-    left_s = numpy.minimum(durations - number * slice_s, slice_s)
-    return numpy.where(number < turns, left_s, 0.0)
-
-
-def waits_by_round(
-    durations_s: Sequence[float] | Floats, order: Sequence[int] | Order, slice_s: float
-) -> Floats:
-    """Return how long each demander waits for each of its turns (rounds × demanders, seconds).
-
-    For turn u, that is what demanders before it in `order` are served in round u, and those after it in round u − 1.
-    0 if it has no such turn.
-    """
-    pieces = pieces_of(durations_s, slice_s)
-    ranked = order_of(order, pieces.shape[1])
-    in_order = pieces[:, ranked]
-    up_to_me = numpy.cumsum(in_order, axis=1)
-    waits_s = up_to_me - in_order
-    waits_s[1:] += (up_to_me[:, -1:] - up_to_me)[:-1]
-    back = numpy.empty_like(waits_s)
-    back[:, ranked] = numpy.where(in_order > 0, waits_s, 0.0)
-    return back
-
-
 def waits_of(durations_s: Sequence[float] | Floats, order: Sequence[int] | Order, slice_s: float) -> Floats:
     """Return t_i, the wait of each demander over all its rounds (seconds), without listing the rounds.
 

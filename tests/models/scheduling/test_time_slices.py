@@ -2,7 +2,6 @@
 
 from collections import deque
 
-import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +11,7 @@ from models.scheduling.time_slices import (
     MOST_TURNS,
     choose_slice,
     cost_of,
-    pieces_of,
     turns_of,
-    waits_by_round,
     waits_of,
 )
 
@@ -63,15 +60,6 @@ def test_a_whole_number_of_slices_takes_as_many_turns(turns: int, slice_s: float
 
 
 @given(demands())
-def test_pieces_are_slices_and_add_up_to_the_duration(demand: tuple[list[float], list[int], float]) -> None:
-    durations, _, slice_s = demand
-    pieces = pieces_of(durations, slice_s)
-    assert (pieces <= slice_s).all()
-    assert pieces.sum(axis=0) == pytest.approx(numpy.array(durations))
-    assert ((pieces > 0).sum(axis=0) == turns_of(durations, slice_s)).all()
-
-
-@given(demands())
 def test_waits_are_those_of_a_simulated_queue(
     demand: tuple[list[float], list[int], float],
 ) -> None:
@@ -79,13 +67,11 @@ def test_waits_are_those_of_a_simulated_queue(
     simulated = taken_in_turns(durations, order, slice_s)
     tolerance = pytest.approx(simulated, abs=1e-6 * (1 + sum(durations)))
     assert waits_of(durations, order, slice_s).tolist() == tolerance
-    assert waits_by_round(durations, order, slice_s).sum(axis=0).tolist() == tolerance
 
 
 def test_waits_are_those_worked_out_by_hand() -> None:
     # Turns of 10 s in the order b, a, c: b 10, a 10, c 5; a 10; a 5.
-    by_round = waits_by_round([25, 10, 5], [1, 0, 2], 10)
-    assert by_round.tolist() == [[10, 0, 20], [5, 0, 0], [0, 0, 0]]
+    assert waits_of([25, 10, 5], [1, 0, 2], 10).tolist() == [15, 0, 20]
     cost = cost_of([25, 10, 5], [1, 0, 2], 10)
     assert cost.turns == 5
     assert cost.mean_wait_s == pytest.approx(35 / 3)
@@ -116,7 +102,6 @@ def test_the_longest_of_slices_that_cost_the_same_is_taken() -> None:
 
 def test_no_demanders_have_no_waits_and_no_cost() -> None:
     assert waits_of([], [], 1).tolist() == []
-    assert waits_by_round([], [], 1).shape == (0, 0)
     assert cost_of([], [], 1).cost_s == 0
 
 
