@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from accounting.errors import install_with
+from bench.memory_sizing import check_plots
 from bench.run_time_sweep import Learned, settings_of, swept
 from bench.run_time_traces import LEAST_MEDIAN_S, TracedType, read_types
 from models.chance import RARE
@@ -92,14 +92,6 @@ def main() -> None:
         arguments.plots.mkdir(parents=True, exist_ok=True)
         for file in (plot_errors(learned, arguments.plots), plot_sweep(points, arguments.plots)):
             note(f"wrote {file}")
-
-
-def check_plots() -> None:
-    """Exit, before anything is measured, if matplotlib is missing."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        sys.exit(f"--plots needs matplotlib, which is not installed: {install_with('plots')}")
 
 
 def learn_all(types: list[TracedType]) -> list[Learned]:

@@ -247,3 +247,9 @@ def test_pictures_are_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         bench.main()
     assert {file.name for file in tmp_path.iterdir()} == {"memory_sizing_submit.png", "calibration.png"}
     assert all(file.stat().st_size > 10_000 for file in tmp_path.iterdir())
+
+
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit, match=r"pip install -c constraints.txt '\.\[plots\]'"):
+        memory_sizing.check_plots()
