@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from statistics import NormalDist
 from typing import NamedTuple
 
 from accounting.request import JobRequest
@@ -15,12 +14,9 @@ from models.past.history import History
 from models.past.jobs import PastJob
 from models.planning.simulated import Asked
 from models.scheduling.room import MILLI, Floats
+from slurm_plugin.advisor.run_time import SHORTEST_S, RunTime, likely_left_s
 
 RECENT_JOBS = 20
-SHORTEST_S = 1.0
-_NORMAL = NormalDist()
-UPPER_Z = _NORMAL.inv_cdf(0.99)
-LEAST_SPREAD = 0.05
 
 
 class _Known(NamedTuple):
@@ -55,15 +51,11 @@ class Learned:
     def left_s(self, job: Asked, ran_s: float) -> float:
         """Return the median remaining time of similar jobs that ran this long, assuming lognormal run times."""
         likely_s, upper_s = self.run_s(job)
-        left_s = max(SHORTEST_S, job.limit_s - ran_s)
-        if self._estimate(job) is None:
-            return left_s
-        middle = math.log(likely_s)
-        spread = max(LEAST_SPREAD, (math.log(upper_s) - middle) / UPPER_Z)
-        as_long = _NORMAL.cdf((middle - math.log(max(ran_s, SHORTEST_S))) / spread)
-        if as_long / 2 <= 0:
-            return left_s
-        return min(left_s, max(SHORTEST_S, math.exp(middle - spread * _NORMAL.inv_cdf(as_long / 2)) - ran_s))
+        found = self._estimate(job)
+        run_time = RunTime(
+            likely_s=likely_s, upper_s=upper_s, basis="", jobs=0 if found is None else found.jobs
+        )
+        return max(SHORTEST_S, likely_left_s(run_time, ran_s, max(SHORTEST_S, job.limit_s - ran_s)))
 
     def ended(self, job: Asked, run_s: float, end_s: float) -> None:
         """Add an ended job to the history."""
