@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from accounting.damage import UNREADABLE, Count, Factor, JobNumber, Moment
-from accounting.journal.files import PART_BYTES, Part, new_lines, take_lines
+from accounting.journal.files import Part, new_lines, take_lines
 
 # The journal's files, one a day.
 CYCLES = "cycles-*.jsonl"
@@ -72,9 +72,7 @@ def decode_cycle(line: bytes) -> Cycle | None:
         return None
 
 
-def read_cycles(
-    folder: Path, offsets: Mapping[str, int], part_bytes: int = PART_BYTES
-) -> Iterator[Part[Cycle]]:
+def read_cycles(folder: Path, offsets: Mapping[str, int]) -> Iterator[Part[Cycle]]:
     """Yield what is new in a folder's files, part by part; `offsets` says how far each was read before."""
-    found = new_lines(folder, CYCLES, offsets, part_bytes)
+    found = new_lines(folder, CYCLES, offsets)
     return take_lines(found, lambda _, line: decode_cycle(line), "a cycle of the advisor", SOURCE)

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, select
 from accounting.frames import Floats
 from accounting.ingest.run import IngestSettings, Run
 from accounting.ingest.spools import ingest_spools
-from accounting.journal.advice import AdvisedJob, Cycle, encode_cycle, read_cycles
+from accounting.journal.advice import AdvisedJob, Cycle, encode_cycle
 from accounting.report.advisor import LEAST_BLOCKS, Blocks, Foreseen, effects, start_rows
 from accounting.report.advisor_reading import AS_IT_IS, read_blocks, read_foreseen, read_recent_foreseen
 from accounting.report.selection import Selection
@@ -107,15 +107,6 @@ def test_a_line_with_a_number_beyond_what_a_store_holds_is_quarantined(store: En
     file.write_bytes(b"".join(map(encode_cycle, [*damaged, told])))
     report = read_on(store, tmp_path).report
     assert (report.cycles.new, report.quarantined) == (1, len(damaged))
-
-
-def test_a_long_journal_is_read_in_parts(tmp_path: Path) -> None:
-    lines = [encode_cycle(cycle(number)) for number in range(50)]
-    (tmp_path / "cycles-20260101.jsonl").write_bytes(b"".join(lines))
-    parts = list(read_cycles(tmp_path, {}, part_bytes=3 * len(lines[0])))
-    assert len(parts) > 10
-    assert [one.id for part in parts for one in part.taken] == [f"cycle-{number}" for number in range(50)]
-    assert parts[-1].read_bytes == sum(map(len, lines))
 
 
 def test_the_starts_of_jobs_that_started_are_compared_with_those_foreseen(store: Engine) -> None:
