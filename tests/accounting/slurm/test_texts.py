@@ -77,11 +77,6 @@ def test_bytes_that_are_no_text_are_escaped() -> None:
     assert attempt.row.job_name == "a\\xffb"
 
 
-def test_the_attempts_of_a_requeued_job_share_its_hostile_name() -> None:
-    rows = [job_line(7, State="REQUEUED", JobName="a\nb"), job_line(7, start_s=T0 + 500, JobName="a\nb")]
-    assert [one.row.job_name for one in attempts(*rows)] == ["a\nb", "a\nb"]
-
-
 def test_attempts_of_a_requeued_job_may_have_different_hostile_names() -> None:
     rows = [job_line(7, State="REQUEUED", JobName="a\nb"), job_line(7, start_s=T0 + 500, JobName="c\nd")]
     assert [one.row.job_name for one in attempts(*rows, job_line(8))] == ["a\nb", "c\nd", "fit"]
