@@ -35,11 +35,9 @@ input shaking, MASCOTS 2007).
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import NormalDist
 
 import msgspec
@@ -49,6 +47,7 @@ from accounting.errors import ModelError
 from bench.advisor_expectations import Learned, Perfect
 from bench.advisor_loads import SOURCES, Load, read_load
 from bench.advisor_orders import PERIOD_S, HeldBackByShadow, HeldBackFirst, OneOrder
+from bench.arguments import add_traces, parser_of
 from models.planning.arrivals import FORESEEN_S
 from models.planning.orders import STRENGTH
 from models.planning.problem import Bounds, Plan
@@ -99,7 +98,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     """Simulate and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--load", choices=[*SOURCES, "all"], default="all")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)
@@ -117,8 +116,7 @@ def main() -> None:
     parser.add_argument(
         "--row", action="append", choices=list(WAYS), help="only these rows, beside the first"
     )
-    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES", "."))
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
+    add_traces(parser)
     arguments = parser.parse_args()
     if not arguments.strength > 0:
         parser.error("--strength must be above 0")
@@ -139,7 +137,7 @@ def measure(name: str, ways: list[str], arguments: argparse.Namespace) -> list[d
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         load = read_load(
             name,
-            Path(arguments.traces),
+            arguments.traces,
             pressure=arguments.pressure,
             seed=seed,
             days=arguments.days,

@@ -15,10 +15,7 @@ six hours and starts before the next plan is early by definition.
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-from pathlib import Path
 
 import msgspec
 import numpy
@@ -27,6 +24,7 @@ from accounting.errors import ModelError
 from bench.advisor_expectations import Learned
 from bench.advisor_loads import SOURCES, Load, read_load
 from bench.advisor_simulation import MOST_CHANGES, MOST_FACTOR
+from bench.arguments import add_traces, parser_of
 from models.planning.interval_calibration import (
     LOOKED_BACK_S,
     UNCALIBRATED,
@@ -67,20 +65,19 @@ class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     """Simulate and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--load", choices=[*SOURCES, "all"], default="all")
     parser.add_argument("--since", default="", help="first day of the window; the load's own by default")
     parser.add_argument("--days", type=float, default=0.0, help="of the window; its own by default")
     parser.add_argument("--period-s", type=float, default=PERIOD_S, help="time between plans")
-    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES", "."))
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
+    add_traces(parser)
     arguments = parser.parse_args()
     rows: list[dict[str, object]] = []
     for name in list(SOURCES) if arguments.load == "all" else [arguments.load]:
         try:
             load = read_load(
                 name,
-                Path(arguments.traces),
+                arguments.traces,
                 pressure=0.9,
                 seed=1,
                 days=arguments.days,

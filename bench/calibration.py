@@ -16,10 +16,8 @@ more than that is not a question of sizing.
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import math
-import os
 from bisect import insort
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,10 +28,11 @@ import msgspec
 import numpy
 import pandas
 
+from bench.arguments import add_traces, folder_with, parser_of
 from bench.measured import Point
 from bench.memory_peers import moments
-from bench.memory_sizing import check_plots, folder_of
-from bench.memory_traces import TRACES, Trace, online_jobs, read_trace
+from bench.memory_sizing import check_plots
+from bench.memory_traces import NEXTFLOW, TRACES, Trace, online_jobs, read_trace
 from models.demand.chain import is_settled
 from models.demand.features import asked_of, features
 from models.demand.tail import LEAST_RISK, PRIOR_JOBS, PRIOR_SPREAD, Stakes, haste_of, rise_log, spread_bound
@@ -78,18 +77,19 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     """Measure and print, and plot if asked to."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
+    parser = parser_of(__doc__)
+    add_traces(parser)
     parser.add_argument("--only", default="*", help="traces whose names fit this pattern")
     parser.add_argument("--plots", type=Path, help="a folder for PNG files")
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     if arguments.plots:
         check_plots()
     points: list[Point] = []
     for name in fnmatch.filter((*TRACES, GENERATED), arguments.only):
         trace, truth = (
-            generated() if name == GENERATED else (read_trace(folder_of(arguments.traces), name), {})
+            generated()
+            if name == GENERATED
+            else (read_trace(folder_with(arguments.traces, NEXTFLOW), name), {})
         )
         variants = [trace] if truth else [trace, shuffled(trace)]
         for variant in variants:

@@ -11,7 +11,6 @@ or many.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import xgboost
 from numpy.typing import NDArray
 
 from accounting.frames import Floats
+from bench.arguments import parser_of
 from models.demand.features import FEATURES
 from models.training.matrix import Flags, Inputs, Matrix
 from models.training.quantile import QUANTILE, ROUNDS, SETTINGS, fit_quantile, predict, raised
@@ -55,10 +55,9 @@ class Jobs:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=40_000)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     rows: list[dict[str, object]] = []
     for noise in NOISES:

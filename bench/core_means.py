@@ -10,8 +10,6 @@ sample above k, and how much longer they would run with k CPUs if the excess wor
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +17,8 @@ import msgspec
 import numpy
 import pandas
 
-from bench.memory_sizing import folder_of
-from bench.memory_traces import WORKFLOWS, Trace, read_trace
+from bench.arguments import add_traces, folder_with, parser_of
+from bench.memory_traces import NEXTFLOW, WORKFLOWS, Trace, read_trace
 from models.demand.threads import LEAST_WITH_MORE
 from models.demand.too_few import BUSY_SHARE
 from slurm_plugin.cli.output import print_rows
@@ -42,12 +40,11 @@ class Spoken(msgspec.Struct, frozen=True):
 
 def main() -> None:
     """Print both tables, or one."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
+    parser = parser_of(__doc__)
+    add_traces(parser)
     parser.add_argument("--show", choices=["next", "peaks"])
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
-    traces = folder_of(arguments.traces)
+    traces = folder_with(arguments.traces, NEXTFLOW)
     if arguments.show != "peaks":
         spoken = [one for name in WORKFLOWS for one in spoken_of(read_trace(traces, name))]
         print_rows(next_rows(spoken), arguments.format, "The next job")

@@ -7,7 +7,6 @@ Jobs are drawn; with `cut off`, some end at their own limits. The wanted coverag
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import xgboost
 from distributed import Client, LocalCluster
 
 from accounting.frames import Floats
+from bench.arguments import parser_of
 from models.demand.features import FEATURES
 from models.judging.health import pinball
 from models.training.dask_engine import dask_fit
@@ -29,10 +29,9 @@ LEAST_ROWS = 1
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rows", type=int, nargs="+", default=[250, 1000, 4000, 10_000], help="a worker")
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     with (
         LocalCluster(

@@ -13,13 +13,13 @@ never moves a reservation forward. The last row leaves its EASY as published.
 
 from __future__ import annotations
 
-import argparse
 import random
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from bench.arguments import parser_of
 from models.simulation.engine import Policy, simulate
 from models.simulation.nodes import Node, cluster_of
 from models.simulation.results import Results
@@ -47,10 +47,9 @@ Simulator("trace.swf", "system.json", EASYBackfilling(allocator), scheduling_out
 
 def main() -> None:
     """Run both and print how many starts differ."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--accasim", type=Path, required=True, help="a Python that has AccaSim 1.1.3")
     parser.add_argument("--jobs", type=int, default=2000)
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rightsizer-bench-") as name:
         folder = Path(name)

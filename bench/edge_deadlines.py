@@ -15,15 +15,13 @@ edge_bound.py.
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import msgspec
 import numpy
 
+from bench.arguments import add_traces, folder_with, parser_of, print_tables
 from bench.edge_bound import most_in_time
 from bench.edge_loads import CLOUD, JOBS, EdgeLoad, horizon_s, read_edge_load
 from bench.figures import goal
@@ -33,7 +31,7 @@ from models.scheduling.room import Amounts, Ints, Mask, Parts, Room
 from models.simulation.engine import Hooks, Policy, simulate
 from models.simulation.nodes import Cluster
 from models.simulation.results import figures, lent_use
-from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.cli.output import note
 
 LOADS = (0.6, 0.9, 1.2, 1.6)
 OURS, ALONE, BOUND = "deadlines (ours)", "ours, cloud only", "no schedule exceeds"
@@ -59,8 +57,8 @@ Found = dict[tuple[float, str], list[Measured]]
 
 def main() -> None:
     """Print both tables, or one."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
+    parser = parser_of(__doc__)
+    add_traces(parser)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=11, help="terms were chosen on seeds 1 to 3")
     parser.add_argument("--load", type=float, action="append", help="of the cloud; again for more")
@@ -68,26 +66,21 @@ def main() -> None:
         "--patience", type=float, default=1.0, help="stretches what deadlines leave beyond the run"
     )
     parser.add_argument("--show", choices=SHOWN)
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
-    if arguments.traces is None or not (Path(arguments.traces) / JOBS).is_file():
-        raise SystemExit(f"no trace: set RIGHTSIZER_TRACES to the folder that holds {JOBS}")
+    traces = folder_with(arguments.traces, str(JOBS))
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     found: Found = {}
     for load in arguments.load or LOADS:
         for seed in seeds:
             note(f"load {load:g}, seed {seed}")
-            made = read_edge_load(Path(arguments.traces), load, seed, arguments.patience)
+            made = read_edge_load(traces, load, seed, arguments.patience)
             for name, measured in measure(made):
                 found.setdefault((load, name), []).append(measured)
     tables = {
         "policies": ("Deadlines met on a cloud and idle servers of others", rows(found)),
         "goals": ("Goals: deadlines met by ours over peers", goals(found)),
     }
-    everything = SHOWN if arguments.format == "table" else SHOWN[:1]
-    for name in [arguments.show] if arguments.show else everything:
-        title, table = tables[name]
-        print_rows(table, arguments.format, title)
+    print_tables(tables, arguments)
 
 
 def by_slack(job: Waiting) -> float:

@@ -15,15 +15,13 @@ hour ahead, nothing beats the last value, which a day ahead is seasonal naive it
 
 from __future__ import annotations
 
-import argparse
 import gzip
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from bench.arguments import add_traces, folder_with, parser_of
 from bench.figures import goal
 from models.forecast.backtest import Backtest, backtest
 from models.forecast.choice import Choice, choose, forecasts_of, margins
@@ -32,6 +30,7 @@ from models.forecast.panel import DAY_S, Floats, Panel, Task, season_steps
 from models.forecast.series import panel_of, read_table
 from slurm_plugin.cli.output import print_rows, progress_bar
 
+FILES = "queue/helios_earth_*.csv.gz"
 STEP_S = 3600
 LEADS = (1, 24)
 FIRST_TRIAL, FIRST_JUDGED = 7 * DAY_S // STEP_S, 14 * DAY_S // STEP_S
@@ -43,18 +42,15 @@ COLUMN = {"gpus": ("running_gpu_num", "pending_gpu_num"), "jobs": ("running_job_
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
+    parser = parser_of(__doc__)
+    add_traces(parser)
     parser.add_argument("--what", choices=list(COLUMN), default="gpus")
     parser.add_argument(
         "--show", choices=("errors", "goals", "choice"), help="one table; else all, of json and csv errors"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
-    files = sorted(Path(arguments.traces or ".").glob("queue/helios_earth_*.csv.gz"))
-    if not files:
-        sys.exit("no traces: set RIGHTSIZER_TRACES to the folder that holds queue/helios_earth_*.csv.gz")
+    files = sorted(folder_with(arguments.traces, FILES).glob(FILES))
     judged = Judged(read_panel(files, arguments.what), methods(), arguments.seed)
     tables = {"errors": judged.error_rows, "goals": judged.goal_rows, "choice": judged.choice_rows}
     everything = list(tables) if arguments.format == "table" else ["errors"]

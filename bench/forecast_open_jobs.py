@@ -11,8 +11,6 @@ their widths in the unit. PCA+LSTM is left out: it gains nothing here and takes 
 
 from __future__ import annotations
 
-import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -25,6 +23,7 @@ import pyarrow as pa
 from accounting.frames import Ints, ints
 from accounting.store.database import open_store
 from accounting.store.records import read_attempt_columns
+from bench.arguments import add_traces, folder_with, parser_of
 from models.forecast.demand import COLUMNS, Demand, What, demand_of
 from models.forecast.forecasting import forecast
 from models.forecast.methods import methods
@@ -52,17 +51,12 @@ class Told(NamedTuple):
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
+    parser = parser_of(__doc__)
+    add_traces(parser)
     parser.add_argument("--what", choices=("cores", "jobs"), default="cores")
     parser.add_argument("--moments", type=int, default=30)
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
-    folder = Path(arguments.traces or ".") / "slurm"
-    if not all((folder / name).exists() for name, _ in DUMPS.values()):
-        sys.exit(
-            "no traces: set RIGHTSIZER_TRACES to the folder that holds slurm/kabre_sacct.psv.gz and the other"
-        )
+    folder = folder_with(arguments.traces, *(f"slurm/{name}" for name, _ in DUMPS.values())) / "slurm"
     rows: list[dict[str, object]] = []
     for site, (name, options) in DUMPS.items():
         attempts = attempts_of(folder / name, options)

@@ -17,9 +17,6 @@ one has come.
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +24,7 @@ from typing import NamedTuple
 import numpy
 import pandas
 
+from bench.arguments import add_traces, folder_with, parser_of
 from bench.figures import goal
 from bench.gpu_peers import Place, peers
 from models.gpus.fragmentation import GPU, usual_of
@@ -60,28 +58,26 @@ class Filled(NamedTuple):
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--arrivals", type=float, default=1.3, help="GPUs asked for, over those there are")
     parser.add_argument("--load", nargs="+", choices=LOADS, default=LOADS)
     parser.add_argument(
         "--ends", nargs="+", type=float, help="jobs end; GPUs asked for in the long run, of those there are"
     )
-    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
+    add_traces(parser)
     arguments = parser.parse_args()
-    if arguments.traces is None or not any((Path(arguments.traces) / "gpu").glob("openb_*.csv.gz")):
-        sys.exit("no traces: set RIGHTSIZER_TRACES to the folder that holds gpu/openb_*.csv.gz")
+    traces = folder_with(arguments.traces, "gpu/openb_*.csv.gz")
     if arguments.ends:
         cases = [
             (load, share, seed) for load in arguments.load for share in arguments.ends for seed in (1, 2, 3)
         ]
-        ended = [row for case in cases for row in measure_ending(arguments.traces, *case)]
+        ended = [row for case in cases for row in measure_ending(traces, *case)]
         print_rows(ended, arguments.format, "Where jobs end")
         return
     rows: list[Row] = []
     for load in arguments.load:
-        rows += measure(arguments.traces, load, arguments.arrivals, range(1, arguments.seeds + 1))
+        rows += measure(traces, load, arguments.arrivals, range(1, arguments.seeds + 1))
     if arguments.format == "table":
         print_rows(goals(rows), "table", "Goals")
     print_rows(rows, arguments.format, "GPUs handed out until nothing fits")

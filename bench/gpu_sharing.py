@@ -14,15 +14,12 @@ It also measures how far predicted speeds of held-out pairs are off, and what a 
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy
 
+from bench.arguments import add_traces, folder_with, parser_of, print_tables
 from bench.figures import goal
 from bench.gpu_sharing_decisions import HOSTS, WAITING, decision_rows
 from bench.gpu_sharing_load import GAVEL, GPU_TYPES, PHILLY, Measured, drawn_load, measured, philly
@@ -32,7 +29,7 @@ from models.gpus.pairing import Terms
 from models.scheduling.room import Floats
 from models.simulation.shared_gpus import Load, Machines, SharingPolicy, share
 from models.simulation.sharing import LearnedPairing
-from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.cli.output import note
 
 JOBS, GPUS = 2000, 50
 KNOWN = 0.2
@@ -59,8 +56,8 @@ COLUMNS = ("mean (h)", "p50 (h)", "p99 (h)", "longest wait (h)", "GPUs' work", "
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
+    parser = parser_of(__doc__)
+    add_traces(parser)
     parser.add_argument("--gpu", choices=GPU_TYPES, default=GPU_TYPES[0])
     parser.add_argument("--load", type=float, action="append", help="again for more; else 0.8, 1.1 and 1.5")
     parser.add_argument("--seeds", type=int, default=5)
@@ -69,26 +66,19 @@ def main() -> None:
         choices=("times", "goals", "errors", "decisions"),
         help="one table; else all, of json and csv times",
     )
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
-    traces = Path(arguments.traces or ".")
-    if not ((traces / GAVEL).is_file() and (traces / PHILLY).is_file()):
-        sys.exit(f"no traces: set RIGHTSIZER_TRACES to the folder that holds {GAVEL} and {PHILLY}")
+    traces = folder_with(arguments.traces, GAVEL, PHILLY)
     table = measured(traces, arguments.gpu)
-    everything = ["times", "errors", "decisions", "goals"] if arguments.format == "table" else ["times"]
-    shown = [arguments.show] if arguments.show else everything
     ran = simulated(table, philly(traces), arguments.load or [0.8, 1.1, 1.5], range(arguments.seeds))
     errors = error_rows(table)
     decisions = decision_rows(Interference(table.kinds, table.pairs(table.some(KNOWN, 0))))
     tables = {
-        "times": (time_rows(ran), f"Completion times on {GPUS} {arguments.gpu.upper()}s (semi-synthetic)"),
-        "errors": (errors, "Speeds of pairs held out"),
-        "decisions": (decisions, f"A decision: {HOSTS:,} GPUs, {WAITING:,} jobs wait"),
-        "goals": (goal_rows(ran, errors, decisions), "Goals"),
+        "times": (f"Completion times on {GPUS} {arguments.gpu.upper()}s (semi-synthetic)", time_rows(ran)),
+        "errors": ("Speeds of pairs held out", errors),
+        "decisions": (f"A decision: {HOSTS:,} GPUs, {WAITING:,} jobs wait", decisions),
+        "goals": ("Goals", goal_rows(ran, errors, decisions)),
     }
-    for name in shown:
-        rows, title = tables[name]
-        print_rows(rows, arguments.format, title)
+    print_tables(tables, arguments)
 
 
 def ways(table: Measured, load: Load, seed: int) -> dict[str, Callable[[], SharingPolicy]]:

@@ -10,7 +10,6 @@ over pairs of chunks. Both have the same settings. Then everything is upserted o
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from sqlalchemy.engine import make_url
 
 from accounting.store import schema
 from accounting.store.database import open_store
+from bench.arguments import parser_of
 from bench.figures import goal
 from bench.store_writers import AGAIN, BARE, OURS, TABLES, Writer, Written, writer
 from slurm_plugin.cli.output import note, print_rows
@@ -47,11 +47,10 @@ class Place:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=2_000_000)
     parser.add_argument("--each", type=int, default=100_000, help="jobs in a transaction")
     parser.add_argument("--mariadb", action="store_true", help="MariaDB, too")
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     chunks = max(1, arguments.jobs // arguments.each)
     table, goals = [], []

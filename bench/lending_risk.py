@@ -12,17 +12,15 @@ owners were back within a time, by the forecast. Rules were chosen on seeds 1 to
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import msgspec
 import numpy
 
+from bench.arguments import add_traces, folder_with, parser_of, print_tables
 from bench.lending_arms import ByForecast, Everybody, Nobody, Oracle
 from bench.lending_loads import CASES, DAY_S, LendingLoad, read_lending_load
 from bench.lending_queue import LendingQueue, Listing
@@ -31,7 +29,7 @@ from models.planning.orders import STRENGTH
 from models.scheduling.idleness import Owners
 from models.simulation.nodes import HOUR_S
 from models.simulation.results import bounded_slowdowns
-from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.cli.output import note
 
 LOADS, RISKS = (0.7, 1.0), (0.05, 0.1, 0.2, 0.5, 1.0)
 NOBODY, ALL, ORACLE = "own nodes only", "everybody lists both", "who knows the owners"
@@ -62,8 +60,8 @@ Said = tuple[float, bool]
 
 def main() -> None:
     """Print both tables, or one."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
+    parser = parser_of(__doc__)
+    add_traces(parser)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=11, help="rules were chosen on seeds 1 to 3")
     parser.add_argument("--case", action="append", choices=list(CASES), help="again for more")
@@ -75,19 +73,15 @@ def main() -> None:
     )
     parser.add_argument("--slower", type=float, default=1.0, help="how much longer runs take on lent nodes")
     parser.add_argument("--show", choices=SHOWN)
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
-    if arguments.traces is None or not (Path(arguments.traces) / PHILLY).is_file():
-        raise SystemExit(f"no trace: set RIGHTSIZER_TRACES to the folder that holds {PHILLY}")
+    traces = folder_with(arguments.traces, str(PHILLY))
     found: Found = {}
     said: list[Said] = []
     for case in arguments.case or CASES:
         for load in arguments.load or LOADS:
             for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
                 note(f"{case} jobs, load {load:g}, seed {seed}")
-                made = read_lending_load(
-                    Path(arguments.traces), CASES[case], load, seed, error=arguments.error
-                )
+                made = read_lending_load(traces, CASES[case], load, seed, error=arguments.error)
                 if arguments.show != "arms":
                     said += said_of_owners(made, CASES[case].days * DAY_S)
                 if arguments.show == "owners":
@@ -99,10 +93,7 @@ def main() -> None:
         "arms": ("Jobs on own nodes, and on idle ones of others", rows(found)),
         "owners": ("How often owners were back, by what was said of it", calibration(said)),
     }
-    everything = SHOWN if arguments.format == "table" else SHOWN[:1]
-    for name in [arguments.show] if arguments.show else everything:
-        title, table = tables[name]
-        print_rows(table, arguments.format, title)
+    print_tables(tables, arguments)
 
 
 def arms(load: LendingLoad, risks: Iterable[float]) -> Iterator[tuple[str, Listing]]:

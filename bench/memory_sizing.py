@@ -17,10 +17,8 @@ most of these workflows ask for hardly more than they use, which is not what peo
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import math
-import os
 import statistics
 import sys
 import tempfile
@@ -34,9 +32,10 @@ import numpy.typing
 import pandas
 
 from accounting.errors import install_with
+from bench.arguments import add_traces, folder_with, parser_of
 from bench.measured import Sizing
 from bench.memory_peers import ORACLE, PEERS, Highest, Oracle, sized_by
-from bench.memory_traces import TRACES, Trace, read_trace
+from bench.memory_traces import NEXTFLOW, TRACES, Trace, read_trace
 from models.judging.online import DecideAt
 from models.run_time.importance import Floats
 from slurm_plugin.cli.models.evaluate import evaluate_online
@@ -71,8 +70,8 @@ class Cores(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     """Measure and print, and plot where asked."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
+    parser = parser_of(__doc__)
+    add_traces(parser)
     parser.add_argument("--only", default="*", help="traces whose names fit this pattern")
     parser.add_argument("--decide-at", choices=["submit", "start"], default="submit")
     parser.add_argument("--warm", type=int, default=0, metavar="SEEDS", help="also warm, with so many seeds")
@@ -81,7 +80,6 @@ def main() -> None:
     )
     parser.add_argument("--plots", type=Path, help="a folder for a PNG file")
     parser.add_argument("--show", choices=SHOWN, help="one table; else all, of json and csv the sizes")
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     names = [name for name in TRACES if fnmatch.fnmatch(name, arguments.only)]
     if not names:
@@ -91,7 +89,7 @@ def main() -> None:
     sizings: list[Sizing] = []
     cores: list[Cores] = []
     for name in names:
-        trace = read_trace(folder_of(arguments.traces), name).asking(arguments.ask_cpus)
+        trace = read_trace(folder_with(arguments.traces, NEXTFLOW), name).asking(arguments.ask_cpus)
         for seed in (None, *range(arguments.warm)):
             ours, theirs = measure(trace, arguments.decide_at, seed)
             sizings += ours
@@ -111,13 +109,6 @@ def main() -> None:
 
         arguments.plots.mkdir(parents=True, exist_ok=True)
         note(f"wrote {plot_sizings(sizings, arguments.plots, arguments.decide_at)}")
-
-
-def folder_of(traces: Path | str | None) -> Path:
-    """Return the folder of traces; exit if there is none."""
-    if traces is None or not (Path(traces) / "memory").is_dir():
-        sys.exit("no traces: set RIGHTSIZER_TRACES to the folder that holds memory/nextflow_*.csv.gz")
-    return Path(traces)
 
 
 def check_plots() -> None:

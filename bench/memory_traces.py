@@ -19,6 +19,7 @@ from models.judging.online import OnlineJob
 from models.judging.online_table import read_jobs
 from models.run_time.importance import Floats
 
+NEXTFLOW = "memory/nextflow_*.csv.gz"
 WORKFLOWS = ("chipseq", "eager", "iwd", "methylseq")
 GALAXY = "galaxy"
 TRACES = (*WORKFLOWS, GALAXY)

@@ -13,13 +13,13 @@ learning is from 8,000 earlier jobs of the first mix.
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import numpy
 
+from bench.arguments import parser_of
 from bench.paper_cases import BORNE_SLOWDOWN, LOADS, MAIN_MIX, MOST_LOAD, PREMISES, WAYS, Case, Measured
 from bench.paper_load import (
     ALIKE,
@@ -63,10 +63,9 @@ class Past(msgspec.Struct, frozen=True):
 
 def main() -> None:
     """Run the three experiments and print them."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--plots", type=Path, help="draw into this folder (it is made if need be)")
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     past = learn_past()
     run = partial(measure, past=past, seeds=arguments.seeds)

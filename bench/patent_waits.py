@@ -16,14 +16,13 @@ often, and what it gained. `choices`: the same day by day, in words. `each`: eve
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy
 import numpy.typing as npt
 
+from bench.arguments import add_traces, folder_with, parser_of
 from bench.figures import goal
 from bench.patent_loads import DAY_S, PHILLY, Day, philly_days, seeded_days
 from bench.patent_tables import (
@@ -55,15 +54,14 @@ Method = Callable[[Planned, numpy.random.Generator], tuple[Order, float]]
 
 def main() -> None:
     """Print all tables but `each`, or one."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
+    parser = parser_of(__doc__)
+    add_traces(parser)
     parser.add_argument(
         "--load", choices=["philly", "seeded"], help="else Philly where it is, and seeded else"
     )
     parser.add_argument("--suppliers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--show", choices=SHOWN)
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     days, load = read_days(arguments.load, arguments.traces, arguments.seed)
     planned = list(planned_days(days, arguments.suppliers, arguments.seed))
@@ -88,16 +86,11 @@ def main() -> None:
         print_rows(rows, arguments.format, title)
 
 
-def read_days(load: str | None, traces: Path | None, seed: int) -> tuple[list[Day], str]:
+def read_days(load: str | None, traces: Path, seed: int) -> tuple[list[Day], str]:
     """Return the days of the requested load, and its description."""
-    found = traces is not None and (Path(traces) / PHILLY).is_file()
-    if load == "seeded" or (load is None and not found):
+    if load == "seeded" or (load is None and not (traces / PHILLY).is_file()):
         return seeded_days(seed), f"seeded load (seed {seed})"
-    if traces is None or not found:
-        raise SystemExit(
-            f"no trace: set RIGHTSIZER_TRACES to the folder that holds {PHILLY}, or give --load seeded"
-        )
-    return philly_days(Path(traces)), "Philly, virtual clusters by day"
+    return philly_days(folder_with(traces, str(PHILLY))), "Philly, virtual clusters by day"
 
 
 def planned_days(days: list[Day], suppliers: int, seed: int) -> Iterator[Planned]:

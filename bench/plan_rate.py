@@ -14,7 +14,6 @@ of which nothing is certain. The goal is for that and the plan together.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,6 +21,7 @@ from typing import TypeVar
 import msgspec
 import numpy
 
+from bench.arguments import parser_of
 from bench.figures import goal
 from models.planning.candidates import glimpse
 from models.planning.cells import cells_of, slurm_order
@@ -53,7 +53,7 @@ Row = dict[str, object]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument(
         "--windows", choices=WINDOWS, default=WINDOWS[0], help="which nodes are to be down or reserved"
@@ -65,7 +65,6 @@ def main() -> None:
         default=LIMITED[0],
         help="of what half of the users have as much as they may: CPUs, or CPU time that runs may still use",
     )
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     rows = [
         row

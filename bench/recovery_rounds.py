@@ -12,7 +12,6 @@ rounds look at each job that failed or was requeued once, the last one has nothi
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import subprocess
@@ -27,6 +26,7 @@ from unittest.mock import patch
 from accounting.decisions.decision import Decision
 from accounting.decisions.token import format_token
 from accounting.request import Grant, JobRequest
+from bench.arguments import parser_of
 from slurm_plugin.cli.orderly_end import orderly_end
 from slurm_plugin.cli.output import print_rows
 from slurm_plugin.config.settings import Recovery
@@ -48,13 +48,12 @@ Row = dict[str, object]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--waiting", type=int, default=8_000)
     parser.add_argument("--tasks", type=int, default=100_000)
     parser.add_argument("--again", type=int, default=400)
     parser.add_argument("--failed", type=int, default=200)
     parser.add_argument("--slurm-prefix", type=Path)
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     most = 2 * (arguments.waiting + arguments.tasks + arguments.again + arguments.failed)
     node = NodeShape(cores=arguments.again + 64, memory_mib=2 * ASKED_MIB * (arguments.again + 64))

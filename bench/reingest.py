@@ -9,7 +9,6 @@ then the very same day again, as every run's overlap does, and then with one job
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from accounting.slurm.sacct import DELIMITER, FIGURES, KEY, TEXTS, Answer
 from accounting.slurm.sacct_records import Metering
 from accounting.store.database import open_store
 from bench import site_rows
+from bench.arguments import parser_of
 from bench.figures import goal
 from slurm_plugin.cli.output import note, print_rows
 
@@ -50,10 +50,9 @@ NOTHING = Answer(figures=_bytes([HEAD_OF_FIGURES]), texts=_bytes([HEAD_OF_TEXTS]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     note(f"making a day of {arguments.jobs:,} jobs")
     attempts, steps = (in_a_day(table) for table in site_rows.chunk(0, arguments.jobs))

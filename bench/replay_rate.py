@@ -8,7 +8,6 @@ are those of bench/site_rows.py: 3,000 families, four a minute, on nodes of 64 C
 
 from __future__ import annotations
 
-import argparse
 import resource
 import tempfile
 import time
@@ -20,6 +19,7 @@ import msgspec
 
 from accounting.store.bulk import upsert_attempts
 from accounting.store.database import open_store, writing
+from bench.arguments import parser_of
 from bench.site_rows import MEAN_GAP_S, T0, chunk
 from models.simulation.hooks import AsAsked
 from models.simulation.nodes import Node, cluster_of
@@ -39,11 +39,10 @@ Row = dict[str, object]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--before", type=int, default=20_000)
     parser.add_argument("--nodes", type=int, default=22)
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         config = Config(store=Store(url=f"sqlite:///{folder}/store.db"))

@@ -13,14 +13,14 @@ how many jobs were left with less than they had really used.
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.arguments import add_traces, folder_with, parser_of, print_tables
 from bench.memory_sizing import check_plots
+from bench.memory_traces import NEXTFLOW
 from bench.run_time_sweep import Learned, settings_of, swept
 from bench.run_time_traces import LEAST_MEDIAN_S, TracedType, read_types
 from models.chance import RARE
@@ -35,7 +35,7 @@ from models.run_time.regression import (
     nearer_by_chance,
 )
 from models.run_time.strategy import type_model
-from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.cli.output import note
 
 COLUMNS: dict[Method, str] = {XGBOOST: "XGBoost", FOREST: "forest", FOREST_ON_LAWS: "law + forest"}
 METHODS = tuple(COLUMNS)
@@ -50,21 +50,19 @@ PAPER = (
 
 def main() -> None:
     """Measure and print, and plot where asked."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--traces", type=Path, default=os.environ.get("RIGHTSIZER_TRACES"))
+    parser = parser_of(__doc__)
+    add_traces(parser)
     parser.add_argument("--plots", type=Path, help="a folder for PNG files")
     parser.add_argument("--only", default="*", help="types whose names fit this pattern")
     parser.add_argument(
         "--least-median-s", type=float, default=LEAST_MEDIAN_S, help="leave out shorter types"
     )
     parser.add_argument("--show", choices=SHOWN, help="one table; else all, of json and csv the errors")
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
-    if arguments.traces is None or not (Path(arguments.traces) / "memory").is_dir():
-        sys.exit("no traces: set RIGHTSIZER_TRACES to the folder that holds memory/nextflow_*.csv.gz")
+    traces = folder_with(arguments.traces, NEXTFLOW)
     if arguments.plots:
         check_plots()
-    types, unfit = read_types(Path(arguments.traces), arguments.least_median_s)
+    types, unfit = read_types(traces, arguments.least_median_s)
     note(f"{len(types)} types are fit; not fit are {', '.join(unfit)}")
     learned = learn_all([one for one in types if fnmatch.fnmatch(one.name, arguments.only)])
     if not learned:
@@ -82,10 +80,7 @@ def main() -> None:
         "worth": ("What each resource is worth", [worth_row(one) for one in learned]),
         "scaling": ("Algorithm 1 on what the later jobs asked", [point.row() for point in points]),
     }
-    everything = list(tables) if arguments.format == "table" else ["errors"]
-    for name in [arguments.show] if arguments.show else everything:
-        title, table = tables[name]
-        print_rows(table, arguments.format, title)
+    print_tables(tables, arguments)
     if arguments.plots:
         from bench.run_time_plots import plot_errors, plot_sweep
 

@@ -11,13 +11,13 @@ else. With `--sweep`, also the cost per job over the number of jobs and of nodes
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import heapq
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.arguments import parser_of
 from bench.figures import goal
 from bench.simulation_load import even_cluster, made_up_load
 from models.scheduling.ordering import ORDERINGS
@@ -49,13 +49,12 @@ Row = dict[str, object]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=GOAL_JOBS)
     parser.add_argument("--nodes", type=int, default=32)
     parser.add_argument("--pressure", type=float, default=0.9)
     parser.add_argument("--sweep", action="store_true", help="also over the number of jobs and of nodes")
     parser.add_argument("--plots", type=Path, help="draw the sweep into this folder (it is made if need be)")
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     rows = [
         measure(name, policy, arguments.jobs, arguments.nodes, arguments.pressure, twice=True)

@@ -11,7 +11,6 @@ Then the queue is read with each available backend.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import re
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench.arguments import parser_of
 from bench.replay import Load, capture, submit
 from slurm_plugin.cli.orderly_end import orderly_end
 from slurm_plugin.cli.output import note, print_rows
@@ -57,12 +57,11 @@ class Spell(msgspec.Struct, frozen=True):
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--slices", type=int, default=20)
     parser.add_argument("--writes-per-s", type=float, nargs="+", default=[50.0])
     parser.add_argument("--slurm-prefix", type=Path)
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     with orderly_end(), tempfile.TemporaryDirectory(prefix="rightsizer-bench-") as folder:
         Path(folder).chmod(0o755)

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from accounting.errors import SlurmError
+from bench.arguments import parser_of
 from bench.replay import Load, Munge, accepted_job, exchange, refusal, signed
 from bench.soak_site import ASKED, RECONFIGURE, Faults, SoakSite, blame, since_s
 from bench.trend import Sample, longest_lived, look, trends
@@ -296,7 +297,7 @@ def process_rows(watch: Watch) -> list[dict[str, object]]:
 
 def main() -> None:
     """Soak, and print the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--submitters", type=int, default=4)
     parser.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between faults")
@@ -305,7 +306,6 @@ def main() -> None:
         "--deadline-ms", type=int, default=25, help="the hook's; more where a machine is busy"
     )
     parser.add_argument("--empty-hook", action="store_true", help="an empty hook in place of ours")
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     with orderly_end(), tempfile.TemporaryDirectory(prefix="rightsizer-") as name:
         directory = Path(name) / "soak"

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.pool import Pool
 from pathlib import Path
 
+from bench.arguments import parser_of
 from bench.controller import EMPTY, NO_HOOK, OURS, Controller
 from bench.figures import (
     ABSENT,
@@ -184,13 +185,12 @@ class Bench:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--queued", type=int, nargs="+", default=[0, 10_000])
     parser.add_argument("--deadline-ms", type=int, default=25, help="the hook's deadline")
     parser.add_argument("--hung-s", type=float, default=30.0, help="how long the service hangs")
     parser.add_argument("--curve", action="store_true", help="large queues: no hook and an empty one alone")
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     with ExitStack() as undo:
         # Forked while this process is small and single-threaded.

@@ -11,7 +11,6 @@ that of the whole process when training ends.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import statistics
 import tempfile
@@ -26,6 +25,7 @@ import xgboost
 
 from accounting.request import JobRequest
 from bench import site_rows
+from bench.arguments import parser_of
 from bench.figures import goal
 from models.demand.prediction import ChainSettings
 from models.past.columns import COLUMNS, columns_of
@@ -45,9 +45,8 @@ RECENT_JOBS, EACH, REQUESTS = Config().models.recent_jobs, 100_000, 2_000
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--jobs", type=int, default=1_000_000)
-    parser.add_argument("--format", default="table", choices=["table", "json", "csv"])
     arguments = parser.parse_args()
     note(f"making {arguments.jobs:,} jobs")
     table = population(arguments.jobs)
