@@ -18,7 +18,7 @@ import numpy
 from models.planning.cells import Cell, Need, home_of
 from models.planning.forward import DEPTH, Course, Entry, Rolled, Until
 from models.planning.ledger import of_limits
-from models.planning.problem import Coming, Pending, Problem
+from models.planning.problem import SHORTEST_S, Coming, Pending, Problem
 from models.planning.side_by_side import roll_all
 from models.scheduling.room import Amounts, Floats
 
@@ -27,7 +27,6 @@ from models.scheduling.room import Amounts, Floats
 LONG_TASKS, GRID_S = 1_000, 30.0
 # The standard normal's 95 % quantile.
 UPPER_DEVIATIONS = 1.6449
-SHORTEST_S = 1.0
 
 
 class Doubt(NamedTuple):

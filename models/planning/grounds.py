@@ -8,9 +8,9 @@ import msgspec
 import numpy
 
 from models.planning.cells import Cell
-from models.planning.futures import SHORTEST_S, Future, Outlook
+from models.planning.futures import Future, Outlook
 from models.planning.objectives import Starts
-from models.planning.problem import Problem
+from models.planning.problem import SHORTEST_S, Problem
 from models.scheduling.room import Floats
 
 

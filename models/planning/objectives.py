@@ -13,9 +13,7 @@ import numpy
 
 from models.planning.problem import Objective
 from models.scheduling.room import Floats
-
-# For slowdowns, jobs shorter than this count as if they ran this long (Feitelson's bound).
-SHORT_S = 10.0
+from models.simulation.results import bounded_slowdowns
 
 
 class Starts(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,8 +36,7 @@ def at_once(starts: Starts) -> Starts:
 def mean_slowdown(starts: Starts) -> float:
     """Return the mean bounded slowdown."""
     stayed_s = starts.waited_s + starts.start_s + starts.run_s
-    slowdowns = numpy.maximum(1.0, stayed_s / numpy.maximum(starts.run_s, SHORT_S))
-    return _mean(slowdowns, starts.weight)
+    return _mean(bounded_slowdowns(stayed_s, starts.run_s), starts.weight)
 
 
 def mean_wait(starts: Starts) -> float:

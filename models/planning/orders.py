@@ -16,12 +16,11 @@ from collections.abc import Callable
 import msgspec
 import numpy
 
-from models.planning.problem import Problem
+from models.planning.problem import SHORTEST_S, Problem
 from models.scheduling.heap_order import heap_preorder
 from models.scheduling.room import MILLI, Floats
 
 AS_IS = "as it is"
-SHORTEST_S = 1.0
 # In `aged`, a job counts as younger by this many times its likely run time; measured (docs/decisions/0038).
 STRENGTH = 20.0
 

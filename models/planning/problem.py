@@ -16,6 +16,8 @@ from models.planning.ledger import CONTINUOUS, Clock, Dues, Elsewhere, Ledger, L
 from models.scheduling.availability import Window
 from models.scheduling.room import Amounts, Parts
 
+# A run is taken to last at least this long.
+SHORTEST_S = 1.0
 Objective = Literal["slowdown", "wait", "utilisation", "deadlines", "energy"]
 
 

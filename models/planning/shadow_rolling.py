@@ -18,7 +18,7 @@ import numpy
 from models.planning.cells import cells_of, slurm_order
 from models.planning.forward import Course, Entry, Until
 from models.planning.futures import likely_future, look_ahead
-from models.planning.problem import Holding, Pending, Problem
+from models.planning.problem import SHORTEST_S, Holding, Pending, Problem
 from models.planning.rollout import places_of
 from models.planning.shadow import Begun, Seen, Shadow, Site, Task, learned, on_nodes
 from models.planning.side_by_side import roll_all
@@ -30,7 +30,6 @@ DAYS, DAY_S = 28, 86_400.0
 MOST_AGAIN = 2_000
 # The most starts of tasks that are simulated ahead.
 FORESEEN_STARTS = 670
-SHORTEST_S = 1.0
 
 
 class Start(NamedTuple):

@@ -14,7 +14,7 @@ import msgspec
 
 from models.planning.arrivals import Arrival, drawn_arrivals
 from models.planning.planning import plan
-from models.planning.problem import Bounds, Holding, Machine, Pending, Plan, Problem
+from models.planning.problem import SHORTEST_S, Bounds, Holding, Machine, Pending, Plan, Problem
 from models.planning.shadow import Phase, Seen, Shadow, Site, begun_anew
 from models.planning.shadow_rolling import Shadows, measured, passed_on
 from models.scheduling.placement import fewest_nodes
@@ -26,7 +26,6 @@ from models.simulation.workload import Workload
 # Above any age in points: Slurm's priorities are positive.
 TOP_PRIORITY = 1 << 30
 POOL = frozenset({0})
-SHORTEST_S = 1.0
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
