@@ -26,9 +26,10 @@ import pandas
 
 from bench.arguments import add_traces, folder_with, parser_of
 from bench.figures import goal
-from bench.gpu_peers import Place, peers
+from bench.gpu_peers import peers
 from models.gpus.fragmentation import GPU, usual_of
 from models.gpus.placing import Gradient, with_gpus
+from models.scheduling.placement import Place
 from models.scheduling.room import MILLI, PLAIN, Ints, Room, amounts_of
 from models.simulation.engine import simulate
 from models.simulation.nodes import Cluster

@@ -15,9 +15,9 @@ import numpy
 
 from models.gpus.fragmentation import CPU, GPU, wanted_of
 from models.gpus.placing import holding_gpus, part_on
+from models.scheduling.placement import Place
 from models.scheduling.room import MILLI, PLAIN, Amounts, Floats, Ints, Parts, Room
 
-Place = Callable[[Room, Amounts], Parts | None]
 Score = Callable[[Room, Ints, Amounts], Floats]
 
 

@@ -51,6 +51,11 @@ def save(figure: Figure, title: str, legend: Sequence[Line2D], file: Path) -> Pa
     columns = min(len(legend), max(1, int(figure.get_figwidth() / LEGEND_INCHES)))
     figure.legend(handles=list(legend), loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, wrap=True)
+    return write(figure, file)
+
+
+def write(figure: Figure, file: Path) -> Path:
+    """Write a figure as it is."""
     figure.savefig(file, dpi=DPI)
     pyplot.close(figure)
     return file

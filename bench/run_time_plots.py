@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import matplotlib
-
-from bench.run_time_sweep import THETAS, USUAL, Learned, Point
-from models.run_time.regression import FOREST, XGBOOST
-
-matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from bench.panels import finish_panel, write
+from bench.run_time_sweep import THETAS, USUAL, WANTED_WMAPE, Learned, Point
+from models.run_time.regression import FOREST, XGBOOST
 
-WANTED_WMAPE = 0.15
 OURS, PEER, FAINT = "#0b6e99", "#d1711f", "#9a9a9a"
-DPI = 150
 PANELS: dict[str, Callable[[Point], float]] = {
     "core hours saved (%)": lambda point: point.saved_cores,
     "GiB hours saved (%)": lambda point: point.saved_memory,
@@ -49,7 +40,7 @@ def plot_errors(learned: Sequence[Learned], folder: Path) -> Path:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("WMAPE of run time on later jobs (%, logarithmic)")
     axes.set_title("Run time by the resources used, by type of job", loc="left", fontsize=11)
-    _plain(axes)
+    finish_panel(axes)
     axes.legend(
         handles=[
             Line2D([], [], marker="o", linestyle="", color=OURS, label="XGBoost"),
@@ -59,7 +50,7 @@ def plot_errors(learned: Sequence[Learned], folder: Path) -> Path:
         loc="lower right",
         frameon=False,
     )
-    return _saved(figure, folder / "run_time_errors.png")
+    return write(figure, folder / "run_time_errors.png")
 
 
 def plot_sweep(points: Sequence[Point], folder: Path) -> Path:
@@ -75,7 +66,7 @@ def plot_sweep(points: Sequence[Point], folder: Path) -> Path:
                 axes.plot(*zip(*line, strict=True), color=colour, marker="o", markersize=3, linewidth=1.4)
             if not row:
                 axes.set_title(title, loc="left", fontsize=10)
-            _plain(axes)
+            finish_panel(axes)
         grid[row][0].set_ylabel(words)
     for axes in grid[1]:
         axes.set_xlabel("first rate α (share of the request)")
@@ -89,7 +80,7 @@ def plot_sweep(points: Sequence[Point], folder: Path) -> Path:
         frameon=False,
     )
     figure.suptitle(f"Algorithm 1 on the requests of later jobs (Δα = {USUAL.step:g})", x=0.01, ha="left")
-    return _saved(figure, folder / "adaptive_scaling.png")
+    return write(figure, folder / "adaptive_scaling.png")
 
 
 def _line(
@@ -103,15 +94,3 @@ def _line(
         and point.setting.scaling.theta == theta
         and point.setting.scaling.step == USUAL.step
     )
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="both", color="#e6e6e6", linewidth=0.6)
-    axes.set_axisbelow(True)
-
-
-def _saved(figure: Figure, file: Path) -> Path:
-    figure.savefig(file, dpi=DPI)
-    pyplot.close(figure)
-    return file

@@ -20,6 +20,7 @@ ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 STEPS = (0.01, 0.05, 0.1, 0.25)
 THETAS = (0.02, 0.05, 0.1, 0.2, 0.4)
 USUAL = Scaling()
+WANTED_WMAPE = 0.15
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):

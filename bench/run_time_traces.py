@@ -17,11 +17,11 @@ import msgspec
 import numpy
 import pandas
 
+from bench.memory_traces import WORKFLOWS
 from models.run_time.importance import Floats
 from models.run_time.job_types import found_type
 from models.run_time.regression import MIN_JOBS, Jobs
 
-WORKFLOWS = ("chipseq", "eager", "iwd", "methylseq")
 RESOURCES = ("cores", "mem_mib", "read_mib", "written_mib")
 LEAST_MEDIAN_S = 10.0
 MIB, MS = 2.0**20, 1000.0
