@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy
 import numpy.typing as npt
 
-from bench.arguments import add_traces, folder_with, parser_of
+from bench.arguments import add_traces, folder_with, parser_of, print_tables
 from bench.figures import goal
 from bench.patent_loads import DAY_S, PHILLY, Day, philly_days, seeded_days
 from bench.patent_tables import (
@@ -40,7 +40,7 @@ from models.scheduling.heap_order import heap_preorder
 from models.scheduling.round_robin import serve
 from models.scheduling.slice_plan import Supply, plan
 from models.scheduling.time_slices import choose_slice
-from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.cli.output import note
 
 TAUGHT_DAYS = 7
 HOUR_S, WHOLE_S = 3600.0, 1e9
@@ -80,10 +80,9 @@ def main() -> None:
         "choices": ("The choice of each day", choice_rows(planned)),
         "each": ("Each candidate", each_rows(planned)),
     }
-    everything = [name for name in SHOWN if name != "each"] if arguments.format == "table" else ["waits"]
-    for name in [arguments.show] if arguments.show else everything:
-        title, rows = tables[name]
-        print_rows(rows, arguments.format, title)
+    if not arguments.show:
+        del tables["each"]
+    print_tables(tables, arguments)
 
 
 def read_days(load: str | None, traces: Path, seed: int) -> tuple[list[Day], str]:
