@@ -104,7 +104,7 @@ def spool_key(file_name: str) -> str:
 
 
 def spool_offsets(folder: Path, marks: Mapping[str, Mark], known: Known | None = None) -> dict[str, int]:
-    """Return how far the spool's files were read, in bytes, by key (`known`: journal_marks.read_to)."""
+    """Return how far the spool's files were read, in bytes, by key (`known`: `read_to` in journal/marks.py)."""
     named = ((spool_key(file.name), file) for file in folder.glob(PATTERN))
     return {name: read_to(name, file, marks, known) for name, file in named}
 
