@@ -20,6 +20,7 @@ from accounting.records import Attempt, JobRow, Quarantined, Use
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Texts = NDArray[np.object_]
+Flags = NDArray[np.bool_]
 Part = TypeVar("Part", JobRow, Use)
 
 # One row per attempt that has ended. `energy_j` is Slurm's own figure for the whole job, `tasks` the number
@@ -148,7 +149,7 @@ class Records:
     cut_off: str = ""
 
 
-def flagged(jobs: pa.Table, steps: pa.Table, flags: NDArray[np.bool_]) -> tuple[pa.Table, pa.Table]:
+def flagged(jobs: pa.Table, steps: pa.Table, flags: Flags) -> tuple[pa.Table, pa.Table]:
     """Return the flagged rows of JOBS, with their STEPS renumbered to match."""
     place = np.cumsum(flags) - 1
     of_them = steps.filter(pa.array(flags[steps["job"].to_numpy()])) if len(steps) else steps

@@ -19,10 +19,10 @@ import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
-from accounting.frames import Floats
+from accounting.frames import Flags, Floats
 from bench.arguments import parser_of
 from models.demand.features import FEATURES
-from models.training.matrix import Flags, Inputs, Matrix
+from models.training.matrix import Inputs, Matrix
 from models.training.quantile import QUANTILE, ROUNDS, SETTINGS, fit_quantile, predict, raised
 from slurm_plugin.cli.output import note, print_rows
 

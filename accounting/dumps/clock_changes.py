@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from accounting.labels.usage import Flags
+from accounting.frames import Flags
 
 # The first and second moments of local times (unix seconds), equal if a time occurs only once.
 Moments: TypeAlias = tuple[pa.Array, pa.Array]

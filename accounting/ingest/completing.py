@@ -20,8 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from accounting.frames import Records, flagged, table_of
-from accounting.labels.usage import Flags
+from accounting.frames import Flags, Records, flagged, table_of
 from accounting.records import Key, Meter
 
 # The value other than null that means "not stated" in a column: Slurm writes 0 if nothing meters energy.

@@ -20,6 +20,7 @@ from accounting.decisions.originals import asked_first
 from accounting.frames import (
     ATTEMPTS,
     JOBS,
+    Flags,
     Floats,
     Ints,
     Records,
@@ -31,7 +32,6 @@ from accounting.frames import (
 )
 from accounting.labels import quality, shared_out, usage
 from accounting.labels.gpus import SLURM, metered_gpus, recorded_gpus
-from accounting.labels.usage import Flags
 from accounting.records import GpuUse
 from accounting.states import is_failed_node, outcome_of
 

@@ -19,8 +19,7 @@ import re
 
 import numpy as np
 
-from accounting.frames import Floats, Ints, Texts
-from accounting.labels.usage import Flags
+from accounting.frames import Flags, Floats, Ints, Texts
 
 # Slurm's default sampling interval, used if none is known.
 SAMPLED_EVERY_S = 30

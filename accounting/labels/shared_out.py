@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.frames import Floats, Ints
-from accounting.labels.usage import Flags
+from accounting.frames import Flags, Floats, Ints
 
 # Memory is whole MiB: an equal share may be off by the rounding.
 ROUNDING_MIB = 1

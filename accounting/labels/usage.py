@@ -8,11 +8,8 @@ documents its source, and why it is not simply MaxRSS.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from accounting.frames import Floats, Ints
-
-Flags = NDArray[np.bool_]
+from accounting.frames import Flags, Floats, Ints
 
 # Elapsed time is in whole seconds: below this many, CPU time over elapsed time is mostly rounding error.
 MIN_SECONDS_FOR_CORES = 2

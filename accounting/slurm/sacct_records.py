@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from accounting import columns
-from accounting.frames import JOBS, STEPS, Ints, Records, by_value, flagged, ints, table_of
-from accounting.labels.usage import Flags
+from accounting.frames import JOBS, STEPS, Flags, Ints, Records, by_value, flagged, ints, table_of
 from accounting.records import Quarantined
 from accounting.slurm.sacct import DELIMITER, FIGURES, TEXTS, Answer
 from accounting.slurm.sacct_groups import (

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import xgboost
 
-from accounting.frames import Floats, Ints
+from accounting.frames import Flags, Floats, Ints
 from models.demand.features import FEATURES
 from models.judging.drift import (
     WEEK_S,
@@ -29,7 +29,7 @@ from models.judging.drift import (
 from models.past.jobs import Learned
 from models.run_time.importance import Importance, permutation_importances
 from models.training.calibration import offsets_of
-from models.training.matrix import Flags, Matrix
+from models.training.matrix import Matrix
 from models.training.quantile import QUANTILE, SEED, excess_of, fit_quantile, predict
 from models.training.training import FITTED_SHARE, Fitted, Trained, fitted_rows, weights_of
 from models.versions.artefact import Offset

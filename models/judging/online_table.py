@@ -22,11 +22,11 @@ from typing import Any
 import pandas
 
 from accounting.errors import ModelError
+from accounting.frames import Flags
 from accounting.presence import is_folder, is_there
 from accounting.request import JobRequest
 from models.judging.online import OnlineJob
 from models.past.jobs import PastJob
-from models.training.matrix import Flags
 
 NEEDED = (
     "job_id", "job_name", "submit_time", "start", "end", "elapsed_s", "req_mem_mib", "peak_mem_mib",

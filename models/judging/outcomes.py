@@ -20,10 +20,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from accounting.frames import Floats, Ints
+from accounting.frames import Flags, Floats, Ints
 from accounting.request import JobRequest
 from models.judging.health import judged_by
-from models.past.columns import Flags, PastColumns
+from models.past.columns import PastColumns
 from models.past.families import Family
 from models.past.jobs import PastJob
 from models.past.rows import past_jobs, requests_in

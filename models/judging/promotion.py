@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from accounting.errors import UnreadModelError
+from accounting.frames import Flags
 from accounting.request import JobRequest
 from models.chance import at_least
 from models.demand.prediction import ChainSettings, Predictor
@@ -37,7 +38,6 @@ from models.judging.outcomes import (
 )
 from models.past.columns import PastColumns
 from models.past.families import Family, describe_family
-from models.training.matrix import Flags
 from models.training.quantile import Fit, fit_quantile
 from models.training.training import train_columns
 

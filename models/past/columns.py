@@ -11,17 +11,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from accounting.frames import Floats, Ints, floats, ints
+from accounting.frames import Flags, Floats, Ints, floats, ints
 from accounting.records import Attempt, JobRow, Use
 from models.past.attempts import COMPLETE
 from models.past.families import GENERIC_NAMES, Family
 from models.past.job_names import normal_name
 from models.past.jobs import LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Learned
 from models.past.texts import Texts, texts_of
-
-Flags = NDArray[np.bool_]
 
 # The columns that are read from a table of attempts (accounting/frames.py).
 COLUMNS = (

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from accounting.frames import Ints
-
-Flags = NDArray[np.bool_]
+from accounting.frames import Flags, Ints
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from accounting.frames import Floats
-from models.training.matrix import Flags
+from accounting.frames import Flags, Floats
 from models.versions.artefact import Offset
 
 CALIBRATED = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from accounting.frames import Floats, Ints
+from accounting.frames import Flags, Floats, Ints
 from models.demand.chain import SETTLED_JOBS, SETTLED_STREAK
 from models.demand.features import FEATURES
 from models.past.columns import PastColumns
 from models.past.jobs import LEARNED, Learned
 from models.past.kills import KILLED_BUMP
-from models.training.matrix import Flags, Inputs, Matrix
+from models.training.matrix import Inputs, Matrix
 from models.training.windows import Comparable, Ended, Uses, parts, uses_in
 
 # A submission goes by the place of a kind of family, the narrowest first; by NOBODY if no family counts.

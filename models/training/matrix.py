@@ -14,10 +14,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting.frames import Floats, Ints
+from accounting.frames import Flags, Floats, Ints
 from models.past.jobs import Learned, PastJob, shows_need, use_of
 
-Flags = NDArray[np.bool_]
 Inputs = NDArray[np.float32]
 
 

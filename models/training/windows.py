@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.frames import Floats, Ints
+from accounting.frames import Flags, Floats, Ints
 from models.past.columns import Kind, PastColumns
 from models.past.evidence import COMPARABLE_INPUT, SURPRISE_LOG
 from models.past.likeness import COMPARABLE_REQUEST, ENOUGH_NEAR
-from models.training.matrix import Flags
 
 # 100 past jobs of this many submissions are 1.6 MB, which a core's own cache holds.
 SUBMISSIONS_A_PART = 2_048
