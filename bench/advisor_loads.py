@@ -77,10 +77,10 @@ def read_load(
     name: str,
     traces: Path,
     *,
-    pressure: float = 1.0,
-    seed: int = 1,
-    days: float = 0.0,
-    since: str = "",
+    pressure: float,
+    seed: int,
+    days: float,
+    since: str,
     shake_s: float = 0.0,
 ) -> Load:
     """Return a load of SOURCES; `days` 0 and `since` '' mean the load's own window.

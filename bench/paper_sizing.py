@@ -20,7 +20,7 @@ from slurm_plugin.config.settings import Config
 NO_LIMIT_S = 365 * 86400
 
 
-def own_sizing(jobs: Workload, past: Workload, most_slowdown: float = 0.0) -> LearnedSizing:
+def own_sizing(jobs: Workload, past: Workload, most_slowdown: float) -> LearnedSizing:
     """Return what the service would grant by its defaults, based on what had ended; `past` are earlier jobs."""
     config = Config()
     learner = Learner(ChainSettings(most_slowdown=most_slowdown), config.models.recent_jobs)

@@ -83,7 +83,7 @@ def as_use(sample: GpuSample) -> GpuUse:
     )
 
 
-def nonsense_in(use: GpuUse, now_s: int | None = None) -> str:
+def nonsense_in(use: GpuUse, now_s: int | None) -> str:
     """Return why a use cannot be true, '' if it can."""
     checks = (
         ("job id", 1 <= use.job_id < 2**63),

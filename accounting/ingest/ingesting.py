@@ -114,7 +114,7 @@ def ingest_records(
     settings: IngestSettings,
     now_s: int,
     parts: Iterable[Records],
-    progress: Callable[[float, int], None] = lambda _done, _jobs: None,
+    progress: Callable[[float, int], None],
 ) -> IngestReport:
     """Write records from other sources, one transaction per part; stored attempts are completed, never made poorer.
 

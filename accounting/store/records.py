@@ -357,7 +357,7 @@ class Named(NamedTuple):
     unnamed: int
 
 
-def latest_named(connection: Connection, until_s: int, cluster: str = "") -> Named:
+def latest_named(connection: Connection, until_s: int, cluster: str) -> Named:
     """Return of how many attempts the decision is known, among those that ended in the week up to `until_s`.
 
     Only attempts that were submitted since the first decision count, and of those the latest MOST_LATEST.

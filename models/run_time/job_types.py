@@ -43,8 +43,8 @@ class TypeRule(msgspec.Struct, frozen=True, kw_only=True):
 def job_type(
     rules: Sequence[TypeRule],
     job_name: str,
-    partition: str = "",
-    account: str = "",
+    partition: str,
+    account: str,
     script_signature: str = "",
 ) -> str | None:
     """Return the type of a job: the first rule that fits, else by name or script; None if neither says anything."""
