@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Connection, Table
 
-from accounting.store.columns import parts
+from accounting.store.columns import parts, quoted
 from accounting.store.counts import Counts
 from accounting.store.database import refusing
 from accounting.store.postgresql_binary import HEADER, TRAILER, encode_rows
@@ -52,7 +52,7 @@ def _some_are_there(cursor: Cursor[Any], table: Table, rows: pa.Table) -> bool:
     probes = rows.select(key).take(pa.array(some)).to_pylist()
     row = f"({', '.join(['%s'] * len(key))})"
     query = (
-        f'SELECT 1 FROM "{table.name}" WHERE ({_quoted(key)}) IN ({", ".join([row] * len(probes))}) LIMIT 1'  # noqa: S608
+        f'SELECT 1 FROM "{table.name}" WHERE ({quoted(key)}) IN ({", ".join([row] * len(probes))}) LIMIT 1'  # noqa: S608
     )
     cursor.execute(query.encode(), [value for probe in probes for value in probe.values()])
     return cursor.fetchone() is not None
@@ -67,7 +67,7 @@ def _copy(cursor: Cursor[Any], name: str, rows: pa.Table) -> None:
 
     names = [one for one in rows.column_names if rows[one].null_count < rows.num_rows]
     rows = rows.select(names)
-    statement = f'COPY "{name}" ({_quoted(names)}) FROM STDIN (FORMAT binary)'
+    statement = f'COPY "{name}" ({quoted(names)}) FROM STDIN (FORMAT binary)'
     with cursor.copy(statement.encode(), writer=QueuedLibpqWriter(cursor)) as copy:
         copy.write(HEADER)
         for part in parts(rows, ROWS_A_WRITE):
@@ -84,8 +84,8 @@ def _merge(cursor: Cursor[Any], table: Table, rows: pa.Table) -> Counts:
     names = list(table.columns.keys())
     others = [name for name in names if name not in key]
     merge = (
-        f'WITH written AS (INSERT INTO "{table.name}" AS mine ({_quoted(names)}) '  # noqa: S608
-        f"SELECT {_quoted(names)} FROM {_STAGING} ON CONFLICT ({_quoted(key)}) {_on_conflict(others)} "
+        f'WITH written AS (INSERT INTO "{table.name}" AS mine ({quoted(names)}) '  # noqa: S608
+        f"SELECT {quoted(names)} FROM {_STAGING} ON CONFLICT ({quoted(key)}) {_on_conflict(others)} "
         # xmax is 0 in a row that no transaction has replaced: it was added.
         "RETURNING (mine.xmax = 0) AS added) "
         "SELECT COUNT(*) FILTER (WHERE added), COUNT(*) FILTER (WHERE NOT added) FROM written"
@@ -100,7 +100,7 @@ def _on_conflict(others: list[str]) -> str:
     if not others:
         return "DO NOTHING"
     changes = ", ".join(f'"{name}" = excluded."{name}"' for name in others)
-    mine, theirs = _quoted(others, "mine."), _quoted(others, "excluded.")
+    mine, theirs = quoted(others, "mine."), quoted(others, "excluded.")
     return f"DO UPDATE SET {changes} WHERE ({mine}) IS DISTINCT FROM ({theirs})"
 
 
@@ -111,7 +111,3 @@ def _last_of_each(rows: pa.Table, key: list[str]) -> pa.Table:
     if last.num_rows == rows.num_rows:
         return rows
     return rows.take(pa.array(np.sort(last[f"{_ORDINAL}_max"].to_numpy())))
-
-
-def _quoted(names: list[str], before: str = "") -> str:
-    return ", ".join(f'{before}"{name}"' for name in names)

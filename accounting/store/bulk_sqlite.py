@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection, Table
 from sqlalchemy.engine.interfaces import DBAPICursor
 
+from accounting.store.columns import quoted
 from accounting.store.counts import Counts
 from accounting.store.database import refusing
 
@@ -62,16 +63,12 @@ def _statement(table: Table, constants: dict[str, str]) -> str:
     key = table.primary_key.columns.keys()
     others = [name for name in names if name not in key]
     places = ", ".join(constants.get(name, "?") for name in names)
-    insert = f'INSERT INTO "{table.name}" ({_quoted(names)}) VALUES ({places}) ON CONFLICT ({_quoted(key)})'  # noqa: S608
+    insert = f'INSERT INTO "{table.name}" ({quoted(names)}) VALUES ({places}) ON CONFLICT ({quoted(key)})'  # noqa: S608
     if not others:
         return f"{insert} DO NOTHING"
     changes = ", ".join(f'"{name}" = excluded."{name}"' for name in others)
-    mine, theirs = _quoted(others, f'"{table.name}".'), _quoted(others, "excluded.")
+    mine, theirs = quoted(others, f'"{table.name}".'), quoted(others, "excluded.")
     return f"{insert} DO UPDATE SET {changes} WHERE ({mine}) IS NOT ({theirs})"
-
-
-def _quoted(names: list[str], before: str = "") -> str:
-    return ", ".join(f'{before}"{name}"' for name in names)
 
 
 def _values(values: pa.ChunkedArray) -> list[Any]:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import BigInteger, Column, Double, Integer, String, Table
+from sqlalchemy import Column, Double, Integer, String, Table
 
 from accounting.errors import StoreError
+from accounting.store.batches import arrow_type
 from accounting.store.schema import NAME
 
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
@@ -37,7 +38,7 @@ def as_stored(table: Table, rows: pa.Table) -> pa.Table:
     columns = {
         column.name: _stored(column, rows[column.name])
         if column.name in rows.column_names
-        else pa.chunked_array([pa.nulls(rows.num_rows, _arrow_type(column))])
+        else pa.chunked_array([pa.nulls(rows.num_rows, arrow_type(column.type))])
         for column in table.columns
     }
     return pa.table(columns)
@@ -63,17 +64,13 @@ def parts(rows: pa.Table, most_rows: int) -> Iterator[pa.Table]:
         yield rows.slice(begin, each)
 
 
-def _arrow_type(column: Column[Any]) -> pa.DataType:
-    kind = column.type
-    if isinstance(kind, BigInteger):
-        return pa.int64()
-    if isinstance(kind, Integer):
-        return pa.int32()
-    return pa.float64() if isinstance(kind, Double) else pa.string()
+def quoted(names: Iterable[str], before: str = "") -> str:
+    """Return the names of columns as SQL has them, each with `before` in front."""
+    return ", ".join(f'{before}"{name}"' for name in names)
 
 
 def _widest_type(column: Column[Any]) -> pa.DataType:
-    return pa.int64() if isinstance(column.type, Integer) else _arrow_type(column)
+    return pa.int64() if isinstance(column.type, Integer) else arrow_type(column.type)
 
 
 def _encodable(value: object) -> object:
@@ -84,10 +81,10 @@ def _encodable(value: object) -> object:
 
 
 def _stored(column: Column[Any], values: pa.ChunkedArray) -> pa.ChunkedArray:
-    if _arrow_type(column) == pa.int32() and pa.types.is_int64(values.type):
+    if arrow_type(column.type) == pa.int32() and pa.types.is_int64(values.type):
         values = pc.min_element_wise(values, MOST_COUNT, skip_nulls=False)
     try:
-        values = values.cast(_arrow_type(column))
+        values = values.cast(arrow_type(column.type))
     except pa.ArrowInvalid as error:
         raise StoreError(
             f"{column.table.name}.{column.name} does not accept {error}; leave that record out"
