@@ -13,13 +13,12 @@ import msgspec
 
 from accounting.decisions.decision import Decision, decode_decision
 from accounting.errors import StoreError
-from accounting.journal.links import chain_name, split_line
+from accounting.journal.links import chain_name, day_of, split_line
 from accounting.records import Quarantined
 
 PATTERN = "decisions-*.jsonl"
 SOURCE = "journal"
 _WHAT = "a decision"
-_DAY = re.compile(r"-(\d{8})\.jsonl\Z")
 _ID = re.compile(rb'"id":"([^"]*)"')
 # How much of a file is in memory at a time, and a longer line only by itself: some thousand decisions. Decoded,
 # they take several times their text, and a process that runs for months never returns all of that to the machine.
@@ -134,8 +133,7 @@ def cannot_read(file: Path, error: OSError) -> StoreError:
 
 def is_older(file: Path, since_s: float) -> bool:
     """Whether a journal file is of a day (UTC) before that of a moment."""
-    day = _DAY.search(file.name)
-    return day is not None and day[1] < time.strftime("%Y%m%d", time.gmtime(since_s))
+    return "" < day_of(file.name) < time.strftime("%Y%m%d", time.gmtime(since_s))
 
 
 def find_decisions(folder: Path, wanted: Collection[str], since_s: float) -> dict[str, Decision]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from accounting.errors import StoreError
+from accounting.journal.chain_check import HARMLESS
 from accounting.journal.chains import anchor_file, chains_in, check_chain
 from accounting.journal.links import Linker, anchor_of, day_of
 from accounting.owned_files import replace_whole
@@ -51,7 +52,7 @@ def _remove(folder: Path, name: str, files: Sequence[Path], key: bytes) -> list[
     if not files:
         return []
     check = check_chain(name, files, key)
-    if any(one.kind not in ("torn", "without link") for one in check.finish()):
+    if any(one.kind not in HARMLESS for one in check.finish()):
         return []
     if check.first is not None:
         anchor = anchor_of(name, check.head, Linker(key))
