@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Engine, Select, and_, select
 
-from accounting.frames import Floats
+from accounting.frames import Floats, floats
 from accounting.report.advisor import Blocks, Foreseen, Measure
 from accounting.report.selection import Selection
 from accounting.store.batches import read_batches
@@ -57,21 +57,21 @@ def _foreseen_of(tables: Sequence[pa.Table]) -> Foreseen:
         return Foreseen(
             job=(), order=(), acted=(), told_s=none, foreseen_s=none, low_s=none, high_s=none, started_s=none
         )
-    acted = _floats(rows, "applied") > 0
+    acted = floats(rows["applied"]) > 0
     order = rows["chosen"].to_pylist()
     whose = zip(*(rows[name].to_pylist() for name in ("cluster", "job_id", "submit_s")), strict=True)
     as_planned = acted | np.array([one == AS_IT_IS for one in order])
-    foreseen_s = np.where(as_planned, _floats(rows, "start_s"), _floats(rows, "base_start_s"))
+    foreseen_s = np.where(as_planned, floats(rows["start_s"]), floats(rows["base_start_s"]))
     known = np.isfinite(foreseen_s)
     return Foreseen(
         job=[" ".join(map(str, one)) for one, is_known in zip(whose, known, strict=True) if is_known],
         order=[one for one, is_known in zip(order, known, strict=True) if is_known],
         acted=acted[known].tolist(),
-        told_s=_floats(rows, "time_s")[known],
+        told_s=floats(rows["time_s"])[known],
         foreseen_s=foreseen_s[known],
-        low_s=np.where(as_planned, _floats(rows, "low_s"), np.nan)[known],
-        high_s=np.where(as_planned, _floats(rows, "high_s"), np.nan)[known],
-        started_s=_floats(rows, "started_s")[known],
+        low_s=np.where(as_planned, floats(rows["low_s"]), np.nan)[known],
+        high_s=np.where(as_planned, floats(rows["high_s"]), np.nan)[known],
+        started_s=floats(rows["started_s"])[known],
     )
 
 
@@ -173,7 +173,7 @@ def _in_blocks(
     batch: pa.Table, spans: Spans, block_s: int, slowdown: Measure
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     """Return block, whether the advisor acted, wait, slowdown, and whether the job started in its block."""
-    submit_s, start_s, end_s = (_floats(batch, name) for name in ("submit_s", "start_s", "end_s"))
+    submit_s, start_s, end_s = (floats(batch[name]) for name in ("submit_s", "start_s", "end_s"))
     period = submit_s // block_s
     keys = zip(batch["cluster"].to_pylist(), period.astype(int).tolist(), strict=True)
     found = [spans.get(key) for key in keys]
@@ -189,9 +189,3 @@ def _in_blocks(
     acted = np.array([span is not None and span.acted for span in found], dtype=float)
     begun_in = (start_s // block_s == period).astype(float)
     return block[which], acted[which], wait_s[which], slowdown(wait_s + run_s, run_s)[which], begun_in[which]
-
-
-def _floats(rows: pa.Table, name: str) -> Floats:
-    """Return a column as floats, with NaN for null."""
-    values: Floats = rows[name].cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return values
