@@ -213,7 +213,7 @@ class Simulation:
         state = self.state
         if self.arrange is not None and state.arrived:
             places = self.arrange([state.waiting[number] for number in state.queue.ints[NUMBER].tolist()])
-            state.queue.rearrange(numpy.asarray(places, dtype=numpy.int64))
+            state.queue.rekey(numpy.array(places, dtype=numpy.float64))
         if state.waiting and (state.released or state.stale or state.arrived):
             self.round(state, self.now_s)
             state.queue.looked_at()

@@ -108,14 +108,6 @@ class Queue:
         )
         self._end = end
 
-    def rearrange(self, places: Ints) -> None:
-        """Give every job a new place, which is its key from now on."""
-        order = numpy.argsort(places, kind="stable")
-        self.ints[:] = self.ints[:, order]
-        floats = self._floats[:, self._begin : self._end]
-        floats[:] = floats[:, order]
-        floats[KEY] = numpy.arange(len(self))
-
     @property
     def keys(self) -> Floats:
         """Return the key of each job."""
