@@ -40,7 +40,7 @@ from models.judging.online import Learner, size_online
 from models.past.evidence import PastUse
 from models.past.history import History
 from models.training.matrix import Matrix, Row, matrix_of
-from models.training.quantile import booster_growth
+from models.training.quantile import predict
 from models.training.training import fit_growth
 from slurm_plugin.cli.models.sizing import online_grant
 from slurm_plugin.cli.output import note, print_rows
@@ -248,8 +248,9 @@ def growth_points(trace: str, seen: Sequence[Seen]) -> Iterator[Point]:
         if not asked or not before:
             continue
         fitted = fit_growth(rows_of(before))
-        predict = booster_growth(fitted.booster)
-        expected = [predict(one.inputs) for one in asked]
+        expected = predict(
+            fitted.booster, numpy.asarray([one.inputs for one in asked], numpy.float32)
+        ).tolist()
         for nominal in NOMINAL:
             offset = fitted.known.offset(nominal)
             if offset is not None:

@@ -19,7 +19,7 @@ from models.demand.prediction import ChainSettings, Predictor
 from models.past.history import History
 from models.past.jobs import Learned, PastJob
 from models.training.matrix import Row, matrix_of, need_of
-from models.training.quantile import booster_growth
+from models.training.served import as_served
 from models.training.training import MIN_ROWS, fit_growth
 
 DecideAt = Literal["submit", "start"]
@@ -95,7 +95,7 @@ class Learner:
             fitted = fit_growth(matrix_of(rows))
             known = fitted.known
             offset = known.offset(self._settings.most_failures)
-            self._growth[dimension] = Growth(booster_growth(fitted.booster), offset, frozenset(known.apart))
+            self._growth[dimension] = Growth(as_served(fitted.booster), offset, frozenset(known.apart))
             self._next_fit[dimension] = math.ceil(len(rows) * REFIT_GROWTH)
         if due:
             self.predictor = self._build()

@@ -6,13 +6,12 @@ fitted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import xgboost
 
 from accounting.frames import Floats
-from models.demand.chain import GrowthModel
 from models.demand.features import FEATURES
 from models.training.matrix import Inputs, Matrix
 
@@ -100,19 +99,6 @@ def _dmatrix(inputs: Inputs, targets: Floats | None = None, weights: Floats | No
     return xgboost.DMatrix(
         np.asarray(inputs, dtype=np.float32), label=targets, weight=weights, feature_names=list(FEATURES)
     )
-
-
-def booster_growth(booster: xgboost.Booster) -> GrowthModel:
-    """Return a growth model that XGBoost itself computes."""
-    # Rows come one at a time: threads would only wait for each other.
-    booster.set_param({"nthread": 1})
-
-    def growth(row: Sequence[float]) -> float:
-        # Without a DMatrix for each row: a replay asks tens of thousands of times.
-        inputs = np.asarray([row], dtype=np.float32)
-        return float(booster.inplace_predict(inputs, validate_features=False)[0])
-
-    return growth
 
 
 def excess_of(booster: xgboost.Booster, matrix: Matrix) -> Floats:

@@ -11,10 +11,8 @@ import hashlib
 import importlib.metadata
 import math
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -32,7 +30,8 @@ from models.past.loading import history_of
 from models.training.calibration import offsets_of
 from models.training.growth_rows import build_matrices
 from models.training.matrix import Matrix
-from models.training.quantile import QUANTILE, Fit, booster_growth, excess_of, fit_quantile, predict
+from models.training.quantile import QUANTILE, Fit, excess_of, fit_quantile, predict
+from models.training.served import as_served, onnx_of, splits_of
 from models.training.weights import row_weights, users_apart
 from models.versions import registry
 from models.versions.artefact import (
@@ -82,10 +81,10 @@ class Trained(msgspec.Struct):
     seen: Seen
 
     def growth(self, most_failures: float) -> dict[Learned, Growth]:
-        """Return the growth models, computed by XGBoost, without an artefact."""
+        """Return the growth models, computed as they are served, without an artefact."""
         return {
             dimension: Growth(
-                booster_growth(fitted.booster),
+                as_served(fitted.booster),
                 fitted.known.offset(most_failures),
                 frozenset(fitted.known.apart),
             )
@@ -198,19 +197,9 @@ def _files(trained: Trained) -> dict[str, bytes]:
     for dimension, fitted in trained.fitted.items():
         booster = fitted.booster
         files[f"{dimension}.ubj"] = bytes(booster.save_raw("ubj"))
-        files[f"{dimension}.onnx"] = _onnx(booster)
+        files[f"{dimension}.onnx"] = onnx_of(booster)
         files[f"{dimension}.splits.json"] = _json(splits_of(booster))
     return files
-
-
-def splits_of(booster: xgboost.Booster) -> list[list[float]]:
-    """Return the values at which any tree splits each of FEATURES, in rising order, in float32 as in the trees."""
-    trees = booster.trees_to_dataframe()
-    nodes = trees[trees["Feature"] != "Leaf"]
-    return [
-        sorted(set(nodes.loc[nodes["Feature"] == name, "Split"].astype("float32").tolist()))
-        for name in FEATURES
-    ]
 
 
 def _json(value: object) -> bytes:
@@ -225,18 +214,3 @@ def _golden(trained: Trained) -> list[Golden]:
             told = tuple(None if math.isnan(value) else value for value in row)
             golden.append(Golden(dimension=dimension, features=told, log_growth=float(answer)))
     return golden
-
-
-def _onnx(booster: xgboost.Booster) -> bytes:
-    with warnings.catch_warnings():
-        # The converter imports parts of itself that its own dependencies have deprecated.
-        warnings.simplefilter("ignore")
-        from onnxmltools import convert_xgboost
-        from onnxmltools.convert.common.data_types import FloatTensorType
-    plain: Any = xgboost.Booster(model_file=booster.save_raw("ubj"))
-    plain.feature_names = None  # the converter accepts `f0`, `f1`, … only
-    inputs = [("features", FloatTensorType([None, len(FEATURES)]))]
-    # Without a name the graph gets a random one, and the same training gets another digest.
-    converted = convert_xgboost(plain, name="growth", initial_types=inputs)
-    content: bytes = converted.SerializeToString()
-    return content

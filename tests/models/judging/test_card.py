@@ -20,6 +20,7 @@ from models.past.jobs import LEARNED
 from models.training import training
 from models.training.matrix import Row, matrix_of
 from models.training.quantile import SEED, predict
+from models.training.served import splits_of
 from models.training.training import MIN_ROWS, fit_growth
 from models.versions.artefact import CARD_JSON, CARD_MD, load_predictor, read_manifest, read_part
 from tests.builders import T0, attempt, past
@@ -196,4 +197,4 @@ def test_nothing_is_learned_from_constant_columns() -> None:
     )
     fitted = fit_growth(matrix)
     assert predict(fitted.booster, matrix.inputs[:1]) == pytest.approx([0.0], abs=0.05)
-    assert training.splits_of(fitted.booster) == [[]] * len(FEATURES)
+    assert splits_of(fitted.booster) == [[]] * len(FEATURES)

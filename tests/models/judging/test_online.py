@@ -7,20 +7,15 @@ import random
 from collections.abc import Collection, Sequence
 
 import msgspec
-import numpy
 import pytest
-import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.request import JobRequest
-from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings, Predictor
 from models.judging.online import REFIT_GROWTH, DecideAt, Learner, OnlineJob, size_online
 from models.past.evidence import WHOLE_JOBS
 from models.past.jobs import PastJob
-from models.training.matrix import Row, matrix_of
-from models.training.quantile import booster_growth, fit_quantile
 from models.training.training import MIN_ROWS
 
 ASKED_MIB, ASKED_CPUS = 8000, 8
@@ -250,15 +245,3 @@ def test_a_job_without_measured_memory_is_no_evidence_of_memory() -> None:
         job(1, 0, 10), past=msgspec.structs.replace(job(1, 0, 10).past, mem_mib=None)
     )
     assert told([unknown, job(2, 20, 30)])["2"] == "1 nan"
-
-
-def test_a_single_row_is_predicted_as_in_a_matrix() -> None:
-    noise = random.Random(3)
-    rows = [[noise.choice([math.nan, noise.gauss(0, 1)]) for _ in FEATURES] for _ in range(2 * MIN_ROWS)]
-    matrix = matrix_of([Row(row, noise.gauss(0, 1), settled=True, bounded=False, user="ann") for row in rows])
-    booster = fit_quantile(matrix)
-    together = booster.predict(
-        xgboost.DMatrix(numpy.asarray(rows, numpy.float32), feature_names=list(FEATURES))
-    )
-    growth = booster_growth(booster)
-    assert [growth(row) for row in rows] == pytest.approx(together.tolist(), rel=1e-6)
