@@ -12,8 +12,8 @@ from accounting.request import JobRequest
 from models.past.beside import Beside, by_end, still_told
 from models.past.evidence import Evidence
 from models.past.families import Family, cohort_key, family_keys, wide_keys
-from models.past.held import Held, HeldByUsers
-from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, Learned, PastJob, held_by
+from models.past.held import HeldByUsers
+from models.past.jobs import LEARNED, LEAST_CORES, LEAST_MIB, PastJob, held_by
 from models.past.likeness import FamilyPast, Likeness, likeness_of, stands_for
 
 # After this many new looks at families' jobs (FamilyPast.look), all that was computed from them is forgotten.
@@ -54,16 +54,15 @@ class History:
         self._now_s = -math.inf
         # The families that share a bound, the one that was not seen for longest first.
         self._seen: dict[Family, OrderedDict[Family, None]] = {}
-        self.held: dict[Learned, Held] = dict.fromkeys(LEARNED, Held())
-        self._users = {dimension: HeldByUsers() for dimension in LEARNED}
+        # What the site's jobs held, to which a family's weight is relative.
+        self.held = {dimension: HeldByUsers() for dimension in LEARNED}
 
     def add(self, request: JobRequest, job: PastJob) -> None:
         """Count a finished job under every family of its request, under its user and under its limit."""
-        for dimension, users in self._users.items():
+        for dimension, held in self.held.items():
             # A job without a figure for GPU memory says nothing of the mean GPU job.
             if dimension != "gpu_mem" or job.gpu_mem_mib is not None:
-                users.add(request.user, held_by(job, dimension))
-                self.held[dimension] = users.held()
+                held.add(request.user, held_by(job, dimension))
         for key in (*family_keys(request), *wide_keys(request)):
             self._append(key, (job,))
             self._note(key)
@@ -230,7 +229,8 @@ class History:
             jobs = self._jobs.get(family)
             if not jobs:
                 return None
-            site_held = {dimension: held.mean for dimension, held in self.held.items()}
+            _, user, *_ = family
+            site_held = {dimension: held.mean_for(user) for dimension, held in self.held.items()}
             beside = still_told(self.beside(family), jobs[-1].end_s)
             past = self._pasts[family] = FamilyPast(family, jobs, site_held, beside, now_s=self._now_s)
             if not past.at_rest and past.rests_from_s < math.inf:

@@ -10,10 +10,11 @@ from accounting.frames import Floats, Ints
 from models.past.beside import BESIDE
 from models.past.columns import PastColumns
 from models.past.families import Family
-from models.past.held import Held, HeldByUsers
+from models.past.held import HeldByUsers
 from models.past.history import History
 from models.past.jobs import LEARNED, Learned, PastJob
 from models.past.rows import past_jobs
+from models.past.texts import Texts
 
 # A family, and the rows of its last jobs and of older ones to remember.
 Group = tuple[Family, list[int], list[int]]
@@ -24,7 +25,7 @@ def history_of(past: PastColumns, recent_jobs: int) -> History:
     history, by_end = History(recent_jobs), past.by_end()
     for dimension in LEARNED:
         counted = by_end[~np.isnan(past.gpu_mem_mib[by_end])] if dimension == "gpu_mem" else by_end
-        history.held[dimension] = _site_held(past.user.codes[counted], _held(past, dimension)[counted])
+        _count(history.held[dimension], past.user, counted, _held(past, dimension)[counted])
     groups = _groups(past, by_end, recent_jobs)
     jobs = _jobs_in(past, groups)
     for family, rows, beside in groups:
@@ -39,14 +40,12 @@ def _jobs_in(past: PastColumns, groups: list[Group]) -> dict[int, PastJob]:
     return dict(zip(rows, past_jobs(past, np.array(rows, np.int64)), strict=True))
 
 
-def _site_held(user: Ints, held: Floats) -> Held:
-    """Return what jobs held in all; users are numbers. Summed in the order of a replay."""
-    users = HeldByUsers()
-    jobs, amounts = np.bincount(user), np.bincount(user, weights=held)
-    for number in np.flatnonzero(jobs).tolist():
-        users.add(str(number), float(amounts[number]), int(jobs[number]))
-    total = float(np.cumsum(held)[-1]) if len(held) else 0.0
-    return Held(total, len(held), users.held().bounded)
+def _count(site: HeldByUsers, users: Texts, rows: Ints, held: Floats) -> None:
+    """Count what these rows held, by user; summed in the order of a replay."""
+    codes = users.codes[rows]
+    jobs, amounts = np.bincount(codes), np.bincount(codes, weights=held)
+    for code in np.flatnonzero(jobs).tolist():
+        site.add(users.words[code], float(amounts[code]), int(jobs[code]))
 
 
 def _held(past: PastColumns, dimension: Learned) -> Floats:

@@ -192,7 +192,8 @@ def _files(trained: Trained) -> dict[str, bytes]:
     families = tuple(
         StoredFamily(family, tuple(jobs), history.beside(family)) for family, jobs in history.items()
     )
-    stored = StoredHistory(held=trained.history.held, families=families)
+    held = {dimension: users.held() for dimension, users in history.held.items()}
+    stored = StoredHistory(held=held, families=families)
     files = {HISTORY: _json(stored), GOLDEN: _json(_golden(trained))}
     for dimension, fitted in trained.fitted.items():
         booster = fitted.booster

@@ -35,7 +35,7 @@ from models.demand.chain import Growth, GrowthModel
 from models.demand.features import FEATURES
 from models.demand.prediction import ChainSettings, Predictor
 from models.past.families import Family, renamed
-from models.past.held import Held
+from models.past.held import Held, HeldByUsers
 from models.past.history import History
 from models.past.jobs import Learned, PastJob
 
@@ -328,7 +328,7 @@ def _decode(content: bytes, kind: type[Decoded]) -> Decoded:
 def _history(content: bytes, recent_jobs: int) -> History:
     history = History(recent_jobs)
     held, families = stored_history(content)
-    history.held.update(held)
+    history.held.update({dimension: HeldByUsers(one) for dimension, one in held.items()})
     for stored in families:
         history.load(renamed(stored.family), stored.jobs, stored.beside)
     history.keep_recent()

@@ -75,8 +75,11 @@ def test_each_added_job_changes_what_a_family_weighs_relative_to_the_site() -> N
     history = filled([job(asked_mem_mib=8000, wall_s=10)])
     assert weight() == 1.0
     other = msgspec.structs.replace(KNOWN, user="bob", job_name="other")
-    history.add(other, job(asked_mem_mib=24_000, wall_s=10))
-    assert weight() == 0.5
+    history.add(other, job(asked_mem_mib=2000, wall_s=10))
+    assert weight() == pytest.approx(8000 / 5000)
+    # What others ask for above that does not count.
+    history.add(other, job(asked_mem_mib=100_000, wall_s=10))
+    assert weight() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
