@@ -32,7 +32,7 @@ def counts_anew(request: JobRequest, max_per_cpu_mib: int) -> bool:
     than before.
     """
     asked_cpus, asked_mib = request.cpus_per_task or 1, request.mem_per_node_mib
-    if not max_per_cpu_mib or asked_mib is None or request.num_tasks < 2:
+    if not max_per_cpu_mib or asked_mib is None:
         return False
     needed = math.ceil(asked_mib / max_per_cpu_mib)
     return needed > asked_cpus and math.ceil(needed * (request.nodes or 1) / request.num_tasks) < asked_cpus

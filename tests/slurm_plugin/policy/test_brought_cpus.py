@@ -34,6 +34,21 @@ from tests.slurm_plugin.policy.sized import limits, prediction
             1,
             Grant(mem_per_node_mib=6000),
         ),
+        # Each task has its own share, and one of the two nodes has two of the three tasks.
+        (
+            {"cpus_per_task": 1, "mem_per_cpu_mib": 8000, "num_tasks": 4},
+            2.6,
+            1,
+            Grant(mem_per_cpu_mib=6000),
+        ),
+        (
+            {"cpus_per_task": None, "mem_per_node_mib": 16000, "num_tasks": 3, "nodes": 2},
+            2.6,
+            1,
+            Grant(mem_per_node_mib=12000),
+        ),
+        # A part of a CPU is a CPU: five for both tasks, three for each.
+        ({"cpus_per_task": None, "mem_per_node_mib": 9000, "num_tasks": 2}, 3.0, 1, Grant()),
         # No more than it asks for, and no more than one core of two threads.
         (
             {"cpus_per_task": None, "mem_per_node_mib": 8000, "num_tasks": 4},
@@ -42,6 +57,8 @@ from tests.slurm_plugin.policy.sized import limits, prediction
             Grant(mem_per_node_mib=416),
         ),
         ({"cpus_per_task": None, "mem_per_node_mib": 8000}, 2.0, 2, Grant(mem_per_node_mib=416)),
+        # Two tasks may share a core.
+        ({"cpus_per_task": None, "mem_per_node_mib": 8000, "num_tasks": 2}, 2.0, 2, Grant()),
     ],
 )
 def test_memory_that_brings_cpus_is_cut_only_as_far_as_they_are_idle(

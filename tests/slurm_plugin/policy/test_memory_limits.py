@@ -188,7 +188,8 @@ def test_gpus_that_bring_memory_or_cpus_by_default_are_kept() -> None:
         ({"cpus_per_task": 1, "mem_per_node_mib": 8000}, 1, False),
         ({"cpus_per_task": 1, "mem_per_node_mib": 2000}, 2, False),
         ({"cpus_per_task": None, "mem_per_node_mib": 8000}, 2, False),
-        ({"cpus_per_task": 1, "mem_per_node_mib": 8000, "num_tasks": 4}, 2, False),
+        ({"cpus_per_task": 2, "mem_per_node_mib": 4000}, 4, False),
+        ({"cpus_per_task": 1, "mem_per_node_mib": 8000, "num_tasks": 2}, 2, False),
     ],
 )
 def test_memory_stays_if_less_would_start_more_tasks(
@@ -318,6 +319,7 @@ def test_a_job_whose_tasks_slurm_recounts_is_recognised() -> None:
     assert counts_anew(request(num_tasks=2, cpus_per_task=8, mem_per_node_mib=20000), 2000)
     assert not counts_anew(request(num_tasks=2, nodes=2, cpus_per_task=8, mem_per_node_mib=20000), 2000)
     assert not counts_anew(request(num_tasks=16, cpus_per_task=1, mem_per_node_mib=32000), 2000)
+    assert not counts_anew(request(num_tasks=4, cpus_per_task=None, mem_per_node_mib=6000), 2000)
     assert not counts_anew(request(num_tasks=1, cpus_per_task=8, mem_per_node_mib=20000), 2000)
     assert not counts_anew(request(num_tasks=4, cpus_per_task=8, mem_per_node_mib=20000), 0)
 

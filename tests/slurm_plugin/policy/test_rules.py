@@ -37,8 +37,10 @@ def site(*rules: Rule, **changes: Any) -> Config:
         ({"partition": ("gpu",)}, False),
         ({"account": ("phys",), "user": ("alice",)}, True),
         ({"account": ("phys",), "user": ("bob",)}, False),
+        ({"account": ("chem",)}, False),
         ({"qos": ("normal",)}, False),
         ({"group": ("staff",)}, True),
+        ({"group": ("wheel", "staff")}, True),
         ({"group": ("wheel",)}, False),
     ],
 )
