@@ -140,15 +140,16 @@ def test_memory_that_follows_cpus_still_covers_the_need_when_cpus_are_cut(
     assert (grant.mem_per_cpu_mib or share) * grant.cpus_per_task * asked.num_tasks >= need
 
 
-@given(requests(), PREDICTIONS, ANY_LIMITS)
+@given(requests(), PREDICTIONS, ANY_LIMITS, KEPT)
 def test_each_dimension_has_its_reason_and_the_amounts_that_it_refers_to(
-    asked: JobRequest, predicted: Prediction, site: Limits
+    asked: JobRequest, predicted: Prediction, site: Limits, kept: dict[Dimension, str]
 ) -> None:
-    sized = size(asked, predicted, site)
+    sized = size(asked, predicted, site, kept)
     after = granted(asked, sized.grant)
     by_name = {reason.dimension: reason for reason in sized.reasons}
     assert list(by_name) == ["memory", "cores", "gpus"]
     assert all(reason.reason for reason in sized.reasons)
+    assert all((reason.reason == NOT_ASKED) == (reason.asked is None) for reason in sized.reasons)
     assert (by_name["memory"].asked, by_name["memory"].granted) == (asked.mem_mib, after.mem_mib)
     cores = by_name["cores"]
     assert (cores.asked, cores.granted) == ((asked.cpus, after.cpus) if asked.cpus_per_task else (None, None))
@@ -164,9 +165,11 @@ def test_no_evidence_changes_nothing(asked: JobRequest, site: Limits) -> None:
 
 def test_two_tasks_keep_a_cpu_each() -> None:
     asked = request(num_tasks=2, cpus_per_task=8, mem_per_node_mib=8000)
-    grant = size(asked, prediction(memory=300.0, cores=0.9), LIMITS).grant
+    sized = size(asked, prediction(memory=300.0, cores=0.9), LIMITS)
+    grant = sized.grant
     assert grant == Grant(cpus_per_task=1, mem_per_node_mib=320)
     assert granted(asked, grant).cpus == 2
+    assert sized.reasons[1].predicted == 1.8, "the busy cores of both"
 
 
 def test_the_example_of_the_handbook() -> None:
@@ -330,6 +333,9 @@ def test_memory_that_comes_with_gpus_holds_a_nodes_peak_with_a_single_gpu(
         ({"gpus_per_job": 5, "num_tasks": 2}, {"gpus": "gpus_of_nodes"}, 608),
         ({"gpus_per_job": 3, "num_tasks": 2}, {}, 608),
         ({"gpus_per_job": 2, "num_tasks": 4}, {}, 1216),
+        # Each of two nodes has one at least, however many tasks there are.
+        ({"gpus_per_job": 5, "nodes": 2, "num_tasks": 4}, {}, 1216),
+        ({"gpus_per_job": 5, "nodes": 2}, {}, 608),
         # One node has all of them.
         ({"gpus_per_job": 3}, {}, 203),
         ({"gpus_per_job": 3, "num_tasks": 2, "nodes": 1}, {}, 406),
