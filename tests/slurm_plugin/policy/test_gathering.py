@@ -121,6 +121,8 @@ def test_a_node_that_may_get_all_tasks_can_hold_them_or_cpus_stay(
         ({"nodes_min": 4, "nodes_max": 4, "ntasks_per_node": 4, "num_tasks": 16}, True),
         ({"nodes_min": 4, "nodes_max": 4, "ntasks_per_node": 8, "num_tasks": 16}, False),
         ({"nodes_min": 2, "nodes_max": 4, "ntasks_per_node": 4}, False),
+        ({"nodes_min": 2, "ntasks_per_node": 4}, False),
+        ({"nodes_max": 2, "ntasks_per_node": 4}, False),
         ({"nodes_min": 4, "nodes_max": 4, "num_tasks": 16}, False),
         ({"ntasks_per_node": 4, "num_tasks": 16}, False),
         ({"ntasks_per_node": 4}, True),

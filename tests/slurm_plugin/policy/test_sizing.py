@@ -186,9 +186,10 @@ def test_a_request_for_memory_per_cpu_stays_per_cpu() -> None:
 
 
 def test_memory_per_cpu_leaves_each_task_room_for_the_peak() -> None:
-    asked = request(num_tasks=2, cpus_per_task=8, mem_per_cpu_mib=1000)
-    grant = size(asked, prediction(memory=640.0, cores=1.0), LIMITS).grant
-    assert grant == Grant(cpus_per_task=1, mem_per_cpu_mib=640)
+    for more in ({}, {"gpus_per_job": 4, "nodes": 2}):
+        asked = request(num_tasks=2, cpus_per_task=8, mem_per_cpu_mib=1000, **more)
+        grant = size(asked, prediction(memory=640.0, cores=1.0), LIMITS).grant
+        assert grant == Grant(cpus_per_task=1, mem_per_cpu_mib=640)
 
 
 def test_memory_per_cpu_keeps_the_cpus_that_carry_it() -> None:
