@@ -27,9 +27,9 @@ for _, kinds in ipairs(KINDS) do
    end
 end
 
---- NaN and the infinities fail one of the three comparisons.
+--- An infinity minus itself is NaN, as NaN minus itself is, and NaN equals nothing.
 local function is_whole(value)
-   return type(value) == "number" and value == value and value - value == 0 and value == math.floor(value)
+   return type(value) == "number" and value - value == 0 and value == math.floor(value)
 end
 
 local function why_not_asked(dimension, ask)
