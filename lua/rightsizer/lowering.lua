@@ -11,7 +11,7 @@ local MEMORY_OPTION = {
    mem_per_node_mib = "mem", mem_per_cpu_mib = "mem-per-cpu", mem_per_gpu_mib = "mem-per-gpu",
 }
 
---- Returns the option to write for a granted dimension, and its text; nil if the user set no such option.
+--- Returns the option to write for a granted dimension, which its user has set, and its text.
 local function write_of(set, dimension, granted)
    local option = MEMORY_OPTION[dimension]
    if dimension == "cpus_per_task" then
@@ -20,7 +20,7 @@ local function write_of(set, dimension, granted)
       return option, string.format("%dM", granted)
    end
    option = options.gpu_option(set, dimension)
-   return option, option and options.with_gpus(option, set[option], granted)
+   return option, options.with_gpus(option, set[option], granted)
 end
 
 --- Puts the word that names the decision into the comment, where the job_submit hook takes it out again.
@@ -42,9 +42,6 @@ function lowering.plan(set, ask, decision)
    for dimension, granted in pairs(decision.grant) do
       if granted ~= ask[dimension] then
          local option, new = write_of(set, dimension, granted)
-         if not option or not set[option] then
-            return nil, "coupled_option"
-         end
          list[#list + 1] = { option = option, new = new, old = set[option] }
       end
    end
