@@ -128,6 +128,8 @@ def test_every_decision_is_journalled_as_it_was_answered(site: Site, trained_mod
     assert len({token.decision_id for token in tokens if token}) == 3
     assert decisions[0] is not None
     assert (decisions[0].grant, decisions[0].applied) == (answers[0].grant, True)
+    assert decisions[1] is not None
+    assert (decisions[1].grant, decisions[1].applied) == (Grant(), False)
 
 
 def test_a_disk_that_takes_no_journal_still_lets_jobs_through(

@@ -13,7 +13,7 @@ from slurm_plugin.brakes.pulled import FILE, Pulled, pulled_file
 from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.braked import ALL
 from slurm_plugin.policy.facts import ANYBODY, SLURM_PARTS, MemoryTerms, Minimum, Partition
-from slurm_plugin.policy.submission import ClientSubmission
+from slurm_plugin.policy.submission import OPTED_OUT, ClientSubmission
 from slurm_plugin.service import current_facts
 from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.clients import make_client_handler
@@ -185,12 +185,15 @@ def test_nothing_is_cut_until_slurm_has_said_what_it_allows(
         slurm.says(qos=qos)
         facts.refresh()
         grants.append(decode_reply(asked(handle, line_of(ASKED))).grant)
+        asked(handle, line_of(msgspec.structs.replace(ASKED, comment="rightsize=off")))
     assert not grants[0]
     assert grants[1]
     assert grants[2] == grants[1]
     [journal] = Path(site.config.service.journal).iterdir()
     made = [decode_decision(line) for line in journal.read_bytes().splitlines()]
-    assert [one.reason for one in made if one] == [SITE_NOT_KNOWN, "resized", "resized"]
+    reasons = [one.reason for one in made if one]
+    assert reasons[::2] == [SITE_NOT_KNOWN, "resized", "resized"]
+    assert set(reasons[1::2]) == {OPTED_OUT}
 
 
 def test_a_job_of_a_partition_made_since_is_kept_and_slurm_is_asked_again_soon(
