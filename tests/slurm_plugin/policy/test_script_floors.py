@@ -272,6 +272,7 @@ def test_side_by_side_steps_of_unknown_number_keep_the_resource_that_they_share(
         ("srun bash -c './a'", {}, False),
         ("srun -n1 -c $SLURM_CPUS_PER_TASK ./a", {}, False),
         ("srun -n1 -c1 ./a", {"cpus_per_task": 1}, False),
+        ("srun -n1 -c1 ./a", {"cpus_per_task": None}, False),
         ("srun -n1 -c1 ./a", {"mem_per_cpu_mib": None, "mem_per_node_mib": 8000}, False),
         ("srun -n 2 -c 4 ./a", {"num_tasks": 2}, True),
         ("srun -n 2 -c 8 ./a", {"num_tasks": 2}, False),
