@@ -116,6 +116,24 @@ def test_changed_facts_forget_all_answers() -> None:
     assert asked.times == 2
 
 
+def test_an_answer_holds_for_ten_minutes_and_never_before_it_was_given() -> None:
+    asked, predictor = Asked(), model()
+    remembered = Remembered(asked)
+    times = []
+    for now_s in (1000.0, 1600.0, 1600.5, 1599.0):
+        remembered.answer(submission(), predictor, FACTS, "a", now_s)
+        times.append(asked.times)
+    assert times == [1, 1, 2, 3]
+
+
+def test_a_rehearsal_asks_anew_each_time_also_without_a_model() -> None:
+    asked = Asked()
+    remembered = Remembered(asked)
+    for predictor in (None, None, model()):
+        remembered.rehearse(submission(), predictor, FACTS, "a", 1.0)
+    assert asked.times == 3
+
+
 def test_the_oldest_answer_is_dropped_when_there_are_too_many() -> None:
     asked, predictor = Asked(), model()
     remembered = Remembered(asked, most=2)
