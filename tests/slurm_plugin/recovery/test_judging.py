@@ -101,6 +101,8 @@ def test_the_cause_is_what_slurmctld_says_of_the_run(state: str, codes: tuple[st
         (failed(admin_comment=token(mode="observe")), judging.NOT_CUT),
         (failed(admin_comment=token(grant=Grant())), judging.NOT_CUT),
         (failed(admin_comment=token().replace("granted=", "would=")), judging.NOT_CUT),
+        # Nobody knows what it asked for.
+        (failed(admin_comment="rightsizer/1;id=ab;mode=enforce;granted=mem:500"), judging.NOT_CUT),
         (failed(admin_comment=token(grant=Grant(cpus_per_task=2))), judging.NOT_WHAT_WE_CUT),
         (failed("TIMEOUT", admin_comment=token(grant=Grant(mem_per_node_mib=500))), judging.NOT_WHAT_WE_CUT),
         (failed(mem_per_node_mib=600), CHANGED),
@@ -260,6 +262,10 @@ def test_gpus_and_memory_per_gpu_come_back_whichever_was_missing() -> None:
     change = change_of(judge(by_gpu("0:125", grant=LESS_BY_GPU, **AS_LEFT)))
     assert (change.gpus_per_node, change.mem_per_gpu_mib) == (2, 4000)
     assert (change.gpus_per_job, change.gpus_per_task, change.mem_per_node_mib) == (None, None, None)
+    # Its script was killed too, or no step was: what an srun takes from its environment did not matter.
+    for codes, said in ((("0:125", "0:125"), None), (("1:0",), "said_no_gpus")):
+        found = judge(by_gpu(*codes, grant=LESS_BY_GPU, **AS_LEFT), said=said)
+        assert change_of(found).mem_per_gpu_mib == 4000
 
 
 @pytest.mark.parametrize(
@@ -273,6 +279,11 @@ def test_gpus_and_memory_per_gpu_come_back_whichever_was_missing() -> None:
 )
 def test_a_job_whose_gpus_somebody_changed_is_left(fields: dict[str, str]) -> None:
     assert judge(by_gpu("0:125", grant=LESS_BY_GPU, **fields)) == CHANGED
+
+
+def test_gpus_by_node_are_not_ours_once_its_tasks_were_changed() -> None:
+    run = by_gpu("0:125", grant=LESS_BY_GPU, **AS_LEFT)
+    assert judge(msgspec.structs.replace(run, job=msgspec.structs.replace(run.job, num_tasks=3))) == CHANGED
 
 
 def test_a_step_that_takes_exported_options_would_be_killed_again() -> None:
@@ -327,6 +338,12 @@ def test_a_job_that_comes_back_gets_the_age_points_that_it_loses(waited_s: float
     assert isinstance(found, Recovery)
     assert found.requeue is not None
     assert found.requeue.site_factor == points
+    # Queued again by others, it has lost them already, and its start is in the future.
+    fields: dict[str, Any] = {"restarts": 1, "min_cpus": 8, "eligible_s": 1e9, "start_s": 1e9 + waited_s}
+    waits = judge(failed("PENDING", "0:0", "0:125", **fields), SiteTerms(age_points=1000, most_age_s=3600.0))
+    assert isinstance(waits, Recovery)
+    assert waits.requeue is not None
+    assert waits.requeue.site_factor == 0
     without = judge(run)
     assert isinstance(without, Recovery)
     assert without.requeue is not None
