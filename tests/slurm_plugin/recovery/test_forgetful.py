@@ -59,12 +59,16 @@ def test_a_watcher_that_saw_slurmctld_silent_finds_the_held_job_and_goes_on(
     assert_back(gate)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
 def test_a_watcher_that_saw_nothing_looks_at_the_held_job_once_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, restarted: bool
 ) -> None:
     gate = Controller(failed())
     own = recoverer(gate, tmp_path)
     own.round()
+    if restarted:
+        own = recoverer(gate, tmp_path)
+        assert own.round() == []
     gate._set(held=True, reason=HELD_AGAIN)
     assert own.round() == []
     monkeypatch.setattr(rounds, "WRITTEN_DOWN_S", 0.0)

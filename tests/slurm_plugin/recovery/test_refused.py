@@ -150,6 +150,16 @@ def test_if_more_jobs_have_failed_than_a_round_takes_they_are_held_first(
     assert [entry.what for entry in entries(tmp_path)] == ["requeued"] * len(cluster.jobs)
 
 
+def test_a_refused_job_does_not_stop_the_rounds_that_hold_many(tmp_path: Path) -> None:
+    cluster = Cluster((1,), refuses=(1,))
+    own = Recoverer(RecoveryGate(cluster, apply=True), Journal(tmp_path), apply=True, most=MOST, goes_on=True)
+    own.round()
+    cluster.jobs |= {number: Controller(_failed(number)) for number in range(2, 3 * MOST)}
+    own.round()
+    assert own.is_behind
+    assert sum(job.requeues for job in cluster.jobs.values()) == 1 + MOST
+
+
 def test_a_failing_round_is_followed_by_a_pause_even_if_many_jobs_have_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +179,21 @@ def test_a_failing_round_is_followed_by_a_pause_even_if_many_jobs_have_failed(
     monkeypatch.setattr(stop, "wait", wait)
     watch(own, 10.0, stop)
     assert pauses == [10.0]
+
+
+def test_a_job_does_not_wait_on_for_one_that_waited_again_and_then_failed_by_itself(tmp_path: Path) -> None:
+    cluster = Cluster((1,))
+    own = recoverer(cluster, tmp_path)
+    cluster.dependents = [Dependent(job_id=8, uid=1001, dependency="afterok:1(failed)", cancelled=True)]
+    own.round()
+    assert cluster.set_anew == [8]
+    ended = _failed(8)
+    job = msgspec.structs.replace(ended.job, state="FAILED", admin_comment="")
+    cluster.jobs |= {2: Controller(_failed(2)), 8: Controller(msgspec.structs.replace(ended, job=job))}
+    cluster.dependents = [Dependent(job_id=10, uid=1001, dependency="afterok:8(failed)", cancelled=True)]
+    own.round()
+    assert cluster.back() == {1, 2}
+    assert cluster.set_anew == [8]
 
 
 def test_a_single_round_leaves_no_job_held(tmp_path: Path) -> None:

@@ -172,6 +172,8 @@ def test_a_job_that_slurmctld_refuses_to_change_stays_held_and_is_tried_again(tm
     gate.refuses = ""
     assert [one.problem for one in own.round()] == [""]
     assert_back(gate)
+    [file] = tmp_path.glob("recoveries-*.jsonl")
+    assert len(file.read_text(encoding="utf-8").splitlines()) == 2, "that it was begun, and that it is back"
 
 
 def test_a_job_is_left_for_the_next_round_if_slurmctld_is_silent(tmp_path: Path) -> None:
@@ -273,6 +275,12 @@ def test_recovery_of_one_job_waits_until_it_has_ended(tmp_path: Path) -> None:
     assert [one.problem for one in recoverer(gate, tmp_path).one(7, 60.0)] == [""]
     assert_back(gate)
     assert [job.dependency for job in gate.dependents] == ["afterok:7"]
+
+
+def test_recovery_of_one_job_that_does_not_end_gives_up(tmp_path: Path) -> None:
+    gate = Controller(failed("COMPLETING"))
+    assert recoverer(gate, tmp_path).one(7, 0.0) == []
+    assert gate.writes == []
 
 
 def test_a_line_cut_off_swallows_no_other_and_old_days_are_not_read(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,6 +57,19 @@ def test_writes_come_in_batches_with_pauses(tmp_path: Path) -> None:
     assert all(0.05 < pause <= 0.1 for pause in slept)
     gateway.resize(Resize(job_id=1, uid=1001, num_tasks=1, reason="test"))
     assert slept[2:] == [1 / TERMS.writes_per_s]
+
+
+def test_writes_that_take_longer_than_their_pace_are_followed_by_no_pause(tmp_path: Path) -> None:
+    class Slow(MemoryQueue):
+        def set_site_factors(self, changes: Sequence[FactorChange]) -> list[Written]:
+            time.sleep(len(changes) / TERMS.writes_per_s)
+            return super().set_site_factors(changes)
+
+    slept: list[float] = []
+    queue = Slow(dict.fromkeys(range(5), 0))
+    gateway = Gateway(queue, tmp_path, TERMS, apply=True, cluster="alpha", sleep=slept.append)
+    gateway.reorder(changes_of(dict.fromkeys(range(5), 9), queue.factors))
+    assert slept == [0.0, 0.0]
 
 
 def test_only_changed_values_are_sent(tmp_path: Path) -> None:
