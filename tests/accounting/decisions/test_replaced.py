@@ -74,6 +74,9 @@ def test_between_decisions_that_tell_of_different_requests_none_is_taken() -> No
     asked_less = made("less", request=request(mem_per_node_mib=4000))
     assert restored([row()], asked_more, asked_less) == {}
     assert restored([row()], asked_more) == {0: "more"}
+    # What Slurm gave the job shows which of two it is.
+    given_more = made("given", grant=Grant(cpus_per_task=1, mem_per_node_mib=900))
+    assert restored([row()], given_more, made("d")) == {0: "d"}
 
 
 def test_all_tasks_of_an_array_have_the_decision_about_their_submission() -> None:

@@ -263,9 +263,9 @@ def test_gpus_and_memory_per_gpu_come_back_whichever_was_missing() -> None:
     assert (change.gpus_per_node, change.mem_per_gpu_mib) == (2, 4000)
     assert (change.gpus_per_job, change.gpus_per_task, change.mem_per_node_mib) == (None, None, None)
     # Its script was killed too, or no step was: what an srun takes from its environment did not matter.
-    for codes, said in ((("0:125", "0:125"), None), (("1:0",), "said_no_gpus")):
-        found = judge(by_gpu(*codes, grant=LESS_BY_GPU, **AS_LEFT), said=said)
-        assert change_of(found).mem_per_gpu_mib == 4000
+    both = judge(by_gpu("0:125", "0:125", grant=LESS_BY_GPU, **AS_LEFT))
+    none = judge(by_gpu("1:0", grant=LESS_BY_GPU, **AS_LEFT), said="said_no_gpus")
+    assert [change_of(found).mem_per_gpu_mib for found in (both, none)] == [4000, 4000]
 
 
 @pytest.mark.parametrize(
