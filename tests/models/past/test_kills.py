@@ -30,6 +30,8 @@ KILLED = {"mem_at_least": True, "complete": False, "mem_mib": 500.0, "asked_mem_
         ([KILLED, {"complete": False}, KILLED], 4000, True),
         ([KILLED, {"asked_mem_mib": 100}, KILLED], 4000, False),
         ([KILLED, KILLED, {"asked_mem_mib": 4000}], 4000, False),
+        # What ended well between the two had asked for less too.
+        ([KILLED, {"asked_mem_mib": 5000}, KILLED | {"asked_mem_mib": 6000}], 6000, True),
         # Only a part of its memory was counted, but it ran to its end.
         ([KILLED, KILLED, {"asked_mem_mib": 4000, "mem_at_least": True}], 4000, False),
         ([KILLED | {"mem_at_least": False}], 6000, False),
@@ -98,6 +100,8 @@ AGAIN = WHOLE | {"job_id": 7}
         ([*[CUT] * 50, HIDDEN, AGAIN, CUT, HIDDEN | {"job_id": 8}, AGAIN | {"job_id": 8}], False),
         # These are not requeued: the user submits new ones, which keep all.
         ([HIDDEN, WHOLE], False),
+        # The other one was cancelled.
+        ([HIDDEN, WHOLE, CUT | {"complete": False}, WHOLE], False),
         ([HIDDEN, WHOLE, HIDDEN | {"job_id": 8, "given_mem_mib": 1300}, WHOLE], True),
         ([HIDDEN, WHOLE | {"mem_mib": 3000.0}, HIDDEN | {"job_id": 8}, WHOLE], False),
     ],
