@@ -123,6 +123,7 @@ def test_cpu_time_of_a_lost_node_was_only_sampled() -> None:
 )
 def test_the_wall_time_of_an_attempt_that_was_cut_off_is_a_lower_bound(state: str, quality: str) -> None:
     assert use_of(step(), state=state).wall_quality == quality
+    assert use_of(state=state).wall_quality == quality, "slurmdbd has purged its steps"
 
 
 @pytest.mark.parametrize("start_s", [0, T0], ids=["never", "as_it_was_cancelled"])

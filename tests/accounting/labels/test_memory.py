@@ -257,6 +257,10 @@ def test_a_job_whose_script_went_on_after_its_srun_was_killed_was_killed_by_our_
     use = use_of(batch, killed, state="COMPLETED", alloc_mem_mib=given_mib, admin_comment=cut)
     assert (use.outcome, use.memory_quality) == (outcome, "censored")
     assert peak_mib is None or use.peak_mem_mib == peak_mib
+    ended_well = use_of(
+        batch, srun(0, 0, 9, sampled), state="COMPLETED", admin_comment=cut, alloc_mem_mib=512
+    )
+    assert ended_well.outcome == "completed"
 
 
 @pytest.mark.parametrize(

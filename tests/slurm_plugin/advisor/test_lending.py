@@ -165,6 +165,7 @@ SPARSE = MemoryTerms(default_per_node_mib=500, max_per_cpu_mib=200)
         # A job that asks for no memory would get that of the other partition, and one that asks for some keeps it.
         ({"mem_per_cpu_mib": 1000}, {"memory": SPARSE}, {}, False),
         ({"mem_per_node_mib": 0}, {"memory": SPARSE}, {"memory": MemoryTerms()}, False),
+        ({"mem_per_cpu_mib": 1000}, {"memory": MemoryTerms(default_per_node_mib=500)}, {}, False),
         ({"mem_per_cpu_mib": 100, "mem_mib": 100}, {"memory": SPARSE}, {}, True),
         ({"mem_per_node_mib": 200, "mem_mib": 200}, {"memory": SPARSE}, {}, True),
         ({"mem_per_cpu_mib": 1000}, {}, {}, True),
@@ -192,9 +193,10 @@ def test_a_job_is_let_in_only_if_it_gets_the_same_time_memory_and_cpus_there(
 
 def test_a_job_that_starts_at_once_or_almost_at_once_stays_where_it_is() -> None:
     assert changes(lending(), replace(on(waiting(2)), jobs=(waiting(2),))) == {}
-    # An interruption costs an hour in a fiftieth of cases: more than 40 s of waiting, but less than hours.
-    soon = running(1, cpus=8, limit_s=640)
-    assert changes(lending(), replace(on(), jobs=(soon, waiting(2)))) == {}
+    # An interruption costs an hour in a fiftieth of cases: more than 70 s of waiting, and less than 100.
+    for limit_s, let_in in ((640, {}), (670, {}), (700, {2: BOTH})):
+        soon = running(1, cpus=8, limit_s=limit_s)
+        assert changes(lending(), replace(on(), jobs=(soon, waiting(2)))) == let_in
 
 
 def test_no_more_jobs_are_let_in_than_there_is_room_for() -> None:
@@ -285,6 +287,7 @@ def test_a_change_that_slurmctld_refuses_is_tried_again_much_later() -> None:
             "PreemptMode=REQUEUE",
         ),
         ({"partitions": PARTITIONS[:2]}, "a higher PriorityTier"),
+        ({"partitions": (*PARTITIONS[:2], PartitionState(name="owner"))}, "a higher PriorityTier"),
     ],
 )
 def test_what_a_lent_partition_lacks_is_named_and_logged_once(
@@ -296,6 +299,16 @@ def test_what_a_lent_partition_lacks_is_named_and_logged_once(
     assert changes(of, now) == changes(of, now) == {}
     assert caplog.text.count("nobody is let into the partition lent") == 1
     assert why_not_lent("lent", on()) == ""
+
+
+@pytest.mark.parametrize(
+    ("partitions", "said"),
+    [(("lent",), "not all are"), (("lent", "batch"), "not all are"), (("lent", "batch", "owner"), "")],
+)
+def test_each_node_of_a_lent_partition_has_an_owner(partitions: tuple[str, ...], said: str) -> None:
+    now = replace(on(), nodes=(*NODES[:2], replace(NODES[2], partitions=partitions)))
+    assert why_not_lent("lent", now).endswith(said)
+    assert bool(why_not_lent("lent", now)) == bool(said)
 
 
 def in_cycles(make: MakeAdvisor, queue: FakeQueue, job: QueuedJob, **settings: Any) -> Advisor:
