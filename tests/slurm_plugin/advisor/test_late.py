@@ -13,7 +13,7 @@ from accounting.decisions.decision import Fixed
 from accounting.decisions.token import find_token, format_token
 from accounting.request import Grant, granted
 from slurm_plugin.advisor.late import RECOVERED, SCRIPT_NOT_KNOWN, Again
-from slurm_plugin.advisor.standing import CHANGED, CPUS_STAY, cpus_must_stay
+from slurm_plugin.advisor.standing import CHANGED, CPUS_STAY, as_it_waits, cpus_must_stay
 from slurm_plugin.config.settings import Config, Policy, Rule
 from slurm_plugin.policy.facts import Minimum, SiteFacts
 from slurm_plugin.service.decide import decide
@@ -251,6 +251,18 @@ def test_a_request_for_memory_per_cpu_stays_per_cpu() -> None:
     assert again.change.cpus_per_task == 1
     assert (again.change.mem_per_cpu_mib or 1000) <= 1000
     assert queued.again(Known(200.0), mem_per_cpu_mib=900) == CHANGED
+    # A task without a number of CPUs has one.
+    alone = sized(Queued(cpus_per_task=None, mem_per_node_mib=None, mem_per_cpu_mib=1000).again(Known(200.0)))
+    assert (alone.change.cpus_per_task, alone.change.mem_per_cpu_mib) == (1, 224)
+
+
+def test_a_job_is_sized_by_the_limit_and_account_that_it_has_now() -> None:
+    queued = Queued(time_limit_min=60, account="chem")
+    asked = queued.answer.decision.request
+    as_asked = as_it_waits(asked, queued.job(account="", limit_s=None))
+    assert (as_asked.account, as_asked.wall_s) == ("chem", 3600)
+    now = as_it_waits(asked, queued.job(account="phys", limit_s=7200))
+    assert (now.account, now.wall_s) == ("phys", 7200)
 
 
 @given(

@@ -206,6 +206,9 @@ def test_no_more_jobs_are_let_in_than_there_is_room_for() -> None:
     assert list(changes(lending(), on(array, *jobs[1:]))) == [2]
     held = running(9, cpus=8, partitions=("owner",), nodes=("n2",))
     assert list(changes(lending(), on(held, *jobs))) == [2]
+    # One that was let in before has its place.
+    let_in = waiting(2, cpus=5, partitions=BOTH)
+    assert changes(lending(), on(held, let_in, *jobs[1:]), {2: "lent"}) == {}
 
 
 def test_the_risk_is_that_of_all_nodes_with_room() -> None:
