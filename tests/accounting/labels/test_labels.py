@@ -107,7 +107,8 @@ def test_the_use_of_an_attempt_with_a_step_without_figures_is_not_known() -> Non
         use = use_of(batch, srun(0, 0, end_s, None, cpu_s=0.0), state="TIMEOUT", alloc_gpus=1)
         assert (use.memory_quality, use.cores, use.cores_quality, use.gpus) == ("short", None, "absent", None)
     # A step that ended before it was sampled may have no figure, nor what only waits for others.
-    for other in (srun(0, 0, 30, None, cpu_s=0.0), step(step_id="extern", mem_max_task_mib=None, cpu_s=0.0)):
+    waits = step(step_id="extern", mem_max_task_mib=None, mem_total_mib=None, cpu_s=0.0)
+    for other in (srun(0, 0, 30, None, cpu_s=0.0), waits):
         whole = use_of(batch, other, alloc_gpus=1)
         assert (whole.memory_quality, whole.cores_quality, whole.gpus) == ("sampled", "exact", 0)
 
