@@ -216,6 +216,24 @@ def test_a_kill_switch_that_is_made_meanwhile_counts_from_the_next_job_on(site: 
     assert site.late.left == {"kill-switch": 2}
 
 
+def test_slow_writes_leave_the_other_half_of_the_cycle_to_the_order(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+
+    class Slow(Taken):
+        def resize(self, change: Resize) -> Written:
+            nonlocal now_s
+            now_s += 0.3 * site.config.advisor.period_s
+            return super().resize(change)
+
+    site.learn(200.0)
+    taken = Slow()
+    site.late.run(snapshot(*(site.submitted(number) for number in (1, 2, 3))), taken, frozenset())
+    assert [one.job_id for one in taken.changes] == [3, 2]
+
+
 def test_the_number_of_changes_in_a_cycle_is_bounded(tmp_path: Path) -> None:
     site = Site(tmp_path, most_changes=2)
     site.learn(200.0)
