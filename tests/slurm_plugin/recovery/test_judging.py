@@ -10,8 +10,7 @@ from accounting.request import Grant, JobRequest
 from accounting.wants import Said
 from slurm_plugin.advisor.standing import CHANGED
 from slurm_plugin.recovery import judging
-from slurm_plugin.recovery.judging import Recovery, SiteTerms, continued, judge
-from slurm_plugin.slurm.job_lines import HELD_AGAIN
+from slurm_plugin.recovery.judging import Recovery, SiteTerms, judge
 from slurm_plugin.slurm.queue import Failed, GiveBack
 from tests.builders import decision
 from tests.slurm_plugin.slurm.queued import waiting
@@ -197,8 +196,11 @@ def test_default_memory_counts_as_cut_only_if_it_comes_with_cpus() -> None:
 def test_memory_per_cpu_comes_back_in_its_form_unless_somebody_has_changed_it() -> None:
     asked = JobRequest(user="ann", num_tasks=2, cpus_per_task=2, mem_per_cpu_mib=200)
     comment = token(asked, Grant(mem_per_cpu_mib=100))
-    change = change_of(judge(failed(mem_per_node_mib=None, mem_per_cpu_mib=100, admin_comment=comment)))
-    assert (change.mem_per_cpu_mib, change.mem_per_node_mib, change.cpus_per_task) == (200, None, 2)
+    # Its CPUs were not cut, so it comes back where they stay too.
+    for terms in (SiteTerms(), SiteTerms(cpus_stay=True)):
+        run = failed(mem_per_node_mib=None, mem_per_cpu_mib=100, admin_comment=comment)
+        change = change_of(judge(run, terms))
+        assert (change.mem_per_cpu_mib, change.mem_per_node_mib, change.cpus_per_task) == (200, None, 2)
     assert judge(failed(mem_per_node_mib=None, mem_per_cpu_mib=150, admin_comment=comment)) == CHANGED
 
 
@@ -303,32 +305,6 @@ def test_a_step_that_takes_exported_options_would_be_killed_again() -> None:
     assert change_of(judge(by_node)).gpus_per_job == 4
 
 
-def test_a_begun_recovery_is_continued_from_its_mark_alone() -> None:
-    wanted = judge(failed())
-    marked = change_of(wanted).admin_comment
-    held = failed("PENDING", reason=HELD_AGAIN, admin_comment=marked, restarts=1)
-    left = continued(held)
-    assert left is not None
-    assert msgspec.structs.replace(left.change, reason="") == msgspec.structs.replace(
-        change_of(wanted), reason=""
-    )
-    assert left.restarts == 0
-    assert continued(failed("PENDING", reason=HELD_AGAIN, admin_comment=marked, restarts=2)) is None
-    assert continued(failed("PENDING", reason=HELD_AGAIN)) is None
-    assert continued(failed("PENDING", reason="JobHeldUser", admin_comment=marked)) is None
-
-
-def test_a_begun_recovery_that_is_continued_leaves_what_somebody_else_has_changed() -> None:
-    """Sixteen CPUs that its user had given the job became the eight that it had asked for at first."""
-    began = judge(failed(cpus_per_task=16))
-    marked = change_of(began).admin_comment
-    for mem_mib, back_mib in ((500, 8000), (8000, None)):
-        fields: dict[str, Any] = {"reason": HELD_AGAIN, "admin_comment": marked, "restarts": 1}
-        left = continued(failed("PENDING", cpus_per_task=16, mem_per_node_mib=mem_mib, **fields))
-        assert left is not None
-        assert (left.change.cpus_per_task, left.change.mem_per_node_mib) == (None, back_mib)
-
-
 @pytest.mark.parametrize(
     ("waited_s", "points"), [(0.0, 0), (-5.0, 0), (1800.0, 500), (3600.0, 1000), (9e9, 1000)]
 )
@@ -344,6 +320,10 @@ def test_a_job_that_comes_back_gets_the_age_points_that_it_loses(waited_s: float
     assert isinstance(waits, Recovery)
     assert waits.requeue is not None
     assert waits.requeue.site_factor == 0
+    unknown = judge(failed(eligible_s=0.0, start_s=1e9), SiteTerms(age_points=1000, most_age_s=3600.0))
+    assert isinstance(unknown, Recovery)
+    assert unknown.requeue is not None
+    assert unknown.requeue.site_factor == 0
     without = judge(run)
     assert isinstance(without, Recovery)
     assert without.requeue is not None
@@ -362,6 +342,15 @@ def test_a_job_that_says_it_waits_for_cpus_was_not_a_server(said: Said | None, c
         assert found.cause == "timeout"
     else:
         assert found == judging.WAS_IDLE
+
+
+def test_a_job_that_says_it_waits_for_gpus_which_somebody_changed_since_is_left() -> None:
+    asked, grant = msgspec.structs.replace(ASKED, gpus_per_node=4), Grant(cpus_per_task=2, gpus_per_node=1)
+    late = failed("TIMEOUT", mem_per_node_mib=8000, admin_comment=token(asked, grant))
+    for gpus, found in ((1, Recovery), (2, str)):
+        fields = {"TresPerNode": f"gres/gpu:{gpus}"}
+        run = msgspec.structs.replace(late, busy_share=0.01, gpu_fields=fields)
+        assert isinstance(judge(run, said="said_no_gpus"), found)
 
 
 def test_a_job_that_says_it_had_too_few_cpus_comes_back_if_they_were_cut() -> None:
