@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from array import array
+
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 # In the mean job that risks are relative to, no user counts for more jobs than this if that makes the mean larger.
 MOST_OF_A_USER = 100
@@ -28,15 +30,20 @@ class HeldByUsers:
 
     def __init__(self, held: Held | None = None) -> None:
         self._before = held or Held()
-        self._users = dict(self._before.users)
-        # The mean job and the jobs of each user; made when somebody asks.
-        self._columns: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+        # The place of each user in the two columns: what that user's jobs held in all, and how many they are.
+        self._places: dict[str, int] = {}
+        self._amounts, self._jobs = array("d"), array("d")
+        for user, (amount, jobs) in self._before.users.items():
+            self.add(user, amount, jobs)
 
     def add(self, user: str, amount: float, jobs: int = 1) -> None:
         """Count jobs of a user that held `amount` in all."""
-        known_amount, known_jobs = self._users.get(user, (0.0, 0))
-        self._users[user] = known_amount + amount, known_jobs + jobs
-        self._columns = None
+        place = self._places.setdefault(user, len(self._places))
+        if place == len(self._jobs):
+            self._amounts.append(0.0)
+            self._jobs.append(0.0)
+        self._amounts[place] += amount
+        self._jobs[place] += jobs
 
     def mean_for(self, user: str) -> float:
         """Return the site's mean job, to which the families of a user are compared; 0 if there are no jobs.
@@ -45,30 +52,26 @@ class HeldByUsers:
         of all jobs, with which all risks together are what the site accepts, and one in which nobody counts for more
         than MOST_OF_A_USER jobs, which a user's many tiny jobs cannot lower much. In both, a job of others counts for
         no more than the mean job of this user: how much others ask for then decides nothing here. Of a user who is
-        not known nothing bounds it.
+        not known, or whose jobs held nothing, nothing bounds it.
         """
-        if not self._users:
+        if not self._places:
             before = self._before
             return max(before.amount / before.jobs, before.bounded) if before.jobs else 0.0
-        amount, jobs = self._users.get(user, (0.0, 0))
-        return max(self._means(amount / jobs if amount else np.inf))
+        place = self._places.get(user)
+        own = 0.0 if place is None else self._amounts[place] / self._jobs[place]
+        return max(self._means(own or math.inf))
 
     def held(self) -> Held:
         """Return what the jobs held until now."""
-        if not self._users:
+        if not self._places:
             return self._before
-        amounts, jobs = zip(*self._users.values(), strict=True)
-        _, bounded = self._means(np.inf)
-        return Held(sum(amounts), sum(jobs), bounded, dict(self._users))
+        each = zip(self._amounts, map(int, self._jobs), strict=True)
+        _, bounded = self._means(math.inf)
+        users = dict(zip(self._places, each, strict=True))
+        return Held(sum(self._amounts), int(sum(self._jobs)), bounded, users)
 
     def _means(self, most: float) -> tuple[float, float]:
-        """Return the mean job, and the one with a bound on jobs; none counts for more than `most`."""
-        means, jobs = self._by_user()
-        counted, few = np.minimum(means, most), np.minimum(jobs, MOST_OF_A_USER)
+        """Return the mean job, and the one with a bound on each user's jobs; no job counts for more than `most`."""
+        amounts, jobs = np.frombuffer(self._amounts), np.frombuffer(self._jobs)
+        counted, few = np.minimum(amounts / jobs, most), np.minimum(jobs, MOST_OF_A_USER)
         return float(counted @ jobs / jobs.sum()), float(counted @ few / few.sum())
-
-    def _by_user(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        if self._columns is None:
-            amounts, jobs = np.array(list(self._users.values()), np.float64).T
-            self._columns = amounts / jobs, jobs
-        return self._columns
