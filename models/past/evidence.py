@@ -250,7 +250,7 @@ def middle(ordered: Sequence[float]) -> float:
 class Evidence:
     """The comparable past jobs of the family that was found for a request, the oldest first.
 
-    - `site_held`: what the site's mean job holds of each dimension, times seconds.
+    - `site_held`: what the site's mean job holds of each dimension, times seconds, from what the family's does.
     - `input_mib`: the size of the request's input, None if not known.
     - `asked_mib`: the request's memory, None if it does not ask for any.
     - `at_rest`: no job of the family can be missing because it is slow.
@@ -264,7 +264,7 @@ class Evidence:
         self,
         family: Family,
         jobs: Sequence[PastJob],
-        site_held: Mapping[Learned, float] | None = None,
+        site_held: Mapping[Learned, Callable[[float], float]] | None = None,
         input_mib: float | None = None,
         asked_mib: float | None = None,
         beside: Sequence[PastJob] = (),
@@ -339,7 +339,8 @@ class Evidence:
 
     def weight(self, dimension: Learned) -> float:
         """Return how much of a dimension the family's mean job holds, in mean jobs of the site; 1 if not known."""
-        past, site = self.use(dimension), self._site_held.get(dimension)
+        past, site_held = self.use(dimension), self._site_held.get(dimension)
+        site = site_held(past.held) if past and site_held else 0.0
         return past.held / site if past and site else 1.0
 
 

@@ -45,21 +45,22 @@ class HeldByUsers:
         self._amounts[place] += amount
         self._jobs[place] += jobs
 
-    def mean_for(self, user: str) -> float:
-        """Return the site's mean job, to which the families of a user are compared; 0 if there are no jobs.
+    def mean_for(self, user: str, family_held: float) -> float:
+        """Return the site's mean job, as it counts for a family whose mean job holds this; 0 if there are no jobs.
 
         A family may fail more often, the more its jobs hold compared to this. So it is the larger of two means: that
         of all jobs, with which all risks together are what the site accepts, and one in which nobody counts for more
-        than MOST_OF_A_USER jobs, which a user's many tiny jobs cannot lower much. In both, a job of others counts for
-        no more than the mean job of this user: how much others ask for then decides nothing here. Of a user who is
-        not known, or whose jobs held nothing, nothing bounds it.
+        than MOST_OF_A_USER jobs, which a user's many tiny jobs cannot lower much. In both, the jobs of
+        others count for no more than the family's mean job, or than the user's if that is larger: how much others ask
+        for beyond that decides nothing here. Of a user who is not known nothing bounds it.
         """
         if not self._places:
             before = self._before
             return max(before.amount / before.jobs, before.bounded) if before.jobs else 0.0
         place = self._places.get(user)
-        own = 0.0 if place is None else self._amounts[place] / self._jobs[place]
-        return max(self._means(own or math.inf))
+        if place is None:
+            return max(self._means(math.inf))
+        return max(self._means(max(self._amounts[place] / self._jobs[place], family_held)))
 
     def held(self) -> Held:
         """Return what the jobs held until now."""

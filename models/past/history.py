@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -230,7 +231,7 @@ class History:
             if not jobs:
                 return None
             _, user, *_ = family
-            site_held = {dimension: held.mean_for(user) for dimension, held in self.held.items()}
+            site_held = {dimension: partial(held.mean_for, user) for dimension, held in self.held.items()}
             beside = still_told(self.beside(family), jobs[-1].end_s)
             past = self._pasts[family] = FamilyPast(family, jobs, site_held, beside, now_s=self._now_s)
             if not past.at_rest and past.rests_from_s < math.inf:

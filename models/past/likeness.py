@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -107,7 +107,7 @@ class FamilyPast:
         self,
         family: Family,
         jobs: Iterable[PastJob],
-        site_held: Mapping[Learned, float] | None = None,
+        site_held: Mapping[Learned, Callable[[float], float]] | None = None,
         beside: Iterable[PastJob] = (),
         *,
         now_s: float = -math.inf,

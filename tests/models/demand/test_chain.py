@@ -43,7 +43,8 @@ def held_by_site(share: float) -> Sight:
     """Two jobs of a family whose mean job holds 1 ÷ `share` of what the site's does."""
     jobs = (job(mem_mib=100.0), job(mem_mib=200.0))
     uses = {dimension: past_use(jobs, dimension) for dimension in LEARNED}
-    site_held = {dimension: use.held * share for dimension, use in uses.items() if use is not None}
+    held = {dimension: use.held * share for dimension, use in uses.items() if use is not None}
+    site_held = {dimension: lambda _, site=site: site for dimension, site in held.items()}
     return Sight(KNOWN, Evidence(("user+name", "alice", "fit"), jobs, site_held), Habit(math.nan, math.nan))
 
 

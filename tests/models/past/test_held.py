@@ -24,32 +24,36 @@ def site_of_users_alike() -> HeldByUsers:
 @pytest.mark.parametrize("tiny_jobs", [300, 30_000])
 def test_a_users_tiny_jobs_hardly_lower_what_the_mean_job_of_others_holds(tiny_jobs: int) -> None:
     users = site_of_users_alike()
-    assert users.mean_for("user1") == 1000
+    assert users.mean_for("user1", 1000) == 1000
     users.add("many", tiny_jobs * 1.0, tiny_jobs)
-    assert users.mean_for("user1") == pytest.approx((600 * 1000 + 100 * 1) / 700)
+    assert users.mean_for("user1", 1000) == pytest.approx((600 * 1000 + 100 * 1) / 700)
 
 
 @pytest.mark.parametrize("large", [10_000.0, 1e12])
 def test_how_much_others_ask_for_raises_no_ones_mean_job(large: float) -> None:
     users = site_of_users_alike()
     users.add("large", 67 * large, 67)
-    assert users.mean_for("user1") == pytest.approx(1000)
-    # A large user's jobs are compared with those of the site, a new user's with those of all.
-    assert users.mean_for("large") == users.mean_for("new") == pytest.approx((600 * 1000 + 67 * large) / 667)
+    assert users.mean_for("user1", 500) == pytest.approx(1000)
+    assert users.mean_for("user1", 3000) == pytest.approx((600 * 1000 + 67 * 3000) / 667)
+    # Nothing bounds it for who asks for as much, or was not known at the training.
+    everybody = pytest.approx((600 * 1000 + 67 * large) / 667)
+    assert users.mean_for("large", 1) == users.mean_for("new", 1000) == everybody
 
 
-def test_a_user_without_a_figure_is_compared_with_the_others() -> None:
+@pytest.mark.parametrize("amount", [0.0, 1.0])
+def test_a_family_among_its_users_tiny_jobs_weighs_as_it_would_among_others(amount: float) -> None:
     users = site_of_users_alike()
-    users.add("none", 0.0, 30)
-    assert users.mean_for("none") == pytest.approx(30 * ALIKE * 1000 / (30 * (ALIKE + 1)))
+    users.add("ann", amount * 300, 300)
+    assert 1000 / users.mean_for("ann", 1000) == pytest.approx(7 / 6, abs=0.01)
+    assert 10_000 / users.mean_for("ann", 10_000) == pytest.approx(70 / 6, abs=0.02)
 
 
 def test_with_one_user_the_mean_is_that_of_this_users_jobs() -> None:
     users = HeldByUsers()
     for number in range(500):
         users.add("ann", float(number))
-    assert users.mean_for("ann") == pytest.approx(499 / 2)
-    assert HeldByUsers().mean_for("ann") == 0
+    assert users.mean_for("ann", 700) == pytest.approx(499 / 2)
+    assert HeldByUsers().mean_for("ann", 700) == 0
 
 
 def test_what_a_model_holds_is_read_as_it_was_written() -> None:
@@ -57,8 +61,8 @@ def test_what_a_model_holds_is_read_as_it_was_written() -> None:
     users.add("many", 500 * 1.0, 500)
     stored = msgspec.json.encode(users.held())
     read = HeldByUsers(msgspec.json.decode(stored, type=Held))
-    assert [read.mean_for(user) for user in ("user1", "many", "new")] == [
-        users.mean_for(user) for user in ("user1", "many", "new")
+    assert [read.mean_for(user, 2000) for user in ("user1", "many", "new")] == [
+        users.mean_for(user, 2000) for user in ("user1", "many", "new")
     ]
     assert read.held() == users.held()
 
@@ -66,7 +70,7 @@ def test_what_a_model_holds_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize("bounded", [2.0, 7.0])
 def test_a_model_of_before_that_names_no_users_has_one_mean_for_all(bounded: float) -> None:
     old = msgspec.json.decode(b'{"amount": 30.0, "jobs": 6, "bounded": %.1f}' % bounded, type=Held)
-    assert HeldByUsers(old).mean_for("ann") == max(5.0, bounded)
+    assert HeldByUsers(old).mean_for("ann", 1) == max(5.0, bounded)
 
 
 def test_a_job_holds_what_it_requested_for_as_long_as_it_ran() -> None:

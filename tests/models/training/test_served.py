@@ -23,4 +23,4 @@ def test_a_single_row_is_predicted_as_in_a_matrix() -> None:
     together = predict(booster, numpy.asarray(rows, numpy.float32))
     growth = as_served(booster)
     assert len(set(together.tolist())) > 1
-    assert [growth(row) for row in rows] == pytest.approx(together.tolist(), abs=1e-5)
+    assert [growth(row) for row in rows] == pytest.approx(together.tolist(), abs=1e-4)
