@@ -192,6 +192,7 @@ class LateSizing:
         if known is None:
             known = fill_in(undecided, comment, self._model.predictor, self._config, self._facts.facts)
             self._answers[key] = known
+            self._facts.learn_from(known.decision)
         own = {name: getattr(undecided, name) for name in ("id", "request", "replaces")}
         return msgspec.structs.replace(known, decision=msgspec.structs.replace(known.decision, **own))
 

@@ -16,7 +16,7 @@ from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service.afterwards import Work
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
-from slurm_plugin.service.decide import SITE_NOT_KNOWN, Answer, decide_request, reply_to
+from slurm_plugin.service.decide import Answer, decide_request, reply_to
 from slurm_plugin.service.input_sizes import InputSizes
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import decode_request, encode_reply
@@ -75,8 +75,7 @@ class Answers:
         )
         send(encode_reply(reply_to(request.id, answer)))
         self._latest_input_mib = input_mib
-        if answer.decision.reason == SITE_NOT_KNOWN:
-            self._facts.refresh_soon()
+        self._facts.learn_from(answer.decision)
         # If the disk refuses, or this process ends first, the token in the job's comment still holds the decision:
         # one copy is enough.
         self._later(partial(self._journal.keep, answer.decision))

@@ -23,7 +23,7 @@ from slurm_plugin.policy.client import as_known, claims_another
 from slurm_plugin.service.allowance import Allowance
 from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.current_model import CurrentModel
-from slurm_plugin.service.decide import SITE_NOT_KNOWN, chain_settings_of, decide_request, reply_to_client
+from slurm_plugin.service.decide import chain_settings_of, decide_request, reply_to_client
 from slurm_plugin.service.input_sizes import InputSizes
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.peers import peer_uid
@@ -74,8 +74,7 @@ def make_client_handler(
         answer = remembered.answer(
             job, model.predictor, facts.facts, os.urandom(6).hex(), time.time(), inputs.mib(job)
         )
-        if answer.decision.reason == SITE_NOT_KNOWN:
-            facts.refresh_soon()
+        facts.learn_from(answer.decision)
         if not journal.keep(answer.decision):
             # The original request would be recorded nowhere, so the job keeps it.
             return None

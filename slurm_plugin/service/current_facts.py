@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from accounting.decisions.decision import Decision
 from accounting.errors import RightsizerError
 from accounting.request import JobRequest
 from slurm_plugin.brakes.pulled import pulled_file
@@ -16,7 +17,7 @@ from slurm_plugin.config.settings import Config
 from slurm_plugin.log_lines import SaidOnce
 from slurm_plugin.policy.braked import Brake
 from slurm_plugin.policy.facts import SLURM_PARTS, SiteFacts
-from slurm_plugin.service.decide import memory_comes_with_cpus
+from slurm_plugin.service.decide import SITE_NOT_KNOWN, memory_comes_with_cpus
 from slurm_plugin.slurm.facts import gather
 from slurm_plugin.slurm.groups import members_of_rules
 
@@ -55,12 +56,13 @@ class CurrentFacts:
             self._due_s = time.monotonic() + (CHECK_S if self.refresh() else RETRY_S)
             self._gathered_s = time.monotonic()
 
-    def refresh_soon(self) -> None:
-        """Gather the facts again at the next look: they do not tell what a job may have.
+    def learn_from(self, decision: Decision) -> None:
+        """Gather the facts again at the next look if they did not tell what this job may have.
 
         A partition that does not exist is named as easily as one that is new, so this is at most every RETRY_S.
         """
-        self._due_s = min(self._due_s, self._gathered_s + RETRY_S)
+        if decision.reason == SITE_NOT_KNOWN:
+            self._due_s = min(self._due_s, self._gathered_s + RETRY_S)
 
     def refresh(self) -> bool:
         """Gather the facts again. If some cannot be read (False), the last ones stay, and the reason is logged once."""

@@ -6,6 +6,7 @@ import os
 import time
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -21,9 +22,12 @@ from slurm_plugin.advisor.sizing import JOURNAL, LateSizing
 from slurm_plugin.brakes.pulled import Pulled, pulled_file
 from slurm_plugin.config.settings import Advisor, Brakes, Config, Hook, Models, Service
 from slurm_plugin.policy.braked import ALL, family_brake
+from slurm_plugin.policy.facts import Partition, SiteFacts
+from slurm_plugin.service import current_facts
 from slurm_plugin.service.current_model import CurrentModel
-from slurm_plugin.service.decide import decide
+from slurm_plugin.service.decide import SITE_NOT_KNOWN, decide
 from slurm_plugin.service.journal import Journal
+from slurm_plugin.slurm.facts import Gathered
 from slurm_plugin.slurm.queue import Resize, Written
 from slurm_plugin.slurm.snapshot import QueuedJob, Snapshot
 from tests.builders import SCRIPT, attempt, submission
@@ -47,11 +51,11 @@ class Taken:
 class Site:
     """A journal, a model that knows what `jobs` jobs named fit used, and what was submitted before it knew that."""
 
-    def __init__(self, folder: Path, **advisor: Any) -> None:
+    def __init__(self, folder: Path, *, limits_needed: bool = False, **advisor: Any) -> None:
         self.journal = folder / "journal"
         self.config = Config(
             mode="enforce",
-            service=Service(journal=str(self.journal), limits_needed=False),
+            service=Service(journal=str(self.journal), limits_needed=limits_needed),
             hook=Hook(kill_switch=str(folder / "disabled")),
             brakes=Brakes(directory=str(folder / "brakes")),
             models=Models(directory=str(folder / "models")),
@@ -183,6 +187,27 @@ def test_a_brake_gives_back_to_a_bounded_number_of_pending_jobs_in_each_cycle(tm
         ("d3", "braked", False),
         ("d2", "braked", False),
     ]
+
+
+def test_slurm_is_asked_again_if_a_waiting_job_names_a_partition_made_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, asked = [1000.0], []
+
+    def gathered(known: SiteFacts) -> Gathered:
+        asked.append(now_s[0])
+        return Gathered(msgspec.structs.replace(known, partitions={"old": Partition()}, missing=()), ())
+
+    monkeypatch.setattr(current_facts, "gather", gathered)
+    monkeypatch.setattr(current_facts, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    site = Site(tmp_path, limits_needed=True)
+    site.learn(200.0)
+    for passed_s in (0.0, 60.0, 61.0):
+        now_s[0] = 1000.0 + passed_s
+        site.late.refresh()
+        assert site.late.run(snapshot(site.submitted(1, partitions=("new",))), Taken(), frozenset()) == []
+        assert site.late.left == {SITE_NOT_KNOWN: 1}
+    assert asked == [1000.0, 1060.0]
 
 
 def test_nothing_is_cut_while_the_kill_switch_is_on_and_a_brake_still_gives_back(site: Site) -> None:

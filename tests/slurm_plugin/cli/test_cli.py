@@ -37,7 +37,8 @@ def all_commands(group: click.Group, names: tuple[str, ...] = ()) -> list[tuple[
 def test_the_help_of_every_command_ends_with_an_example(names: tuple[str, ...], run: Run) -> None:
     shown = run(*names, "--help")
     assert shown.code == 0
-    assert re.search(r"Example:\n\s+.*\brightsizer ", shown.out)
+    # What follows it begins at the margin: the options, or the commands of a group.
+    assert re.search(r"Example:\n( +.*\n)* +.*\brightsizer .*\n( +.*\n)*\n\S", shown.out)
     assert shown.err == ""
 
 

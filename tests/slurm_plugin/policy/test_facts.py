@@ -146,6 +146,7 @@ def test_gpus_stay_if_no_node_has_so_many(partition: str, asked: dict[str, Any],
     [
         ("two", {"gpus_per_job": 4}, True),
         ("main,two", {"gpus_per_job": 4}, True),
+        ("main,,two,", {"gpus_per_job": 4}, True),
         ("two", {"gpus_per_job": 4, "nodes": 1}, True),
         ("two", {"gpus_per_job": 4, "nodes": 2}, False),
         ("two", {"gpus_per_node": 4}, False),
