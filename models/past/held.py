@@ -1,4 +1,4 @@
-"""What the site's mean job holds, as it counts for one user. Pure."""
+"""What the site's mean job holds, as it counts for one family. Pure."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class HeldByUsers:
 
         A family may fail more often, the more its jobs hold compared to this. So it is the larger of two means: that
         of all jobs, with which all risks together are what the site accepts, and one in which nobody counts for more
-        than MOST_OF_A_USER jobs, which a user's many tiny jobs cannot lower much. In both, the jobs of
-        others count for no more than the family's mean job, or than the user's if that is larger: how much others ask
-        for beyond that decides nothing here. Of a user who is not known nothing bounds it.
+        than MOST_OF_A_USER jobs, which a user's many tiny jobs cannot lower much. In both, the jobs of others count for
+        no more than the family's mean job, or than the user's if that is larger: how much others ask for beyond that
+        decides nothing here (docs/decisions/0022). Of a user who is not known nothing bounds it.
         """
         if not self._places:
             before = self._before
