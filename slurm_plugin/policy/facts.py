@@ -171,7 +171,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     def do_not_tell(self, request: JobRequest) -> bool:
         """Whether what Slurm allows this job is not known: it was never read, or is older than the job's partition."""
-        # Without any, Slurm did not answer: the service then waits (`missing`), and `rightsizer predict` goes on.
+        # Without partitions Slurm did not answer: the service waits (`missing`), and `rightsizer predict` goes on.
         known = not self.partitions or all(name in self.partitions for name in self.partition_names(request))
         return bool(self.missing) or not known
 
@@ -225,7 +225,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if any(one.min_nodes > (request.nodes or 1) for one in self.partitions_of(request)):
             return True
-        # Without any, Slurm did not answer: the service then waits (`missing`), and `rightsizer predict` goes on.
+        # Without partitions Slurm did not answer.
         if request.nodes is not None or not self.partitions:
             return False
         # A node on which such a job can run has one at least.

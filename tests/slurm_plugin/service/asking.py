@@ -73,10 +73,10 @@ def model_in_use(config: Config) -> CurrentModel:
     return model
 
 
-def handler_of(site: Site) -> Handler:
+def handler_of(site: Site, facts: CurrentFacts | None = None) -> Handler:
     config = site.config
     journal = Journal(Path(config.service.journal))
-    return Answers(config, model_in_use(config), CurrentFacts(config), journal).handle
+    return Answers(config, model_in_use(config), facts or CurrentFacts(config), journal).handle
 
 
 def asked(handle: Handler, line: bytes) -> bytes:

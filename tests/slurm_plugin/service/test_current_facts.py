@@ -15,7 +15,6 @@ from slurm_plugin.policy.braked import ALL
 from slurm_plugin.policy.facts import ANYBODY, SLURM_PARTS, MemoryTerms, Minimum, Partition
 from slurm_plugin.policy.submission import OPTED_OUT, ClientSubmission
 from slurm_plugin.service import current_facts
-from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.clients import make_client_handler
 from slurm_plugin.service.current_facts import CHECK_S, RETRY_S, CurrentFacts
 from slurm_plugin.service.decide import SITE_NOT_KNOWN
@@ -24,7 +23,7 @@ from slurm_plugin.service.protocol import VERSION, ClientRequest, decode_reply, 
 from tests.builders import SCRIPT, executable
 from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.service.asking import KNOWN as ASKED
-from tests.slurm_plugin.service.asking import asked, install, line_of, model_in_use
+from tests.slurm_plugin.service.asking import asked, handler_of, install, line_of, model_in_use
 
 CONFIG = "AccountingStorageType = accounting_storage/slurmdbd\nClusterName = here\nMaxMemPerCPU = 2000\n"
 ASSOCIATIONS = (
@@ -79,6 +78,15 @@ class Slurm:
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     return Slurm(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def enforcing(slurm: Slurm, site: Site, trained_model: TrainedModel) -> Site:
+    """A site that cuts, within limits that Slurm tells."""
+    install(site, trained_model)
+    site.configure(mode="enforce", service={"limits_needed": True})
+    slurm.says_all()
+    return site
 
 
 def test_slurm_is_asked_at_once_and_then_at_intervals(slurm: Slurm) -> None:
@@ -169,17 +177,10 @@ def test_without_slurmdbd_there_are_no_qos_to_wait_for(slurm: Slurm) -> None:
     assert (facts.facts.qos_minimums, facts.facts.missing) == ({}, frozenset())
 
 
-def test_nothing_is_cut_until_slurm_has_said_what_it_allows(
-    slurm: Slurm, site: Site, trained_model: TrainedModel
-) -> None:
-    install(site, trained_model)
-    site.configure(mode="enforce", service={"limits_needed": True})
-    slurm.says_all()
+def test_nothing_is_cut_until_slurm_has_said_what_it_allows(slurm: Slurm, enforcing: Site) -> None:
     slurm.says(qos=None)
-    facts = CurrentFacts(site.config)
-    handle = Answers(
-        site.config, model_in_use(site.config), facts, Journal(Path(site.config.service.journal))
-    ).handle
+    facts = CurrentFacts(enforcing.config)
+    handle = handler_of(enforcing, facts)
     grants = []
     for qos in (None, "normal|cpu=4\n", None):
         slurm.says(qos=qos)
@@ -189,7 +190,7 @@ def test_nothing_is_cut_until_slurm_has_said_what_it_allows(
     assert not grants[0]
     assert grants[1]
     assert grants[2] == grants[1]
-    [journal] = Path(site.config.service.journal).iterdir()
+    [journal] = Path(enforcing.config.service.journal).iterdir()
     made = [decode_decision(line) for line in journal.read_bytes().splitlines()]
     reasons = [one.reason for one in made if one]
     assert reasons[::2] == [SITE_NOT_KNOWN, "resized", "resized"]
@@ -197,16 +198,11 @@ def test_nothing_is_cut_until_slurm_has_said_what_it_allows(
 
 
 def test_a_job_of_a_partition_made_since_is_kept_and_slurm_is_asked_again_soon(
-    slurm: Slurm, site: Site, trained_model: TrainedModel
+    slurm: Slurm, enforcing: Site
 ) -> None:
-    install(site, trained_model)
-    site.configure(mode="enforce", service={"limits_needed": True})
-    slurm.says_all()
-    facts = CurrentFacts(site.config)
+    facts = CurrentFacts(enforcing.config)
     facts.refresh_when_due()
-    handle = Answers(
-        site.config, model_in_use(site.config), facts, Journal(Path(site.config.service.journal))
-    ).handle
+    handle = handler_of(enforcing, facts)
     slurm.says(partition=PARTITIONS + "PartitionName=new QoS=N/A\n", node=NODE.replace("=main", "=main,new"))
     job, nowhere = (msgspec.structs.replace(ASKED, partition=name) for name in ("new", "new,none"))
     grants = []
@@ -227,16 +223,13 @@ def test_a_job_of_a_partition_made_since_is_kept_and_slurm_is_asked_again_soon(
 
 
 def test_a_client_that_names_a_partition_made_since_has_slurm_asked_again_too(
-    slurm: Slurm, site: Site, trained_model: TrainedModel
+    slurm: Slurm, enforcing: Site
 ) -> None:
-    install(site, trained_model)
-    site.configure(mode="enforce", service={"limits_needed": True})
-    slurm.says_all()
     slurm.says(qos="normal|\n")
-    facts = CurrentFacts(site.config)
+    facts = CurrentFacts(enforcing.config)
     facts.refresh_when_due()
-    journal = Journal(Path(site.config.service.journal))
-    handle = make_client_handler(site.config, model_in_use(site.config), facts, journal)
+    journal = Journal(Path(enforcing.config.service.journal))
+    handle = make_client_handler(enforcing.config, model_in_use(enforcing.config), facts, journal)
     job = ClientSubmission(batch=False, other=(), name="fit", script=SCRIPT, cpus_per_task=8, partition="new")
     line = encode_request(ClientRequest(v=VERSION, id="7", kind="cli", job=job))
     before = slurm.asked()
