@@ -47,6 +47,8 @@ _MEMORY = re.compile(
     rb"\b_?(?:Array)?MemoryError\b"
     rb"|std::bad_alloc"
     rb"|java\.lang\.OutOfMemoryError"
+    # A heap that a tool worked out from the job's memory (BBTools: -Xmx-100m).
+    rb"|(?:Invalid|Too small) maximum heap"
     rb"|Cannot allocate memory"
     rb"|\boom[-_]kill"
     rb"|exceeded \d+% memory budget"

@@ -39,6 +39,8 @@ needs_root = pytest.mark.skipif(ME != 0, reason="only root can read as another u
         (b"numpy._core._exceptions._ArrayMemoryError: Unable to allocate", "said_no_memory"),
         (b"terminate called after throwing an instance of 'std::bad_alloc'\n", "said_no_memory"),
         (b"Exception in thread main java.lang.OutOfMemoryError: Java heap space", "said_no_memory"),
+        (b"Invalid maximum heap size: -Xmx-100m\nError: Could not create the Java Virtual", "said_no_memory"),
+        (b"Error occurred during initialization of VM\nToo small maximum heap\n", "said_no_memory"),
         (b"fork: Cannot allocate memory", "said_no_memory"),
         (b"/var/spool/slurmd/job7/slurm_script: line 3: 4711 Killed     python3 x.py", "said_no_memory"),
         (b"before\nKilled\nafter", "said_no_memory"),
