@@ -12,7 +12,8 @@
                now and then twice the CPUs of this prediction, to learn whether those would slow them (slowed.py)
     evidence → no estimate if fewer jobs were seen than the site wants. Memory has none either if jobs were killed for
                memory and none since has shown what is enough, or were killed for what Slurm does not see; or if jobs
-               run longer with less memory; or, now and then, to learn whether they do (slowed.py)
+               failed one after the other with less memory (failing.py), or run longer with less; or, now and then, to
+               learn whether they do (slowed.py)
 
 Each estimator has the same shape: `Sight -> Estimate | None`. None is an answer: the request stands.
 """
@@ -33,8 +34,9 @@ from models.demand.tail import Stakes, haste_of, rise_log, risk_of
 from models.demand.threads import runs_one_thread, without_excess
 from models.demand.too_few import gpus_to_go_on, too_few
 from models.past.evidence import Evidence, PastUse
+from models.past.failing import failing
 from models.past.history import Habit
-from models.past.jobs import Learned
+from models.past.jobs import Learned, was_cut
 from models.past.kills import Kills
 
 # From this many jobs, this many of them since the last surprise, a trained model knows a family better than its own
@@ -47,7 +49,7 @@ SIZED: tuple[Learned, ...] = ("memory", "cores")
 Stage = Literal["history", "tail", "growth", "threads", "margin", "whole", "shared", "slowed"]
 GrowthModel = Callable[[Sequence[float]], float]
 # Why there is no estimate of memory although enough jobs are known; '' if there is no such reason.
-Untold = Kills | Doubt
+Untold = Kills | Literal["failing"] | Doubt
 
 
 class Sight(msgspec.Struct, frozen=True):
@@ -294,11 +296,19 @@ def unless_untold(inner: Estimator, most_slowdown: float) -> Estimator:
 
 
 def untold_of(evidence: Evidence, most_slowdown: float) -> Untold:
-    """Return why there is no estimate of memory: kills (PastUse.kills), or that less of it slows (slowed.py); or ''."""
+    """Return why there is no estimate of memory, '' if there is no such reason.
+
+    Jobs were killed (PastUse.kills), failed one after the other with less of it (failing.py), or run longer with less
+    (slowed.py).
+    """
     past = evidence.use("memory")
     if past is None:
         return ""
-    return past.kills or doubt_of_memory(evidence, most_slowdown)
+    if past.kills:
+        return past.kills
+    if any(map(was_cut, failing(evidence.jobs))):
+        return "failing"
+    return doubt_of_memory(evidence, most_slowdown)
 
 
 def once(inner: Estimator, dimension: Learned, *, has_growth: bool) -> Estimator:

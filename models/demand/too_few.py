@@ -1,8 +1,8 @@
 """How many CPUs, or GPUs, were too few for some job of a family, by how it ended. Pure.
 
 What a job used does not show this: a job that cannot go on with fewer uses less than it was left. The evidence is
-jobs that we cut and that did not end by themselves, if the same jobs, or others of the family, did so with all that
-they asked for (docs/decisions/0068, 0075).
+jobs that we cut and that did not end well, if the same jobs, or others of the family, did so with all that they asked
+for (docs/decisions/0068, 0075, 0078).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+from models.past.failing import failing
 from models.past.jobs import PastJob
 from models.past.kills import KILLED_BUMP, SPARED_A_KILL
 
@@ -39,14 +40,20 @@ def _too_few_in_time(jobs: Iterable[PastJob]) -> float:
 def enough_to_go_on(jobs: Sequence[PastJob]) -> float:
     """Return the CPUs per task that jobs had asked for and without which they failed, or waited until their limit.
 
-    Either such a job ran again with all of them and ended in time, with no more memory than it had before; or it was
-    idle until its limit, while jobs with all their CPUs end in time. It is 0 if there is none, or if ten times as
-    many jobs ended well with no more CPUs than those had (SPARED_A_KILL).
+    They failed one after the other (failing.py), or were stopped and one of two things is known: such a job ran again
+    with all of them and ended in time, with no more memory than it had before; or it was idle until its limit, while
+    jobs with all their CPUs end in time. It is 0 if there is none, or if ten times as many jobs ended well with no
+    more CPUs than those had (SPARED_A_KILL).
     """
+    wanting = (*_stopped_for_cpus(jobs), *filter(_had_fewer_cpus, failing(jobs)))
+    return max(((job.asked_cpus or 0) / job.num_tasks for job in wanting), default=0.0)
+
+
+def _stopped_for_cpus(jobs: Sequence[PastJob]) -> list[PastJob]:
     fewer = [job for job in jobs if _had_fewer_cpus(job)]
     stopped = [job for job in fewer if _was_stopped(job)]
     if not stopped:
-        return 0.0
+        return []
     whole = [job for job in jobs if job.complete and job.given_cpus and not _had_fewer_cpus(job)]
     in_time = [job for job in whole if not job.wall_at_least]
     again = _by_number(in_time)
@@ -56,17 +63,15 @@ def enough_to_go_on(jobs: Sequence[PastJob]) -> float:
         if (job.wall_at_least and all_in_time)
         or (job.job_id in again and not (_may_lack_gpus(job) or _lacked_memory(job, again[job.job_id])))
     ]  # fmt: skip
-    if _are_spared(fewer, wanting, _cpus_a_task):
-        return 0.0
-    return max(((job.asked_cpus or 0) / job.num_tasks for job in wanting), default=0.0)
+    return [] if _are_spared(fewer, wanting, _cpus_a_task) else wanting
 
 
 def gpus_to_go_on(jobs: Sequence[PastJob]) -> int:
     """Return the GPUs that jobs had asked for and without which they failed, or waited until their limit.
 
-    Such a job ran again with all of them and ended in time, with no more memory than it had before. If it had fewer
-    CPUs too, the GPUs are taken to be the reason. It is 0 if there is none, or if ten times as many jobs ended well
-    with no more GPUs than those had (SPARED_A_KILL).
+    They failed one after the other (failing.py); or such a job ran again with all of them and ended in time, with no
+    more memory than it had before. If it had fewer CPUs too, the GPUs are taken to be the reason. It is 0 if there is
+    none, or if ten times as many jobs ended well with no more GPUs than those had (SPARED_A_KILL).
     """
     fewer = [job for job in jobs if _had_fewer_gpus(job)]
     again = _by_number(
@@ -78,7 +83,8 @@ def gpus_to_go_on(jobs: Sequence[PastJob]) -> int:
         and job.job_id in again and not _lacked_memory(job, again[job.job_id])
     ]  # fmt: skip
     if _are_spared(fewer, wanting, lambda job: job.given_gpus or 0):
-        return 0
+        wanting = []
+    wanting += filter(_had_fewer_gpus, failing(jobs))
     return max((job.asked_gpus or 0 for job in wanting), default=0)
 
 

@@ -13,6 +13,8 @@ from models.past.jobs import PastJob
 
 # The outcomes that show a job's whole need.
 COMPLETE = ("completed", "timeout")
+# Slurm's word for a job that ended by itself, with an exit code other than 0.
+FAILED = "FAILED"
 
 
 def request_of(attempt: Attempt) -> JobRequest:
@@ -73,6 +75,7 @@ def past_job(attempt: Attempt) -> PastJob:
         given_mem_mib=attempt.row.alloc_mem_mib,
         step_cpus=use.step_cpus,
         step_mem_mib=use.step_mem_mib,
+        failed=attempt.row.state == FAILED,
     )
 
 

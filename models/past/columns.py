@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from accounting.frames import Flags, Floats, Ints, floats, ints
 from accounting.records import Attempt, JobRow, Use
-from models.past.attempts import COMPLETE
+from models.past.attempts import COMPLETE, FAILED
 from models.past.families import GENERIC_NAMES, Family
 from models.past.job_names import normal_name
 from models.past.jobs import LEAST_CORES, LEAST_MIB, LEAST_WALL_S, Learned
@@ -23,9 +23,9 @@ from models.past.texts import Texts, texts_of
 # The columns that are read from a table of attempts (accounting/frames.py).
 COLUMNS = (
     "cluster", "job_id", "submit_s", "start_s", "end_s", "num_tasks", "asked_cpus", "asked_mem_mib", "asked_gpus",
-    "limit_s", "user", "account", "partition", "qos", "job_name", "script_signature", "outcome", "peak_mem_mib",
-    "memory_quality", "nodes", "cores_per_task", "wall_s", "wall_quality", "gpus", "gpu_source", "alloc_cpus",
-    "alloc_gpus", "alloc_mem_mib", "gpu_mem_mib", "gpu_quality", "input_mib", "step_cpus", "step_mem_mib",
+    "limit_s", "user", "account", "partition", "qos", "job_name", "script_signature", "state", "outcome",
+    "peak_mem_mib", "memory_quality", "nodes", "cores_per_task", "wall_s", "wall_quality", "gpus", "gpu_source",
+    "alloc_cpus", "alloc_gpus", "alloc_mem_mib", "gpu_mem_mib", "gpu_quality", "input_mib", "step_cpus", "step_mem_mib",
 )  # fmt: skip
 
 KINDS = ("families", "cohorts", "limits")
@@ -84,6 +84,7 @@ class PastColumns:
     input_mib: Floats
     step_cpus: Floats
     step_mem_mib: Floats
+    failed: Flags
     script: Texts
     families: tuple[Kind, ...]
     cohorts: tuple[Kind, ...]
@@ -201,6 +202,7 @@ def columns_of(table: pa.Table) -> PastColumns:
         input_mib=_finite(table["input_mib"]),
         step_cpus=floats(table["step_cpus"]),
         step_mem_mib=floats(table["step_mem_mib"]),
+        failed=texts_of(table["state"]).is_any((FAILED,)),
         script=script,
         families=_families(user, job_name, script),
         cohorts=(Kind(user.codes, [("user", word) for word in user.words]),),

@@ -34,6 +34,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     - `gpu_short`: its GPUs were sampled too seldom, too briefly or on too few nodes to show more than bounds.
     - `input_mib`: the size of the files that its script named as input.
     - `step_*`: what those of its steps that asked for a part of the job held at one time.
+    - `failed`: it ended by itself, with an exit code other than 0.
     """
 
     end_s: int
@@ -60,6 +61,7 @@ class PastJob(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     given_mem_mib: Whole | None = None
     step_cpus: Whole | None = None
     step_mem_mib: Whole | None = None
+    failed: bool = False
 
 
 def use_of(job: PastJob, dimension: Learned) -> float | None:

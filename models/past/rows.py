@@ -89,6 +89,7 @@ def _past_jobs(past: PastColumns, rows: Ints) -> Iterator[PastJob]:
         "input_mib": each(past.input_mib),
         "step_cpus": whole(past.step_cpus),
         "step_mem_mib": whole(past.step_mem_mib),
+        "failed": each(past.failed),
     }
     return (
         PastJob(**dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)

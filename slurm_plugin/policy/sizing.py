@@ -26,6 +26,7 @@ NO_EVIDENCE = "not enough evidence"
 UNTOLD: dict[Untold, str] = {
     "unanswered": "jobs like it were killed for memory, and no later job has shown how much is enough",
     "unseen": "jobs like it were killed with more memory than Slurm saw them use",
+    "failing": "jobs like it failed one after the other with less",
     "slowed": "jobs like it ran longer with less memory",
     "compared": "now and then one gets all its memory, to learn whether jobs like it run longer with less",
 }

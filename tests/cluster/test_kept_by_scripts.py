@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from models.past.failing import FAILS_IN_A_ROW
 from tests.cluster.recovery_site import Run, Site, pasts_of, start_site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -16,6 +17,8 @@ STEPS = f"export OMP_NUM_THREADS=4\nsrun -n 1 -c 1 python3 -c 'held = b\"1\" * (
 STEP_MIB = 300
 FARM = f"for n in 1 2 3 4; do sr''un -n1 -c1 --mem={STEP_MIB} sleep 3 & done; wait\n"
 TASKS = "sr''un -n 4 -c 2 sleep 2\n"
+# Like a tool that works out its own heap from the memory that its job has, and ends if that is too small.
+FITS = f"env | grep -q MEM_PER_NODE={CPUS * CPU_MIB} || exit 1\n"
 SCRIPTS = {
     "steps": STEPS,
     "session": "jupyter() { true; }\njupyter lab --no-browser\n",
@@ -23,6 +26,7 @@ SCRIPTS = {
     "work": "true\n",
     "farm": FARM,
     "tasks": TASKS,
+    "fits": FITS,
 }
 
 
@@ -71,3 +75,15 @@ def test_steps_that_no_script_shows_keep_what_they_asked_for_once_it_was_seen(
     run = run_of(site, name, asked[1])
     assert (run.state, run.cpus) == ("COMPLETED", kept[0])
     assert kept[1] <= run.mem_mib < CPUS * CPU_MIB
+
+
+def test_after_three_failures_in_a_row_jobs_have_all_that_they_ask_for(site: Site) -> None:
+    asked = (f"-c{CPUS}", f"--mem={CPUS * CPU_MIB}")
+    for _ in range(FAILS_IN_A_ROW):
+        failed = run_of(site, "fits", asked[1])
+        assert failed.state == "FAILED"
+        assert failed.mem_mib < CPUS * CPU_MIB
+    for _ in range(2):
+        site.shell.run("rightsizer", "ingest")
+        site.wait_for(lambda: not site.token_of("fits", FITS, asked).granted)
+        assert run_of(site, "fits", asked[1]) == Run("COMPLETED", CPUS, CPUS * CPU_MIB)

@@ -19,6 +19,7 @@ from models.demand.features import FEATURES, features
 from models.demand.prediction import ChainSettings, Predictor
 from models.demand.tail import NEXT_RUN_LOG
 from models.past.attempts import past_job, request_of
+from models.past.failing import FAILS_IN_A_ROW
 from models.past.history import History
 from models.past.jobs import LEARNED
 from models.versions.artefact import load_predictor
@@ -243,6 +244,21 @@ def test_kills_that_leave_memory_unpredicted_are_explained(ends: list[str], kill
     [said] = [str(row["what"]) for row in explained_rows(told) if "request is kept" in str(row["what"])]
     assert what in said
     assert explained(predictor, "cores").untold == ""
+
+
+def test_jobs_that_failed_one_after_the_other_leave_memory_and_cpus_unpredicted() -> None:
+    history = known(200.0, 200.0)
+    for place in range(FAILS_IN_A_ROW):
+        one = attempt(job_id=9 + place, start_s=T0 + 10_000 * (place + 1), state="FAILED", alloc_mem_mib=500)
+        one = msgspec.structs.replace(one, row=msgspec.structs.replace(one.row, alloc_cpus=1))
+        history.add(request_of(one), past_job(one))
+    predictor = Predictor("m", history, {}, ChainSettings())
+    predicted, told, cores = predictor.predict(KNOWN), explained(predictor), explained(predictor, "cores")
+    assert (predicted.memory, predicted.untold, told.untold) == (None, "failing", "failing")
+    [said] = [str(row["what"]) for row in explained_rows(told) if "request is kept" in str(row["what"])]
+    assert "failed one after the other with less" in said
+    assert predicted.cores is not None
+    assert (predicted.cores.upper, cores.steps[-1].name) == (KNOWN.cpus_per_task, "stopped")
 
 
 @pytest.mark.parametrize(

@@ -75,12 +75,15 @@ def whole(**changes: Any) -> PastJob:
         ([idle(), *[whole()] * 3, whole(wall_at_least=True)], 0),
         ([stopped(job_id=0), *[whole(job_id=0)] * 3], 0),
         ([idle(), *[whole()] * 3, *[job()] * 10], 0),
+        ([stopped(failed=True)] * 2, 0),
+        ([stopped(failed=True)] * 3, 8),
+        ([stopped(failed=True, given_cpus=8, asked_mem_mib=8000, given_mem_mib=600)] * 3, 0),
     ],
     ids=[
         "nobody_knows", "ran_again_with_all", "by_task", "waited_and_ran_again", "another", "late_again", "cut_again",
         "had_all", "killed_for_memory", "used_more_memory_then", "had_fewer_gpus", "nine_others", "ten_others",
         "others_had_more", "waited_where_others_end", "two_are_too_few", "its_family_runs_until_its_limit", "no_number",
-        "ten_others_did_not_wait",
+        "ten_others_did_not_wait", "two_failed", "three_failed", "three_failed_with_less_memory",
     ],
 )  # fmt: skip
 def test_cpus_were_too_few_for_a_job_that_was_stopped_and_ended_well_with_all(
@@ -130,11 +133,14 @@ ON_ONE: dict[str, Any] = {"given_gpus": 1, "complete": True, "gpus": 1, "job_id"
         ([on_gpus(), on_all(), *[on_gpus(**ON_ONE)] * 10], 0),
         ([on_gpus(), on_all(), *[on_gpus(**ON_ONE | {"given_gpus": 2})] * 10], 4),
         ([on_gpus(), on_all(), on_gpus(job_id=8, asked_gpus=8), on_all(job_id=8, asked_gpus=8, given_gpus=8)], 8),
+        ([on_gpus(failed=True)] * 2, 0),
+        ([on_gpus(failed=True)] * 3, 4),
     ],
     ids=[
         "none", "nobody_knows", "ran_again_with_all", "waited_and_ran_again", "gpus_before_cpus", "another",
         "no_number", "late_again", "cut_again", "not_known_then", "had_all", "killed_for_memory",
-        "used_more_memory_then", "nine_others", "ten_others", "others_had_more", "the_most",
+        "used_more_memory_then", "nine_others", "ten_others", "others_had_more", "the_most", "two_failed",
+        "three_failed",
     ],
 )  # fmt: skip
 def test_gpus_were_too_few_for_a_job_that_was_stopped_and_ended_well_with_all(

@@ -236,12 +236,13 @@ def test_cached_looks_are_bounded_and_a_forgotten_one_comes_out_the_same_again(
 
 
 def test_a_past_job_stored_before_shares_of_steps_were_known_has_none() -> None:
-    stored = msgspec.json.decode(msgspec.json.encode(job(step_mem_mib=7)))
-    assert stored[-1] == 7
-    old = msgspec.json.decode(msgspec.json.encode(stored[:-1]), type=PastJob)
-    assert old == job(step_mem_mib=None)
+    stored = msgspec.json.decode(msgspec.json.encode(job(step_mem_mib=7, failed=True)))
+    assert stored[-2:] == [7, True]
+    old = msgspec.json.decode(msgspec.json.encode(stored[:-2]), type=PastJob)
+    assert old == job(step_mem_mib=None, failed=False)
     # A record of a newer release is read as far as it is known.
-    assert msgspec.json.decode(msgspec.json.encode([*stored, "more"]), type=PastJob) == job(step_mem_mib=7)
+    newer = msgspec.json.decode(msgspec.json.encode([*stored, "more"]), type=PastJob)
+    assert newer == job(step_mem_mib=7, failed=True)
 
 
 @pytest.mark.parametrize(("asked_cpus", "cpus_per_task"), [(8, 4), (1, 1), (None, None)])

@@ -23,6 +23,7 @@ def told(number: int, **changes: Any) -> Attempt:
 ATTEMPTS = [
     told(0),
     told(1, user="zoe", job_name="", req_gpus=2, gpus=1),
+    told(10, state="FAILED"),
     told(2, user="ann", job_name="fit_α.sh", state="OUT_OF_MEMORY", token=False),
     msgspec.structs.replace(told(3), asked_cpus=None, asked_mem_mib=None, asked_gpus=None, input_mib=12.5),
     msgspec.structs.replace(told(9), use=msgspec.structs.replace(told(9).use, step_cpus=3, step_mem_mib=400)),
