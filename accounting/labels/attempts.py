@@ -60,7 +60,8 @@ def label(
     peak_mib = usage.peak_at_once(steps["job"], steps["start_s"], steps["end_s"], memory_mib, count)
     over = _killed_over(jobs, peak_mib)
     outcome[over & (outcome == "cut_short")] = "out_of_memory"
-    outcome[(killed | over) & _cut(jobs, asked) & (outcome == "completed")] = "out_of_memory"
+    went_on = np.isin(outcome, ("completed", "timeout"))
+    outcome[(killed | over) & _cut(jobs, asked) & went_on] = "out_of_memory"
     started = _started(jobs, steps) & ~_only_closed(jobs, steps, memory_mib)
     lost = _lost_use(steps, memory_mib, sampled_every_s, count)
     use: Columns = {
@@ -136,8 +137,9 @@ def _outcomes(jobs: pa.Table, steps: Columns, count: int) -> Texts:
 def _cut(jobs: pa.Table, asked: Columns) -> Flags:
     """Return which attempts had less memory than their user requested, according to a decision of ours.
 
-    A script that continues after its srun was killed counts as COMPLETED in Slurm (`srun work; echo done`), but it was
-    our limit that killed the step. If a job had all that it requested, its script may have given the killed step less.
+    A script that continues after its srun was killed counts as COMPLETED in Slurm (`srun work; echo done`), and one
+    that waits for a killed process until its time is over as TIMEOUT (Python's multiprocessing.Pool), but it was our
+    limit that killed. If a job had all that it requested, its script may have given the killed step less.
     """
     had_mib = floats(jobs["alloc_mem_mib"])
     flags: Flags = (asked["decision_id"] != "") & (had_mib > 0) & (had_mib < asked["asked_mem_mib"])

@@ -29,7 +29,7 @@ JOBS_AT_ONCE = 250
 START = FIGURES.index("Start")
 _RUN = (*map(FIGURES.index, KEY), START, END)
 # Raised whenever labels change, so that what is read again is labelled again (and see ingest/label_marks.py).
-LABELS = "labels-12"
+LABELS = "labels-13"
 
 
 @dataclass(slots=True)

@@ -112,12 +112,14 @@ def judge(run: Failed, terms: SiteTerms = PLAIN, said: Said | None = None) -> Re
         return NOT_CUT
     if cause is None:
         return NOT_FOR_WANT
+    comes_with_cpus = bool(run.job.mem_per_cpu_mib)
+    if _waited_for_the_killed(run) and wants("out_of_memory", asked, grant, comes_with_cpus=comes_with_cpus):
+        cause = "out_of_memory"
     was_idle = run.busy_share is not None and run.busy_share < LEAST_BUSY
     is_late = cause == "timeout"
     wanted = _SAID_LATE.get(said) if is_late and said else None
     if is_late and was_idle and wanted is None:
         return WAS_IDLE
-    comes_with_cpus = bool(run.job.mem_per_cpu_mib)
     if not wants(wanted or cause, asked, grant, comes_with_cpus=comes_with_cpus):
         return HAD_FEWER_GPUS if is_late and wants("said_no_gpus", asked, grant) else NOT_WHAT_WE_CUT
     ours = still_ours(run, asked, grant)
@@ -200,6 +202,14 @@ def cause_of(run: Failed) -> Cause | None:
     if is_killed(run) and not run.stopped:
         return "killed"
     return None
+
+
+def _waited_for_the_killed(run: Failed) -> bool:
+    """Return whether something in a job was killed for memory, and the rest waited for it until its time was over.
+
+    Python's multiprocessing.Pool does so if the kernel kills one of its workers.
+    """
+    return run.job.state == "TIMEOUT" and KILLED_FOR_MEMORY in run.exit_codes
 
 
 def lost_points(job: QueuedJob, terms: SiteTerms) -> int:

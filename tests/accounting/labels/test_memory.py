@@ -243,19 +243,23 @@ def test_a_job_that_survives_a_step_killed_for_memory_needs_more_than_was_seen()
 
 
 @pytest.mark.parametrize("sampled", [None, 0.0, 100.0])
+@pytest.mark.parametrize(("state", "whole"), [("COMPLETED", "completed"), ("TIMEOUT", "timeout")])
 @pytest.mark.parametrize(
-    ("given_mib", "outcome", "peak_mib"), [(512, "out_of_memory", 512), (8000, "completed", None)]
+    ("given_mib", "outcome", "peak_mib"), [(512, "out_of_memory", 512), (8000, "", None)]
 )
-def test_a_job_whose_script_went_on_after_its_srun_was_killed_was_killed_by_our_cut(
-    sampled: float | None, given_mib: int, outcome: str, peak_mib: int | None
+def test_a_job_that_went_on_after_something_in_it_was_killed_was_killed_by_our_cut(
+    sampled: float | None, state: str, whole: str, given_mib: int, outcome: str, peak_mib: int | None
 ) -> None:
-    """To Slurm, `srun work; echo done` is COMPLETED. The user may have put the whole request back before."""
+    """To Slurm, `srun work; echo done` is COMPLETED. The user may have put the whole request back before.
+
+    A pool of processes that waits for a killed worker until its time is over is TIMEOUT.
+    """
     asked = request(mem_per_node_mib=8000)
     cut = format_token(decision(request=asked, grant=Grant(mem_per_node_mib=512), applied=True))
     batch = step(mem_max_task_mib=1.0, mem_total_mib=1.0)
     killed = srun(0, 0, 9, sampled, state="OUT_OF_MEMORY")
-    use = use_of(batch, killed, state="COMPLETED", alloc_mem_mib=given_mib, admin_comment=cut)
-    assert (use.outcome, use.memory_quality) == (outcome, "censored")
+    use = use_of(batch, killed, state=state, alloc_mem_mib=given_mib, admin_comment=cut)
+    assert (use.outcome, use.memory_quality) == (outcome or whole, "censored")
     assert peak_mib is None or use.peak_mem_mib == peak_mib
     ended_well = use_of(
         batch, srun(0, 0, 9, sampled), state="COMPLETED", admin_comment=cut, alloc_mem_mib=512

@@ -77,6 +77,9 @@ def test_a_job_that_ran_on_more_nodes_than_the_least_of_its_range_comes_back(nod
         ("FAILED", ("137:0",), "killed"),
         ("FAILED", ("0:9",), "killed"),
         ("TIMEOUT", ("0:0",), "timeout"),
+        # A worker was killed for memory, and the others waited for it.
+        ("TIMEOUT", ("0:125",), "out_of_memory"),
+        ("TIMEOUT", ("0:0", "0:125"), "out_of_memory"),
     ],
 )
 def test_the_cause_is_what_slurmctld_says_of_the_run(state: str, codes: tuple[str, ...], cause: str) -> None:
@@ -104,6 +107,10 @@ def test_the_cause_is_what_slurmctld_says_of_the_run(state: str, codes: tuple[st
         (failed(admin_comment="rightsizer/1;id=ab;mode=enforce;granted=mem:500"), judging.NOT_CUT),
         (failed(admin_comment=token(grant=Grant(cpus_per_task=2))), judging.NOT_WHAT_WE_CUT),
         (failed("TIMEOUT", admin_comment=token(grant=Grant(mem_per_node_mib=500))), judging.NOT_WHAT_WE_CUT),
+        (
+            failed("TIMEOUT", "0:125", admin_comment=token(grant=Grant(gpus_per_node=1))),
+            judging.NOT_WHAT_WE_CUT,
+        ),
         (failed(mem_per_node_mib=600), CHANGED),
         (failed("TIMEOUT", cpus_per_task=4), CHANGED),
         (failed(num_tasks=3), CHANGED),
