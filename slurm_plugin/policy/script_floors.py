@@ -32,7 +32,7 @@ _QUOTE = "[\"']?"
 # these.
 _UNREAD = rf"(?:`|(?!\$\{{?SLURM_(?!ARRAY)|{FOLLOWING})\$)"
 
-_HEAP = re.compile(r"-Xmx(\d+[kKmMgGtT]?)\b")
+_HEAP = re.compile(r"-X(?:mx|X:MaxHeapSize=)(\d+[kKmMgGtT]?)\b")
 _HEAP_UNREAD = re.compile(rf"-Xmx{_QUOTE}[$`]")
 _HEAP_PERCENT = re.compile(r"-XX:(?:MaxRAMPercentage|MaxRAMFraction)=")
 # Without any of these options, Java's heap is a quarter of what the job was given, if Java sees that. A line that

@@ -25,6 +25,7 @@ MANY_CHARS = 10**6  # a pattern that is not linear in the length of a script wou
     ("body", "floors"),
     [
         ("java -Xmx4g -jar tool.jar", ScriptFloors(memory_mib=5120)),
+        ("export JAVA_TOOL_OPTIONS=-XX:MaxHeapSize=4g\n./tool", ScriptFloors(memory_mib=5120)),
         ("java -Xmx2048m x; java -Xmx1g y", ScriptFloors(memory_mib=2560)),
         ("java -Xmx2g x &\njava -Xmx1g y &\nwait\njava -Xmx1g z", ScriptFloors(memory_mib=3840)),
         ("java -Xmx2g x >log 2>&1\njava -Xmx1g y", ScriptFloors(memory_mib=2560)),
