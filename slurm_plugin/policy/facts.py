@@ -43,9 +43,11 @@ class Maximum(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
     mem_mib: int = 0
 
-    def is_below(self, request: JobRequest) -> bool:
-        """Whether a job asks in all for more than this of anything."""
-        return self._is_below(request.cpus, request.gpus or 0, request.mem_mib or 0)
+    def is_below(self, request: JobRequest, times: int = 1) -> bool:
+        """Whether a job asks in all, or so many times that, for more than this of anything."""
+        return self._is_below(
+            request.cpus * times, (request.gpus or 0) * times, (request.mem_mib or 0) * times
+        )
 
     def is_below_on_node(self, request: JobRequest) -> bool:
         """Whether a job asks on one of its nodes for more than this of anything."""
@@ -58,6 +60,26 @@ class Maximum(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_MAXIMUM = Maximum()
+
+
+class Maximums(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that a QOS lets one job ask for: in all, on one of its nodes, and in all times its limit in minutes."""
+
+    of_job: Maximum = NO_MAXIMUM
+    of_node: Maximum = NO_MAXIMUM
+    minutes: Maximum = NO_MAXIMUM
+
+    def is_below(self, request: JobRequest) -> bool:
+        """Whether a job asks for more of anything; one that names no time limit is not judged by its minutes."""
+        limit_min = (request.wall_s or 0) // 60
+        return (
+            self.of_job.is_below(request)
+            or self.of_node.is_below_on_node(request)
+            or self.minutes.is_below(request, limit_min)
+        )
+
+
+NO_MAXIMUMS = Maximums()
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +160,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     groups: Mapping[str, frozenset[str]] = {}
     qos_minimums: Mapping[str, Minimum] = {}
-    qos_maximums: Mapping[str, Maximum] = {}
+    qos_maximums: Mapping[str, Maximums] = {}
     given_qos: Mapping[Whose, frozenset[str]] = {}
     partitions: Mapping[str, Partition] = {}
     memory: MemoryTerms | None = None
@@ -247,7 +269,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Whether Slurm refuses a job as asked: by each QOS that it names, or by each partition that it may run in."""
         of_partitions = [partition.qos for partition in self.partitions_of(request)]
         return any(
-            all(self.qos_maximums.get(name.lower(), NO_MAXIMUM).is_below(request) for name in names)
+            all(self.qos_maximums.get(name.lower(), NO_MAXIMUMS).is_below(request) for name in names)
             for names in (request.qos.split(","), of_partitions)
         )
 

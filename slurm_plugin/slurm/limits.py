@@ -17,10 +17,11 @@ import msgspec
 from accounting.tres import gpu_types, parse_tres, split_tres
 from accounting.units import whole
 from slurm_plugin.policy.facts import (
-    NO_MAXIMUM,
+    NO_MAXIMUMS,
     NO_MINIMUM,
     Capacity,
     Maximum,
+    Maximums,
     MemoryTerms,
     Minimum,
     Partition,
@@ -38,8 +39,11 @@ _TERMS = {
 }
 # Slurm's own plugins that assign partitions to a job that names none.
 _CHOOSE_PARTITIONS = frozenset({"all_partitions", "partition"})
-# For each QOS: its minimum, whether it refuses a job that asks for more than its maximum, and the maximums.
-QOS_FORMAT = "format=Name,MinTRES,Flags,MaxTRES,MaxTRESPU,MaxTRESPA,GrpTRES"
+# What limits the amounts that a job may ask for, and those times the minutes of its time limit.
+_OF_JOB = ("MaxTRES", "MaxTRESPU", "MaxTRESPA", "GrpTRES")
+_MINUTES = ("MaxTRESMins", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESRunMinsPU", "MaxTRESRunMinsPA")
+# For each QOS: its minimum, whether it refuses a job that asks for more than its maximums, and the maximums.
+QOS_FORMAT = ",".join(("format=Name,MinTRES,Flags", *_OF_JOB, "MaxTRESPerNode", *_MINUTES))
 _REFUSES = "DenyOnLimit"
 # The flag of a QOS whose amounts are percentages of all that the cluster, or the partition that it belongs to, has.
 RELATIVE = "Relative"
@@ -67,20 +71,34 @@ def parse_qos(text: str) -> dict[str, Minimum]:
     return minimums
 
 
-def parse_qos_maximums(text: str) -> dict[str, Maximum]:
-    """Read lines of QOS_FORMAT: the most that one job may ask for, of each QOS that refuses jobs that ask for more."""
-    maximums: dict[str, Maximum] = {}
+def parse_qos_maximums(text: str) -> dict[str, Maximums]:
+    """Read lines of QOS_FORMAT: the most that one job may ask for, of each QOS that refuses jobs that ask for more.
+
+    A QOS whose amounts are percentages is left out: how much they are is not known here.
+    """
+    maximums: dict[str, Maximums] = {}
     for line in text.splitlines():
         name, _, flags, *limits = [*line.split("|"), "", ""]
-        most = [parse_tres(tres) for tres in limits if tres]
-        maximum = Maximum(
-            cpus=min((one.cpus for one in most if one.cpus), default=0),
-            gpus=min((one.gpus for one in most if one.gpus), default=0),
-            mem_mib=min((one.mem_mib for one in most if one.mem_mib), default=0),
+        of_node = len(_OF_JOB)
+        found = Maximums(
+            of_job=_strictest(limits[:of_node]),
+            of_node=_strictest(limits[of_node : of_node + 1]),
+            minutes=_strictest(limits[of_node + 1 :]),
         )
-        if _REFUSES in flags.split(",") and maximum != NO_MAXIMUM:
-            maximums[name] = maximum
+        refuses = _REFUSES in flags.split(",") and RELATIVE not in flags.split(",")
+        if refuses and found != NO_MAXIMUMS:
+            maximums[name] = found
     return maximums
+
+
+def _strictest(limits: Sequence[str]) -> Maximum:
+    """Return the lowest amounts of several TRES lists."""
+    most = [parse_tres(tres) for tres in limits if tres]
+    return Maximum(
+        cpus=min((one.cpus for one in most if one.cpus), default=0),
+        gpus=min((one.gpus for one in most if one.gpus), default=0),
+        mem_mib=min((one.mem_mib for one in most if one.mem_mib), default=0),
+    )
 
 
 def config_words(text: str) -> dict[str, str]:

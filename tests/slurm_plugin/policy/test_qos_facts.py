@@ -118,6 +118,35 @@ def test_a_request_above_the_maximum_of_a_qos_is_left_so_that_slurm_refuses_it(
     assert forms == (("qos_maximum",) if refused else ())
 
 
+@pytest.mark.parametrize(
+    ("line", "asked", "refused"),
+    [
+        # MaxTRESPerNode: two tasks of four CPUs may be on two nodes.
+        ("|||||cpu=4", {"cpus_per_task": 5}, True),
+        ("|||||cpu=4", {"num_tasks": 2, "cpus_per_task": 4}, False),
+        ("|||||mem=4000M", {"mem_per_node_mib": 8000}, True),
+        # MaxTRESMins, GrpTRESRunMins, MaxTRESRunMinsPU, each times the minutes of the limit.
+        ("||||||cpu=20", {"cpus_per_task": 8, "wall_s": 180}, True),
+        ("||||||cpu=24", {"cpus_per_task": 8, "wall_s": 180}, False),
+        ("||||||cpu=20", {"cpus_per_task": 8}, False),
+        ("||||||||mem=20000M", {"mem_per_node_mib": 8000, "wall_s": 180}, True),
+        ("|||||||||cpu=20", {"cpus_per_task": 8, "wall_s": 180}, True),
+    ],
+)
+def test_maximums_of_a_node_and_of_minutes_are_maximums_too(
+    line: str, asked: dict[str, Any], refused: bool
+) -> None:
+    """Such jobs were let in with less; brought back as asked, they waited with QOSMaxCpuPerNode (22.05, 24.11)."""
+    facts = SiteFacts(qos_maximums=parse_qos_maximums(f"debug||DenyOnLimit{line}\n"))
+    forms = facts.forms_of(JobRequest(user="alice", qos="debug", **asked))
+    assert forms == (("qos_maximum",) if refused else ())
+
+
+def test_a_maximum_in_percent_is_no_amount() -> None:
+    """MaxTRES=mem=50 was read as 50 MiB, and no job of such a QOS was cut (24.11)."""
+    assert parse_qos_maximums("half||DenyOnLimit,Relative|mem=50M\n") == {}
+
+
 def test_a_job_that_names_several_qos_has_the_minimum_of_each() -> None:
     facts = SiteFacts(qos_minimums=parse_qos("large|cpu=4\nwide|cpu=2,mem=2G\n"))
     asked = JobRequest(user="alice", qos="normal,Large,wide")
