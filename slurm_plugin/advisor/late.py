@@ -18,7 +18,15 @@ from accounting.decisions.decision import Decision, DimensionReason, Fixed
 from accounting.decisions.token import Token, find_token, format_token, replace_token
 from accounting.request import Dimension, Grant, JobRequest, granted
 from models.past.job_names import normal_name
-from slurm_plugin.advisor.standing import FIELDS, KINDS, Standing, standing_of, stays
+from slurm_plugin.advisor.standing import (
+    CPUS_STAY,
+    FIELDS,
+    KINDS,
+    Standing,
+    cpus_stay_of,
+    standing_of,
+    stays,
+)
 from slurm_plugin.brakes.words import words_of
 from slurm_plugin.policy.braked import Brake
 from slurm_plugin.policy.messages import changes_in_words
@@ -74,7 +82,7 @@ def size_again(
     standing = standing_of(job, token, decisions)
     if isinstance(standing, str):
         return standing
-    kept = stays(standing.request, cpus=cpus_stay)
+    kept = stays(standing.request, cpus=CPUS_STAY if cpus_stay else cpus_stay_of(job))
     terms = terms_for(standing.request)
     fresh = undecided(standing, kept, token, decision_id, now_s)
     if terms.brake is not None:

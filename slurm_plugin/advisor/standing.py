@@ -12,6 +12,7 @@ import msgspec
 from accounting.decisions.decision import Decision
 from accounting.decisions.token import Token, asked_request, granted_by, tells_of
 from accounting.request import Dimension, Grant, JobRequest, granted
+from slurm_plugin.slurm.asked_besides import tasks_on_node
 from slurm_plugin.slurm.resizing import is_split
 from slurm_plugin.slurm.snapshot import QueuedJob
 
@@ -19,6 +20,7 @@ CHANGED = "changed-since"
 NOTHING_ASKED = "nothing-asked"
 AT_SUBMIT = "sized when it was submitted"
 CPUS_STAY = "this release of Slurm cannot change the CPUs of a batch job that waits"
+MORE_OF_NODE = "more CPUs of a node were set than its tasks take"
 # What can be changed of a waiting job, by the name used in the job, a request and a grant.
 KINDS = ("cpus_per_task", "mem_per_node_mib", "mem_per_cpu_mib")
 FIELDS: Mapping[Dimension, tuple[str, ...]] = {
@@ -91,15 +93,31 @@ def as_it_waits(request: JobRequest, job: QueuedJob) -> JobRequest:
     )
 
 
-def stays(request: JobRequest, *, cpus: bool) -> dict[Dimension, str]:
-    """Return what stays as granted at submission: GPUs, CPUs if `cpus` says so, and memory that comes with them."""
+def has_more_of_node(job: QueuedJob) -> bool:
+    """Whether a job must have more CPUs of a node than its tasks there take: `--mincpus`, or MinCPUsNode set since.
+
+    With other CPUs per task, slurmctld would be asked for as many times more or less of a node.
+    """
+    return job.min_cpus_per_node > tasks_on_node(job.other) * job.cpus_per_task
+
+
+def cpus_stay_of(job: QueuedJob) -> str:
+    """Return why a waiting job's CPUs stay, because of the job itself; '' if they may change.
+
+    If it has one task, NumCPUs follows MinCPUsNode, and stands_at tells; or Slurm set it, for memory that brings CPUs.
+    """
+    return MORE_OF_NODE if job.num_tasks > 1 and has_more_of_node(job) else ""
+
+
+def stays(request: JobRequest, *, cpus: str) -> dict[Dimension, str]:
+    """Return what stays as granted at submission: GPUs, CPUs if `cpus` says why, and memory that comes with them."""
     kept: dict[Dimension, str] = {"gpus": AT_SUBMIT}
     if request.mem_per_gpu_mib is not None:
         kept["memory"] = AT_SUBMIT
     if cpus:
-        kept["cores"] = CPUS_STAY
+        kept["cores"] = cpus
         if request.mem_per_cpu_mib is not None:
-            kept["memory"] = CPUS_STAY
+            kept["memory"] = cpus
     return kept
 
 

@@ -17,7 +17,7 @@ from accounting.request import granted
 from accounting.units import round_up
 from models.planning.problem import Pending, Problem
 from models.scheduling.room import MILLI
-from slurm_plugin.advisor.standing import KINDS, stands_at
+from slurm_plugin.advisor.standing import KINDS, cpus_stay_of, stands_at
 from slurm_plugin.service.decide import BRAKED
 from slurm_plugin.slurm.queue import Resize
 from slurm_plugin.slurm.reasons import reason_of
@@ -113,7 +113,8 @@ def way_back(job: QueuedJob, *, cpus_stay: bool) -> str:
     is_below = job.reason.startswith(_BELOW_MINIMUM)
     why = "it was cut before that minimum applied to it; " if is_below else ""
     cut = {kind: value for kind, value in msgspec.structs.asdict(grant).items() if value is not None}
-    if not (job.batch and cut.keys() <= {*KINDS}) or (cpus_stay and "cpus_per_task" in cut):
+    stay = cpus_stay or cpus_stay_of(job)
+    if not (job.batch and cut.keys() <= {*KINDS}) or (stay and "cpus_per_task" in cut):
         return f"{why}submit it again with --comment=rightsize=off" if is_below else ""
     back = {kind: getattr(asked, kind) for kind in cut}
     change = Resize(job_id=job.job_id, uid=job.uid, num_tasks=job.num_tasks, reason=why, **back)

@@ -20,9 +20,8 @@ from accounting.decisions.decision import Decision
 from accounting.decisions.token import asked_request, find_token, granted_by, mark_recovery, tells_of
 from accounting.request import Grant, JobRequest, granted
 from accounting.wants import OF_CPUS, OF_GPUS, Cause, Said, wants
-from slurm_plugin.advisor.standing import CHANGED, KINDS, stands_at
+from slurm_plugin.advisor.standing import CHANGED, KINDS, has_more_of_node, stands_at
 from slurm_plugin.slurm import gpu_fields
-from slurm_plugin.slurm.asked_besides import tasks_on_node
 from slurm_plugin.slurm.job_lines import HELD_AGAIN
 from slurm_plugin.slurm.queue import Failed, GiveBack, Requeue
 from slurm_plugin.slurm.requeuing import KILLED_FOR_MEMORY, is_killed
@@ -286,14 +285,10 @@ def _stands(job: QueuedJob, left: JobRequest, kinds: Sequence[str]) -> bool:
 
 
 def _has_more_of_node(job: QueuedJob, left: JobRequest, grant: Grant) -> bool:
-    """Whether somebody has raised the CPUs of a job by MinCPUsNode, which leaves CPUs per task as we left them.
-
-    With the CPUs per task that were asked, slurmctld would be asked for as many times more of a node, which no node
-    may have.
-    """
+    """Whether somebody has raised the CPUs of a job that we cut by MinCPUsNode: CPUs per task are as we left them."""
     if grant.cpus_per_task is None or is_raised(job, left.mem_per_cpu_mib, left.cpus_per_task):
         return False
-    return job.min_cpus_per_node > tasks_on_node(job.other) * job.cpus_per_task
+    return has_more_of_node(job)
 
 
 def _gpus_stand(run: Failed, grant: Grant) -> bool:

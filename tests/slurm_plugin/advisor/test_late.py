@@ -13,7 +13,7 @@ from accounting.decisions.decision import Fixed
 from accounting.decisions.token import find_token, format_token
 from accounting.request import Grant, granted
 from slurm_plugin.advisor.late import RECOVERED, SCRIPT_NOT_KNOWN, Again
-from slurm_plugin.advisor.standing import CHANGED, CPUS_STAY, as_it_waits, cpus_must_stay
+from slurm_plugin.advisor.standing import CHANGED, CPUS_STAY, MORE_OF_NODE, as_it_waits, cpus_must_stay
 from slurm_plugin.config.settings import Config, Policy, Rule
 from slurm_plugin.policy.facts import Minimum, SiteFacts
 from slurm_plugin.service.decide import decide
@@ -318,3 +318,24 @@ def test_memory_per_node_is_sized_alone_where_cpus_stay() -> None:
     assert (cores.granted, cores.reason) == (4, f"kept as asked: {CPUS_STAY}")
     per_cpu = Queued(mem_per_node_mib=None, mem_per_cpu_mib=1000)
     assert per_cpu.again(Known(200.0), cpus_stay=True) == f"form-not-handled:{CPUS_STAY}"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "other", "least", "stay"),
+    [
+        (8, (), 8, True),
+        (8, (), 4, False),
+        (8, ("NtasksPerN:B:S:C=4:0:*:*",), 16, False),
+        # Slurm itself sets it, for memory above MaxMemPerCPU.
+        (1, (), 8, False),
+    ],
+)
+def test_cpus_of_a_node_that_a_user_has_set_stay(
+    tasks: int, other: tuple[str, ...], least: int, stay: bool
+) -> None:
+    """`-n 8 -c 4` waited with MinCPUsNode=8, and had 2 of them left (22.05)."""
+    queued = Queued(num_tasks=tasks, cpus_per_task=4, ntasks_per_node=4 if other else None)
+    again = sized(queued.again(Known(200.0, 1.0), other=other, min_cpus_per_node=least))
+    cores = next(one for one in again.decision.dimensions if one.dimension == "cores")
+    assert (cores.reason == f"kept as asked: {MORE_OF_NODE}") is stay
+    assert (again.change.cpus_per_task, again.change.mem_per_node_mib) == (None if stay else 1, 224)

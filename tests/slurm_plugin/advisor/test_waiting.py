@@ -271,3 +271,5 @@ def test_cpus_that_must_stay_are_not_to_be_changed_by_the_user_either() -> None:
     assert way_back(changed(**AS_CUT, **BELOW), cpus_stay=True) == AGAIN
     memory = AS_CUT | {"admin_comment": ONLY_MEMORY}
     assert "MinMemoryNode=8000 CPUsPerTask=1`" in way_back(changed(**memory), cpus_stay=True)
+    # After `scontrol update MinCPUsNode=2`, MinCPUsNode=16 would ask for both tasks on one node.
+    assert way_back(changed(**(AS_CUT | {"min_cpus_per_node": 2})), cpus_stay=False) == ""
