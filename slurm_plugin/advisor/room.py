@@ -161,15 +161,19 @@ def parts_reserved(nodes: Sequence[NodeState], reservations: Iterable[ReservedNo
 
 
 def without_parts(node: NodeState, of_parts: Iterable[ReservedNodes], now_s: float) -> NodeState:
-    """Return a node without what reservations of parts of nodes hold of it now: an equal share of each.
+    """Return a node without what reservations of parts of nodes hold of it now: its cores, and an equal share of GPUs.
 
-    Which cores these are is not shown. When such a reservation ends, or the next begins, the next cycle sees that.
+    If Slurm does not say which cores, it is an equal share of the CPUs. When such a reservation ends, or the next
+    begins, the next cycle sees that.
     """
     held = [one for one in _in_force(of_parts, now_s) if node.name in one.nodes]
-    cpus, gpus = (
-        sum(-(-amount // len(one.nodes)) for one, amount in zip(held, amounts, strict=True))
-        for amounts in ([one.cpus for one in held], [one.gpus for one in held])
+    cpus = sum(
+        cores * node.cpus_per_core
+        if (cores := dict(one.cores).get(node.name))
+        else -(-one.cpus // len(one.nodes))
+        for one in held
     )
+    gpus = sum(-(-one.gpus // len(one.nodes)) for one in held)
     return msgspec.structs.replace(node, cpus=max(0, node.cpus - cpus), gpus=max(0, node.gpus - gpus))
 
 

@@ -38,6 +38,8 @@ from slurm_plugin.slurm.snapshot import (
 )
 
 NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
+# Which cores of a node a reservation holds, of one that does not hold whole nodes: `NodeName=n1 CoreIDs=0-3,8`.
+_CORES = re.compile(r" NodeName=(\S+) CoreIDs=(\S+)")
 _WEIGHT = "PriorityWeight"
 # A node that is powered down is not away: Slurm wakes it for a job.
 _AWAY = AWAY | {"REBOOT_ISSUED", "UNKNOWN"}
@@ -130,11 +132,12 @@ def parse_closed_partitions(text: str) -> frozenset[str]:
 
 def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
     """Read `scontrol --oneliner show reservation`, times as unix seconds; one that holds no nodes is left out."""
-    found = (_reservation(words) for words in _records(text, "ReservationName"))
+    found = map(_reservation, (line for line in text.splitlines() if line.startswith("ReservationName=")))
     return tuple(one for one in found if one.nodes)
 
 
-def _reservation(words: dict[str, str]) -> ReservedNodes:
+def _reservation(line: str) -> ReservedNodes:
+    words = words_of(line)
     tres = parse_tres(words.get("TRES", ""))
     return ReservedNodes(
         name=words["ReservationName"],
@@ -143,6 +146,7 @@ def _reservation(words: dict[str, str]) -> ReservedNodes:
         end_s=number(words.get("EndTime", "0")),
         cpus=tres.cpus or 0,
         gpus=tres.gpus or 0,
+        cores=tuple((node, len(expand_nodes(f"[{ids}]"))) for node, ids in _CORES.findall(line)),
         users=listed(words.get("Users", "")),
         accounts=listed(words.get("Accounts", "")),
     )

@@ -253,7 +253,8 @@ class AssociationState(msgspec.Struct, frozen=True, kw_only=True):
 class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
     """A reservation: which nodes it holds, from when to when (unix seconds), and for whom (none given: for nobody).
 
-    It holds this many CPUs and GPUs of these nodes in all; without CPUs, all that they have.
+    It holds this many CPUs and GPUs of these nodes in all; without CPUs, all that they have. `cores` are those that it
+    holds of each node, where Slurm says so.
     """
 
     name: str
@@ -262,6 +263,7 @@ class ReservedNodes(msgspec.Struct, frozen=True, kw_only=True):
     end_s: float
     cpus: int = 0
     gpus: int = 0
+    cores: tuple[tuple[str, int], ...] = ()
     users: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
 

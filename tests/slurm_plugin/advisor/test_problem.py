@@ -262,6 +262,8 @@ def test_a_reservation_of_a_part_of_its_nodes_leaves_the_rest() -> None:
     assert found.windows == ()
     whole = msgspec.structs.replace(course, cpus=16)
     assert [one.amounts[0] for one in problem(snapshot(reservations=(whole,))).windows] == [8000] * 2
+    uneven = msgspec.structs.replace(course, cpus=10, cores=(("n1", 8), ("n2", 2)))
+    assert [one.amounts[0] for one in problem(snapshot(reservations=(uneven,))).machines] == [0, 6000]
 
 
 @pytest.mark.parametrize(("gpus", "taken_milli"), [(2, 0), (0, 2000)])

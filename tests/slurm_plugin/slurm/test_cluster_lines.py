@@ -129,7 +129,16 @@ def test_a_reservation_says_how_much_of_its_nodes_it_holds() -> None:
         "ReservationName=course StartTime=1795330843 EndTime=1795334443 Duration=01:00:00 Nodes=n[1-2] NodeCnt=2 "
         "CoreCnt=4 Features=(null) PartitionName=main Flags=SPEC_NODES TRES=cpu=4,gres/gpu=2 Users=root State=ACTIVE"
     )
-    assert (part.nodes, part.cpus, part.gpus) == (("n1", "n2"), 4, 2)
+    assert (part.nodes, part.cpus, part.gpus, part.cores) == (("n1", "n2"), 4, 2, ())
+
+
+def test_a_reservation_says_how_many_cores_of_each_node_it_holds() -> None:
+    """22.05 and 24.11: `scontrol create reservation TRES=cpu=20` takes one node after the other."""
+    (part,) = cluster_lines.parse_reservations(
+        "ReservationName=cpt StartTime=1795330843 EndTime=1795334443 Nodes=n[1-2] NodeCnt=2 CoreCnt=20 Features=(null) "
+        "PartitionName=main Flags=   NodeName=n1 CoreIDs=0-15   NodeName=n2 CoreIDs=0-2,8 TRES=cpu=20 Users=root"
+    )
+    assert (part.nodes, part.cpus, part.cores) == (("n1", "n2"), 20, (("n1", 16), ("n2", 4)))
 
 
 def test_how_jobs_are_preempted() -> None:
