@@ -266,11 +266,17 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         return capacity.is_below(request)
 
     def _is_refused(self, request: JobRequest) -> bool:
-        """Whether Slurm refuses a job as asked: by each QOS that it names, or by each partition that it may run in."""
+        """Whether Slurm refuses a job as asked: by each QOS that it names, or by each partition that it may run in.
+
+        A job that names no QOS has the one that its user is given, or else anybody.
+        """
+        whose = (request.account.lower(), request.user.lower())
+        given = self.given_qos.get(whose, self.given_qos.get(ANYBODY, frozenset()))
         of_partitions = [partition.qos for partition in self.partitions_of(request)]
         return any(
-            all(self.qos_maximums.get(name.lower(), NO_MAXIMUMS).is_below(request) for name in names)
-            for names in (request.qos.split(","), of_partitions)
+            bool(names)
+            and all(self.qos_maximums.get(name.lower(), NO_MAXIMUMS).is_below(request) for name in names)
+            for names in (request.qos.split(",") if request.qos else given, of_partitions)
         )
 
     def minimum_for(self, request: JobRequest) -> Minimum:

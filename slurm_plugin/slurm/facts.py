@@ -47,19 +47,20 @@ def gather(known: SiteFacts) -> Gathered:
     """Return the facts as they are now; parts that cannot be read, and all but SLURM_PARTS, come from `known`.
 
     This takes as long as the slowest command, since they run side by side. Only the list of who is given which QOS,
-    which may be long, is asked for separately, and only if some QOS has a minimum.
+    which may be long, is asked for separately, and only if some QOS has a minimum or a maximum.
     """
     with ThreadPoolExecutor(len(COMMANDS)) as threads:
         said = dict(zip(COMMANDS, threads.map(_said, COMMANDS.values()), strict=True))
     answers = {part: answer for part, answer in said.items() if isinstance(answer, str)}
     facts, read = _read(answers, known)
-    if not facts.qos_minimums and "qos_minimums" in read:
+    telling = facts.qos_minimums.keys() | facts.qos_maximums.keys()
+    if not telling and "qos_minimums" in read:
         read |= {"given_qos"}
-    elif facts.qos_minimums and "memory" in answers:
+    elif telling and "memory" in answers:
         said["given_qos"] = answer = _said(GIVEN_QOS)
         if isinstance(answer, str):
             cluster = config_words(answers["memory"]).get("ClusterName", "")
-            given = parse_given_qos(answer, cluster, facts.qos_minimums)
+            given = parse_given_qos(answer, cluster, telling)
             facts, read = msgspec.structs.replace(facts, given_qos=given), read | {"given_qos"}
     complaints = [
         str(answer) for part, answer in said.items() if isinstance(answer, SlurmError) and part not in read

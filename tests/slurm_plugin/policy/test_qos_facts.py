@@ -142,6 +142,26 @@ def test_maximums_of_a_node_and_of_minutes_are_maximums_too(
     assert forms == (("qos_maximum",) if refused else ())
 
 
+@pytest.mark.parametrize(
+    ("account", "user", "qos", "refused"),
+    [
+        # It is the user's only QOS.
+        ("Only", "bob", "", True),
+        ("only", "bob", "normal", False),
+        ("demo", "bob", "", False),
+        ("ours", "dave", "large", True),
+    ],
+)
+def test_the_maximum_of_a_qos_that_slurm_assigns_unseen_by_the_hook_counts_too(
+    account: str, user: str, qos: str, refused: bool
+) -> None:
+    """Cut, such jobs were let in; brought back as asked, they waited with QOSMaxCpuPerJobLimit (22.05)."""
+    maximums = parse_qos_maximums("large||DenyOnLimit|cpu=4\nnormal||\n")
+    facts = SiteFacts(qos_maximums=maximums, given_qos=parse_given_qos(ASSOCIATIONS, "here", maximums))
+    asked = JobRequest(account=account, user=user, qos=qos, cpus_per_task=8)
+    assert facts.forms_of(asked) == (("qos_maximum",) if refused else ())
+
+
 def test_a_maximum_in_percent_is_no_amount() -> None:
     """MaxTRES=mem=50 was read as 50 MiB, and no job of such a QOS was cut (24.11)."""
     assert parse_qos_maximums("half||DenyOnLimit,Relative|mem=50M\n") == {}
