@@ -5,7 +5,6 @@ Nearly all of a long queue is as it was a minute ago: looking at each of 100,000
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from accounting.request import JobRequest
@@ -30,7 +29,7 @@ class Known(NamedTuple):
 
 
 class LeftAlone:
-    """Remembers by job id; everything is forgotten with the model and the facts."""
+    """Remembers by job id; everything is forgotten with the model and the facts, and every ten minutes."""
 
     def __init__(self) -> None:
         """Nothing is known yet."""
@@ -38,14 +37,11 @@ class LeftAlone:
         self._of: tuple[Predictor | None, SiteFacts | None] = (None, None)
         self._since_s = 0.0
 
-    def begin(
-        self, waiting: Sequence[QueuedJob], predictor: Predictor | None, facts: SiteFacts, now_s: float
-    ) -> None:
-        """Forget jobs that no longer wait, and everything if what is known of the site has changed."""
+    def begin(self, predictor: Predictor | None, facts: SiteFacts, now_s: float) -> None:
+        """Forget everything if what is known of the site has changed, or it has held for long enough."""
         current = self._of[0] is predictor and self._of[1] is facts and 0 <= now_s - self._since_s <= HOLDS_S
         if not current:
             self._known, self._of, self._since_s = {}, (predictor, facts), now_s
-        self._known = {job.job_id: self._known[job.job_id] for job in waiting if job.job_id in self._known}
 
     def of(self, job: QueuedJob) -> Known | None:
         """Return what still holds of a job; None if it must be looked at."""

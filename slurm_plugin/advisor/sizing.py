@@ -131,7 +131,7 @@ class LateSizing:
     def _fresh(self, snapshot: Snapshot) -> tuple[list[QueuedJob], Mapping[str, Decision]]:
         """Return the jobs to look at, in queue order, and the decisions that waiting jobs name."""
         waiting = [job for job in snapshot.jobs if job.waits]
-        self._left_alone.begin(waiting, self._model.predictor, self._facts.facts, snapshot.time_s)
+        self._left_alone.begin(self._model.predictor, self._facts.facts, snapshot.time_s)
         fresh: list[QueuedJob] = []
         named: dict[str, float] = {}
         for job in waiting:

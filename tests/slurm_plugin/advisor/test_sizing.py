@@ -273,7 +273,7 @@ def test_a_change_that_slurm_refuses_does_not_count_as_sized(
     caplog.set_level("INFO")
     site.learn(200.0)
     site.late.run(snapshot(site.submitted(1), site.submitted(2)), Taken(1), frozenset())
-    assert "sized again: 1 of 2 jobs" in caplog.text
+    assert "sized again: 1 of 2 jobs; none left" in caplog.text
 
 
 def test_a_disk_that_refuses_the_record_stops_no_change(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,7 +382,15 @@ def test_jobs_for_which_there_is_no_time_wait_for_the_next_cycle(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.learn(200.0)
-    jobs = [site.submitted(1), site.submitted(2)]
-    monkeypatch.setattr("slurm_plugin.advisor.sizing.LOOKING_SHARE", -1.0)
-    assert site.late.run(snapshot(*jobs), Taken(), frozenset()) == []
-    assert site.late.left == {"next-time": 2}
+    jobs = [site.submitted(number) for number in (1, 2, 3)]
+    now_s, look = 1000.0, site.late._look
+
+    def slowly(*asked: Any) -> Any:
+        nonlocal now_s
+        now_s += 0.2 * site.config.advisor.period_s
+        return look(*asked)
+
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(site.late, "_look", slowly)
+    assert [one.job_id for one in site.late.run(snapshot(*jobs), Taken(), frozenset())] == [3, 2]
+    assert site.late.left == {"next-time": 1}
