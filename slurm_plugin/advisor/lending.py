@@ -76,7 +76,7 @@ class Lending:
         for change in self.changes(snapshot, problem, plan, gateway.listed_by_us()):
             one = gateway.relist(change)
             written.append(one)
-            if one.problem and change.added:
+            if one.problem:
                 self._refused[change.job_id] = snapshot.time_s + REFUSED_S
         return written
 
@@ -137,8 +137,7 @@ class Lending:
     def _let_in(self, one: Waits, target: Lent, snapshot: Snapshot) -> Relist | None:
         """Return the change that lets a job in; None: it is not let in."""
         demand, job, name = one.pending.demand, one.job, target.partition.name
-        refused = snapshot.time_s < self._refused.get(job.job_id, 0.0)
-        if refused or not may_be_let_in(one, target.partition, snapshot):
+        if job.job_id in self._refused or not may_be_let_in(one, target.partition, snapshot):
             return None
         risk = target.risk(demand, one.needs_s)
         most, soon_s = self._terms[name].risk, self._settings.period_s

@@ -90,7 +90,7 @@ def waiting_of(snapshot: Snapshot, problem: Problem, plan: Plan) -> Iterator[Wai
     """Yield the records that wait, in the order of Slurm's queue."""
     pending = {one.job_id: one for one in problem.pending}
     planned = {one.job_id: one for one in plan.jobs}
-    waiting = [job for job in snapshot.jobs if job.waits and job.job_id in planned]
+    waiting = (job for job in snapshot.jobs if job.waits)
     for job in sorted(waiting, key=lambda job: (-job.priority, job.job_id)):
         yield Waits(job=job, pending=pending[job.job_id], planned=planned[job.job_id])
 

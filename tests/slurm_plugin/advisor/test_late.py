@@ -10,10 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.decisions.decision import Fixed
-from accounting.decisions.token import find_token, format_token
+from accounting.decisions.token import PREFIX, find_token, format_token
 from accounting.request import Grant, granted
 from slurm_plugin.advisor.late import RECOVERED, SCRIPT_NOT_KNOWN, Again
-from slurm_plugin.advisor.standing import CHANGED, CPUS_STAY, MORE_OF_NODE, as_it_waits, cpus_must_stay
+from slurm_plugin.advisor.standing import (
+    CHANGED,
+    CPUS_STAY,
+    MORE_OF_NODE,
+    NOTHING_ASKED,
+    as_it_waits,
+    cpus_must_stay,
+)
 from slurm_plugin.config.settings import Config, Policy, Rule
 from slurm_plugin.policy.facts import Minimum, SiteFacts
 from slurm_plugin.service.decide import decide
@@ -75,6 +82,7 @@ def test_the_minimum_of_a_qos_holds_later_too() -> None:
         ({"exclusive": True}, "exclusive"),
         ({"admin_comment": ""}, "no-token"),
         ({"admin_comment": "somebody's own words"}, "no-token"),
+        ({"admin_comment": f"{PREFIX};id=first;mode=enforce"}, NOTHING_ASKED),
         ({"comment": "please rightsize=off"}, "opted-out"),
         ({"held": True, "reason": "job_requeued_in_held_state"}, "held-again"),
         ({"has_siblings": True}, "federation"),
@@ -256,13 +264,13 @@ def test_a_request_for_memory_per_cpu_stays_per_cpu() -> None:
     assert (alone.change.cpus_per_task, alone.change.mem_per_cpu_mib) == (1, 224)
 
 
-def test_a_job_is_sized_by_the_limit_and_account_that_it_has_now() -> None:
-    queued = Queued(time_limit_min=60, account="chem")
+def test_a_job_is_sized_by_the_limit_account_and_qos_that_it_has_now() -> None:
+    queued = Queued(time_limit_min=60, account="chem", qos="long")
     asked = queued.answer.decision.request
-    as_asked = as_it_waits(asked, queued.job(account="", limit_s=None))
-    assert (as_asked.account, as_asked.wall_s) == ("chem", 3600)
-    now = as_it_waits(asked, queued.job(account="phys", limit_s=7200))
-    assert (now.account, now.wall_s) == ("phys", 7200)
+    as_asked = as_it_waits(asked, queued.job(account="", qos="", limit_s=None))
+    assert (as_asked.account, as_asked.qos, as_asked.wall_s) == ("chem", "long", 3600)
+    now = as_it_waits(asked, queued.job(account="phys", qos="short", limit_s=7200))
+    assert (now.account, now.qos, now.wall_s) == ("phys", "short", 7200)
 
 
 @given(

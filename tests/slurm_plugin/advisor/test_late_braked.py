@@ -43,6 +43,11 @@ def test_a_brake_gives_back_what_was_cut_whatever_is_predicted(brake: Brake, kno
     assert {one.reason for one in again.decision.dimensions} == {f"cutting {words_of(brake)} is stopped"}
 
 
+def test_what_was_never_asked_for_is_not_said_to_be_given_back() -> None:
+    again = sized(stopped(Queued(Known(200.0), cpus_per_task=None)).again(None))
+    assert [one.dimension for one in again.decision.dimensions] == ["memory"]
+
+
 def test_a_brake_gives_back_all_to_a_job_that_other_clusters_may_run() -> None:
     assert sized(stopped(Queued(Known(200.0))).again(Known(200.0), has_siblings=True)).raises
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -62,10 +63,15 @@ def lending(had: Mapping[str, Sequence[Span]] = TENS, risk: float = 0.2) -> Lend
     return Lending(terms(risk), told(had))
 
 
-def changes(of: Lending, now: Snapshot, ours: Mapping[int, str] | None = None) -> dict[int, tuple[str, ...]]:
-    """Return the partitions that jobs should list, as the advisor asks; all are taken to run to their limits."""
+def changes(
+    of: Lending, now: Snapshot, ours: Mapping[int, str] | None = None, likely_s: float = math.inf
+) -> dict[int, tuple[str, ...]]:
+    """Return the partitions that jobs should list, as the advisor asks; by default all run to their limits."""
     problem = problem_of(
-        now, lambda job: RunTime(likely_s=job.limit_s or 1, upper_s=job.limit_s or 1, basis="x")
+        now,
+        lambda job: RunTime(
+            likely_s=min(likely_s, job.limit_s or 1), upper_s=min(likely_s, job.limit_s or 1), basis="x"
+        ),
     )
     plan = planning.plan(problem, Bounds())
     of.see(now)
@@ -85,6 +91,14 @@ def test_a_job_that_will_end_before_owners_are_back_is_let_in() -> None:
         for name in ("n2", "n3")
     }
     assert changes(lending(hourly), on(short, long)) == {}
+
+
+@pytest.mark.parametrize(("likely_h", "let_in"), [(5.9, {2: BOTH}), (6.1, {})])
+def test_a_run_may_take_half_as_long_again_as_it_likely_does(
+    likely_h: float, let_in: dict[int, tuple[str, ...]]
+) -> None:
+    # All owners are back within nine hours, and the job may run for longer.
+    assert changes(lending(), on(waiting(2, limit_s=24 * 3600)), likely_s=likely_h * H) == let_in
 
 
 def test_by_default_a_job_that_would_more_likely_than_not_be_interrupted_is_not_let_in() -> None:
