@@ -111,7 +111,7 @@ class Advisor:
             )
         known = self._told_of()
         shadow, problem = unmoved(self._state.shadow, snapshot, self._problem(snapshot), settings.horizon_s)
-        self._state = State(time_s=snapshot.time_s, shadow=shadow)
+        self._state = State(shadow=shadow)
         rolled = writable(planning.plan(problem, bounds_of(settings)), problem)
         plan = calibrated_plan(rolled, self._calibration(snapshot))
         changes = changes_of(plan)
@@ -222,14 +222,5 @@ class Advisor:
 
 
 def bounds_of(settings: Settings) -> Bounds:
-    """Return the site's bounds in the form that a plan takes."""
-    return Bounds(
-        objective=settings.objective,
-        most_delay_s=settings.most_delay_s,
-        most_wait_s=settings.most_wait_s,
-        most_inversion=settings.most_inversion,
-        most_factor=settings.most_factor,
-        most_changes=settings.most_changes,
-        least_gain=settings.least_gain,
-        horizon_s=settings.horizon_s,
-    )
+    """Return the site's bounds, whose names in the configuration are those that a plan has for them."""
+    return msgspec.convert(settings, Bounds, from_attributes=True)

@@ -21,9 +21,8 @@ NAME = "state.json"
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue as it would be without us (None: not known); `time_s` (unix) is that of the cycle that wrote it."""
+    """The queue as it would be without us; None: not known."""
 
-    time_s: float = 0.0
     shadow: Shadow | None = None
 
 

@@ -140,7 +140,7 @@ def seeds() -> Iterator[bytes]:
         msgspec.json.encode(entry),
         encode_promotion(promoted),
         msgspec.json.encode(gpu_use()),
-        msgspec.json.encode(state_file.State(time_s=5.0)),
+        msgspec.json.encode(state_file.State()),
         msgspec.json.encode(factors),
         b'{"format": 3, "version": "v1", "digests": {"history.json": "00"}, "growth": {}}',
     )

@@ -11,13 +11,15 @@ from msgspec.structs import replace
 
 from accounting.errors import ServiceError, SlurmError, StoreError
 from accounting.journal.advice import Cycle, decode_cycle
+from models.demand.chain import Estimate
 from models.planning import planning
 from models.planning.interval_calibration import Calibration, Reach
 from models.planning.problem import Bounds, Coming, Plan, Problem
 from models.planning.shadow import OLDEST_S
-from slurm_plugin.advisor.cycle import Advisor
+from slurm_plugin.advisor.cycle import Advisor, bounds_of
 from slurm_plugin.advisor.lots import block_of, is_control
 from slurm_plugin.advisor.state_file import NAME, read_state
+from slurm_plugin.config.settings import Advisor as Settings
 from slurm_plugin.slurm.snapshot import PartitionState, QosState, Snapshot
 from tests.slurm_plugin.advisor.conftest import MakeAdvisor
 from tests.slurm_plugin.slurm.fake_queue import FakeQueue
@@ -218,6 +220,45 @@ def test_the_advisor_refuses_if_a_factor_would_not_order_the_queue(
     with pytest.raises(SlurmError, match=says):
         make().cycle()
     assert queue.writes == []
+
+
+def test_a_plan_has_the_bounds_that_the_site_sets() -> None:
+    wanted: dict[str, Any] = {
+        "objective": "wait",
+        "horizon_s": 2,
+        "most_delay_s": 3,
+        "most_wait_s": 4,
+        "most_inversion": 0.5,
+        "most_factor": 6,
+        "most_changes": 7,
+        "least_gain": 0.8,
+    }
+    assert bounds_of(Settings(**wanted)) == Bounds(**wanted)
+
+
+def test_a_factor_that_somebody_else_has_set_stays(make: MakeAdvisor, queue: FakeQueue) -> None:
+    moved = make(apply=False, keeps=False).cycle().changes[0].job_id
+    queue.change(moved, site_factor=1)
+    outcome = make().cycle()
+    assert outcome.changes
+    assert queue.factors()[moved] == 1
+
+
+class Minutes:
+    """Stands for a model, by which all jobs run for a minute."""
+
+    def joined(self, _families: object) -> int:
+        return 0
+
+    def wall_time(self, _request: object) -> Estimate:
+        return Estimate(likely=60.0, upper=60.0, jobs=5)
+
+
+def test_a_new_model_says_how_long_jobs_run(make: MakeAdvisor) -> None:
+    advisor, minutes = make(apply=False, keeps=False), Minutes()
+    assert {job.likely_s for job in advisor.cycle().problem.pending} == {300, 3600, 18_000}
+    advisor.means.model.predictor = minutes  # type: ignore[assignment]
+    assert {job.likely_s for job in advisor.cycle().problem.pending} == {60}
 
 
 def test_no_factor_takes_a_priority_below_the_lowest_that_slurm_uses(

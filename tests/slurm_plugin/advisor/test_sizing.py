@@ -296,10 +296,28 @@ def test_days_before_the_oldest_job_are_skipped_and_the_others_read_once(tmp_pat
     new.write_bytes(encode_decision(msgspec.structs.replace(made, id="new")))
     decided = Decided(tmp_path)
     day_s = 1767225600.0  # 2026-01-01
-    assert set(decided.of({"old": day_s, "new": day_s}, day_s)) == {"new"}
-    new.write_bytes(new.read_bytes()[:-10] + b"x" * 9 + b"\n")  # what was read is not read again
-    assert set(decided.of({"new": day_s}, day_s)) == {"new"}
-    assert set(decided.of({}, day_s)) == set()
+    later_s = day_s + 5 * 86_400.0
+    assert set(decided.of({"old": day_s, "new": later_s}, later_s)) == {"new"}
+    new.write_bytes(
+        encode_decision(msgspec.structs.replace(made, id="won"))
+    )  # what was read is not read again
+    assert set(decided.of({"new": day_s, "won": day_s}, later_s)) == {"new"}
+    assert set(decided.of({}, later_s)) == set()
+
+
+def test_a_journal_that_cannot_be_read_is_logged_once_until_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "decisions-20260101.jsonl").touch()
+    decided, opened = Decided(tmp_path), Path.open
+
+    def hidden(*_asked: Any, **_named: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    for opens in (hidden, hidden, opened, hidden):
+        monkeypatch.setattr(Path, "open", opens)
+        assert decided.of({"one": 1767225600.0}, 1767225600.0) == {}
+    assert caplog.text.count("what was decided before is not known") == 2
 
 
 def test_a_job_that_was_left_is_looked_at_again_when_it_changes_or_similar_jobs_end(
