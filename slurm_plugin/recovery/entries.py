@@ -16,7 +16,7 @@ def is_forgotten(run: Failed | None, entry: Entry) -> bool:
 
     Nothing else has held it: anything that does gives another reason, or makes another run of it.
     """
-    if run is None or entry.what != "requeued" or entry.requeue is None or is_another(run, entry):
+    if run is None or entry.what != "requeued" or is_another(run, entry):
         return False
     return is_held_again(run.job) and run.restarts == entry.restarts + 1
 

@@ -33,7 +33,7 @@ MODE = 0o640
 
 
 class Entry(Recovered, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one failed run, and how it is requeued (`requeue`), unless it is lost."""
+    """What became of one failed run, and how it is, or was to be, requeued; None: it cannot be."""
 
     requeue: Requeue | None = None
 

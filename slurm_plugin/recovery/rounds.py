@@ -347,8 +347,6 @@ class Recoverer:
     def _note(self, entry: Entry, what: What, why: str = "") -> None:
         if self._apply:
             done = msgspec.structs.replace(entry, what=what, why=why or entry.why, time_s=time.time())
-            if what == "lost":
-                done = msgspec.structs.replace(done, requeue=None)
             self._journal.append(done)
 
 

@@ -153,6 +153,10 @@ def test_slurms_filename_patterns_are_filled_in_if_they_are_known(path: str, rea
     assert file_of(path, job) == real
 
 
+def test_a_job_that_is_in_no_array_has_its_own_number_for_that_of_an_array() -> None:
+    assert file_of("/home/ann/%A", waiting(7)) == "/home/ann/7"
+
+
 def test_only_the_end_of_an_output_is_read(tmp_path: Path) -> None:
     file = tmp_path / "out"
     file.write_bytes(b"MemoryError\n" + b"x" * MOST_BYTES)

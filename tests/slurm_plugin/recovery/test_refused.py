@@ -331,6 +331,16 @@ def test_a_job_that_is_gone_is_forgotten() -> None:
     assert refused.whose_turn([1, 2]) == [1, 2]
 
 
+def test_what_is_refused_again_after_it_was_accepted_is_tried_again_in_the_next_round() -> None:
+    refused = Refused[int]()
+    for _ in range(3):
+        refused.note(1)
+    refused.over(1)
+    refused.note(1)
+    refused.begin_round()
+    assert refused.whose_turn([1]) == [1]
+
+
 def test_dependents_are_mended_even_if_slurmctld_falls_silent_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,12 @@ def test_the_next_round_goes_on_where_one_was_killed_at_any_step(
     assert gate.requeues == 1
 
 
+def test_what_is_continued_without_the_journal_is_told_too(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    kill_at(gate, tmp_path, 2, after=False)
+    assert [one.problem for one in recoverer(gate, tmp_path / "lost").round()] == [""]
+
+
 def test_a_round_cut_off_before_its_last_entry_is_completed_by_the_next(tmp_path: Path) -> None:
     gate = Controller(failed())
     gate.after_write = lambda number: (_ for _ in ()).throw(Killed) if number == 3 else None
@@ -169,8 +175,9 @@ def test_a_job_that_slurmctld_refuses_to_change_stays_held_and_is_tried_again(tm
     gate.refuses = "MinMemoryNode"
     own = recoverer(gate, tmp_path)
     assert [one.problem for one in own.round()] == ["Access/permission denied"]
+    assert [one.problem for one in own.round()] == ["Access/permission denied"]
     gate.refuses = ""
-    assert [one.problem for one in own.round()] == [""]
+    assert [one.problem for one in recoverer(gate, tmp_path).round()] == [""]
     assert_back(gate)
     [file] = tmp_path.glob("recoveries-*.jsonl")
     assert len(file.read_text(encoding="utf-8").splitlines()) == 2, "that it was begun, and that it is back"
@@ -221,6 +228,8 @@ def test_a_journal_that_cannot_be_listed_is_reported_in_one_line(tmp_path: Path)
     folder.touch()
     with pytest.raises(StoreError, match=f"cannot read {folder}: Not a directory; run this as"):
         recoverer(Controller(failed()), folder, apply=False).round()
+    with pytest.raises(ServiceError, match=f"cannot write to {folder}: "):
+        recoverer(Controller(failed()), folder).round()
 
 
 def test_a_job_that_vanishes_after_its_recovery_began_is_owed_its_hours(tmp_path: Path) -> None:
@@ -281,6 +290,10 @@ def test_recovery_of_one_job_that_does_not_end_gives_up(tmp_path: Path) -> None:
     gate = Controller(failed("COMPLETING"))
     assert recoverer(gate, tmp_path).one(7, 0.0) == []
     assert gate.writes == []
+
+
+def test_a_job_that_slurmctld_has_forgotten_is_none_of_ours(tmp_path: Path) -> None:
+    assert recoverer(Controller(failed()), tmp_path).one(8, 60.0) == []
 
 
 def test_a_line_cut_off_swallows_no_other_and_old_days_are_not_read(tmp_path: Path) -> None:

@@ -97,9 +97,9 @@ def test_another_users_number_is_not_taken_for_a_missing_name(tmp_path: Path) ->
 
 
 def test_the_journal_is_read_once_for_all_jobs_of_a_round(tmp_path: Path) -> None:
-    cluster = Cluster((1, 2, 3))
-    for number, name in {1: "d1", 2: "d2", 3: "d1"}.items():
-        run = failed(job_id=number, submit_s=1000.0 * number, admin_comment=token(id=name))
+    cluster = Cluster((1, 2, 3, 4))
+    for number, name in {1: "d2", 2: "d1", 3: "d2", 4: "d1"}.items():
+        run = failed(job_id=number, submit_s=9000.0 - 1000.0 * number, admin_comment=token(id=name))
         cluster.jobs[number].run = run
     asked: list[dict[str, float]] = []
 
@@ -109,8 +109,8 @@ def test_the_journal_is_read_once_for_all_jobs_of_a_round(tmp_path: Path) -> Non
 
     gate = RecoveryGate(cluster, apply=True)
     Recoverer(gate, Journal(tmp_path), apply=True, most=10, decided=decided).round()
-    assert asked == [{"d1": 1000.0, "d2": 2000.0}]
-    assert sorted(entry.job_id for entry in entries(tmp_path) if entry.what == "requeued") == [1, 2, 3]
+    assert asked == [{"d1": 5000.0, "d2": 6000.0}]
+    assert sorted(entry.job_id for entry in entries(tmp_path) if entry.what == "requeued") == [1, 2, 3, 4]
 
 
 def test_the_submit_time_of_a_requeued_job_is_not_relied_on(tmp_path: Path) -> None:
