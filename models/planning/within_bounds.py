@@ -17,9 +17,9 @@ import numpy
 from models.planning.problem import Bounds, Pending
 from models.scheduling.room import Floats
 
-# The two largest keys of one fair share, of different accounts, each with its account.
-_Best = tuple[float, int, float, int]
-_NONE: _Best = (-numpy.inf, -1, -numpy.inf, -1)
+# The largest key of one fair share, its account, and the largest key of any other account.
+_Best = tuple[float, int, float]
+_NONE: _Best = (-numpy.inf, -1, -numpy.inf)
 
 
 def arranged(
@@ -167,7 +167,7 @@ def _largest(tree: list[_Best], count: int, account: int) -> float:
     """Return the largest key among the first `count` shares that is of another account."""
     largest = -numpy.inf
     while count:
-        first, owner, second, _ = tree[count]
+        first, owner, second = tree[count]
         largest = max(largest, second if owner == account else first)
         count &= count - 1
     return float(largest)
@@ -176,11 +176,11 @@ def _largest(tree: list[_Best], count: int, account: int) -> float:
 def _note(tree: list[_Best], place: int, key: float, account: int) -> None:
     """Note a key of an account at a share's place (from 1)."""
     while place < len(tree):
-        first, owner, second, other = tree[place]
+        first, owner, second = tree[place]
         if owner == account:
-            tree[place] = (max(first, key), owner, second, other)
+            tree[place] = (max(first, key), owner, second)
         elif key > first:
-            tree[place] = (key, account, first, owner)
-        elif key > second or other == account:
-            tree[place] = (first, owner, max(second, key), account)
+            tree[place] = (key, account, first)
+        else:
+            tree[place] = (first, owner, max(second, key))
         place += place & -place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +102,20 @@ def test_users_of_one_account_may_change_places() -> None:
 def test_an_urgent_job_takes_along_the_better_fair_share_that_it_may_not_pass() -> None:
     pending = (job(0, account=0, fair_share=0.9), job(1, account=1), job(2, account=2, fair_share=0.1))
     assert arrange(pending, numpy.array([9.0, 0.0, 5.0]), {2}, 0.1) == [0, 2, 1]
+
+
+def test_an_urgent_job_passes_a_fair_share_that_is_only_a_little_better() -> None:
+    pending = (job(0, account=0, fair_share=0.5), job(1, account=1, fair_share=0.45))
+    assert arrange(pending, numpy.array([9.0, 0.0]), {1}, 0.1) == [1, 0]
+
+
+@pytest.mark.parametrize("behind", [((1, 0.5), (2, 0.1)), ((2, 0.1), (1, 0.5)), ((1, 0.1), (1, 0.3))])
+def test_the_least_fair_share_of_several_urgent_jobs_says_what_they_take_along(
+    behind: tuple[tuple[int, float], ...],
+) -> None:
+    shares = ((0, 0.25), *behind)
+    pending = (*(job(at, account=one, fair_share=share) for at, (one, share) in enumerate(shares)), job(3))
+    assert arrange(pending, numpy.array([9.0, 5.0, 5.0, 0.0]), {1, 2}, 0.1) == [0, 1, 2, 3]
 
 
 def test_users_order_their_own_jobs_by_nice() -> None:
