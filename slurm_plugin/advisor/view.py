@@ -109,7 +109,7 @@ def _relisted(written: Sequence[Written], *, apply: bool) -> str:
 
 
 def _order_of(outcome: Outcome, *, apply: bool) -> str:
-    plan, failed = outcome.plan, sum(1 for one in outcome.written if one.problem) if apply else 0
+    plan, failed = outcome.plan, sum(1 for one in outcome.written if one.problem)
     head = f"{len(outcome.problem.pending)} jobs wait, {len(outcome.problem.running)} run; "
     if outcome.cycle.control:
         return f"{head}drawn by lot, the advisor only watches in this block of time"
