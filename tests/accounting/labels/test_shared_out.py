@@ -64,6 +64,8 @@ def test_a_step_of_as_many_tasks_as_its_job_requested_nothing_else() -> None:
 def test_a_step_on_one_of_two_nodes_has_all_that_the_job_has_there() -> None:
     assert held(part(0, CPUS // 2, MEM_MIB // 2), nodes=2) == (None, None)
     assert held(part(0, 1, 100), nodes=2) == (1, 100)
+    on_both = part(0, CPUS, MEM_MIB // 2, nodes=2)
+    assert held(on_both, nodes=2, node_mib=MEM_MIB // 2) == (None, MEM_MIB // 2)
 
 
 def test_each_component_of_a_step_has_its_own_part() -> None:
@@ -117,9 +119,10 @@ def test_an_equal_part_of_memory_was_asked_for_if_memory_does_not_come_with_cpus
         ([part(0, CPUS, 200), part(1, CPUS, 300)], 500),
         ([part(0, CPUS, 200), part(1, CPUS, 300, start_s=9, end_s=20)], 300),
         ([part(number, 1, MEM_MIB // CPUS) for number in range(8)], None),
+        ([part(0, 2, MEM_MIB // 2)], MEM_MIB // 2),
         ([part(0, 1)], None),
     ],
-    ids=["at_once", "in_turn", "as_comes_with_their_cpus", "all"],
+    ids=["at_once", "in_turn", "as_comes_with_their_cpus", "more_than_comes_with_their_cpus", "all"],
 )
 def test_the_memory_that_steps_requested_is_that_held_at_one_time(
     steps: list[Step], mem_mib: int | None

@@ -147,7 +147,12 @@ def test_a_job_on_several_nodes_waits_until_enough_nodes_hold_its_part() -> None
 
 def test_jobs_use_only_machines_of_their_pools() -> None:
     problem = Problem(
-        machines=(machine(2, frozenset([0])), machine(2, frozenset([0, 1])), machine(2, frozenset([2]))),
+        machines=(
+            machine(2, frozenset([0])),
+            machine(2, frozenset([0, 1])),
+            machine(2, frozenset([2])),
+            machine(2, frozenset()),  # a node of no partition
+        ),
         pending=(
             job(1, cpus=2, run_s=100.0, pools=frozenset([1])),
             job(2, cpus=2, run_s=100.0, pools=frozenset([1])),
@@ -160,6 +165,20 @@ def test_jobs_use_only_machines_of_their_pools() -> None:
     )
     assert len(cells_of(problem)) == 2
     assert first_starts(problem) == [0.0, 100.0, 0.0, 100.0, 0.0, math.inf]
+
+
+def test_a_job_that_may_come_competes_in_all_its_pools() -> None:
+    comes = Coming(
+        at_s=0.0, account=0, user=0, pools=frozenset([0, 1]), priority=20_000, demand=(4000, 4, 0), limit_s=100.0,
+        likely_s=100.0,
+    )  # fmt: skip
+    problem = Problem(
+        machines=(machine(2, frozenset([0])), machine(4, frozenset([1]))),
+        pending=tuple(job(at, cpus=2, run_s=60.0, pools=frozenset([at])) for at in (0, 1)),
+        running=(),
+        coming=((comes,),),
+    )
+    assert len(cells_of(problem)) == 1
 
 
 def test_starts_beyond_those_that_are_simulated_are_estimated() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,12 +27,13 @@ from slurm_plugin.advisor.run_time import (
     RunTime,
     by_limit,
     likely_left_s,
+    most_left_s,
     request_of,
     within_limit,
 )
 from slurm_plugin.slurm.snapshot import QueuedJob
 from tests.builders import attempt, decision
-from tests.slurm_plugin.slurm.queued import NOW_S, waiting
+from tests.slurm_plugin.slurm.queued import NOW_S, running, waiting
 
 
 def ended(wall_s: int, number: int) -> Attempt:
@@ -71,7 +73,7 @@ def test_jobs_run_as_long_as_similar_jobs_and_never_beyond_their_limit() -> None
     found = expectations.run_time(waiting(1, cpus=2))
     assert 99 <= found.likely_s <= 105
     assert found.upper_s >= found.likely_s
-    assert found.jobs == 9
+    assert (found.jobs, found.basis) == (9, "9 earlier jobs like it")
     short = expectations.run_time(waiting(2, limit_s=60))
     assert (short.likely_s, short.upper_s) == (60, 60)
 
@@ -149,6 +151,31 @@ def test_any_prediction_gives_a_run_time_within_the_limit(
     assert 1 <= found.likely_s <= found.upper_s <= (UNLIMITED_S if limit_s is None else max(1, limit_s))
 
 
+@pytest.mark.parametrize("estimate", [(math.nan, 9.0), (9.0, math.inf), (0.0, 9.0)])
+def test_a_prediction_that_is_no_time_is_not_used(estimate: tuple[float, float]) -> None:
+    assert within_limit(waiting(1), Estimate(*estimate, 5)).likely_s == 3600
+
+
+@pytest.mark.parametrize(
+    ("fields", "left_s"),
+    [
+        ({}, 3000.0),
+        ({"end_s": NOW_S + 30}, 30.0),  # it is being preempted
+        ({"limit_s": 480}, 180.0),
+        ({"limit_s": 480, "state": "COMPLETING"}, 0.0),
+        ({"state": "COMPLETING", "end_s": NOW_S}, 0.0),
+        # Slurm shows when it would have ended.
+        (
+            {"state": "SUSPENDED", "ran_before_s": 60.0, "stopped_s": NOW_S - 540, "end_s": NOW_S + 3000},
+            3540.0,
+        ),
+        ({"limit_s": 480, "state": "SUSPENDED", "ran_before_s": 500.0, "stopped_s": NOW_S - 100}, 0.0),
+    ],
+)
+def test_how_much_longer_slurm_lets_a_job_run(fields: dict[str, Any], left_s: float) -> None:
+    assert most_left_s(running(1, **fields), NOW_S, over_limit_s=300.0) == left_s
+
+
 @given(
     likely_s=st.floats(1, 1e6),
     more=st.floats(1, 100),
@@ -181,5 +208,7 @@ def test_a_job_that_was_sized_is_looked_up_by_its_original_request() -> None:
     assert request.cpus_per_task == made.request.cpus_per_task
     assert request.mem_per_node_mib == made.request.mem_per_node_mib
     assert (request.user, request.job_name, request.wall_s) == ("ann", "fit-1", 3600)
-    plain = request_of(waiting(2, cpus_per_task=4, mem_per_cpu_mib=100))
-    assert (plain.cpus_per_task, plain.mem_per_cpu_mib, plain.mem_per_node_mib) == (4, 100, None)
+    plain = request_of(waiting(2, num_tasks=3, cpus_per_task=4, mem_per_cpu_mib=100))
+    assert (plain.num_tasks, plain.cpus_per_task, plain.mem_per_cpu_mib, plain.mem_per_node_mib) == (
+        3, 4, 100, None,
+    )  # fmt: skip

@@ -56,6 +56,7 @@ SEVERAL = (
         ({"other": ("Features=fast", "Licenses=x|y")}, "it asks for Licenses=x|y", False),
         ({"other": ("Features=fast",)}, "equal parts of it do not fit on the nodes", False),
         ({"partitions": ("closed",)}, "its partition is down", True),
+        ({"partitions": ("closed",), "held": True, "priority": 0}, "it is held", True),
         (TASKS_A_NODE | {"num_tasks": 8}, "", False),
         (TASKS_A_NODE | {"num_tasks": 7}, "it asks for NtasksPerN:B:S:C=4:0:*:*", False),
     ],
@@ -147,13 +148,23 @@ def test_a_deadline_says_until_when_a_job_has_to_start(fields: dict[str, object]
     assert (only.start_by_s, only.kept) == (start_by_s, "")
 
 
+@pytest.mark.parametrize(
+    ("eligible_s", "waited_s"), [(NOW_S - 60, 60.0), (NOW_S, 0.0), (0.0, 900.0), (NOW_S + 60, 900.0)]
+)
+def test_a_job_has_waited_since_it_could_first_start(eligible_s: float, waited_s: float) -> None:
+    (only,) = problem(snapshot(waiting(1, submit_s=NOW_S - 900, eligible_s=eligible_s))).pending
+    assert only.waited_s == waited_s
+
+
 def test_slurms_own_priority_does_not_include_our_factor() -> None:
-    moved, fixed = problem(
+    moved, fixed, low = problem(
         snapshot(
-            waiting(1, priority=5300, site_factor=300), waiting(2, priority=77, site_factor=300, fixed=True)
+            waiting(1, priority=5300, site_factor=300),
+            waiting(2, priority=77, site_factor=300, fixed=True),
+            waiting(3, priority=200, site_factor=300),  # Slurm has not counted all of it yet
         )
     ).pending
-    assert (moved.priority, moved.factor, fixed.priority) == (5000, 300, 77)
+    assert (moved.priority, moved.factor, fixed.priority, low.priority) == (5000, 300, 77, 0)
 
 
 def test_a_factor_set_by_somebody_else_is_part_of_slurms_order() -> None:

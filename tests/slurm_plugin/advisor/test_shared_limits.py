@@ -324,6 +324,7 @@ def test_the_limit_that_holds_a_job_is_named() -> None:
         ({"reason": "QOSGrpNodeLimit"}, 2),  # nodes are not counted: as far as is known, it could start
         ({"reason": "AssocGrpCPUMinutesLimit"}, 1),  # a budget that is not known
         ({"reason": AT_LIMIT}, 0),  # it could never start
+        ({"reason": "ReqNodeNotAvail"}, 1),  # it waits for more than a limit
         ({"reason": AT_LIMIT, "held": True}, 1),
         ({"reason": AT_LIMIT, "dependency": "afterok:1"}, 1),
     ],
