@@ -33,7 +33,6 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     waited_s: Floats
     deadline_s: Floats
     cores: Floats
-    nodes: Floats
     share: Floats
     seed: int
 
@@ -53,8 +52,7 @@ def columns_of(problem: Problem, rank: Floats, seed: int) -> Columns:
         likely_s=column([max(SHORTEST_S, min(job.likely_s, job.limit_s)) for job in pending]),
         waited_s=column([job.waited_s for job in pending]),
         deadline_s=column([job.deadline_s for job in pending]),
-        cores=column([max(job.demand[0], 1) / MILLI for job in pending]),
-        nodes=column([job.nodes for job in pending]),
+        cores=column([job.demand[0] / MILLI for job in pending]),
         share=column(problem.shares()),
         seed=seed,
     )

@@ -11,7 +11,6 @@ from typing import Literal
 
 import msgspec
 
-from accounting.errors import ModelError
 from models.planning.ledger import CONTINUOUS, Clock, Dues, Elsewhere, Ledger, Limits
 from models.scheduling.availability import Window
 from models.scheduling.room import Amounts, Parts
@@ -128,13 +127,6 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     least_gain: float = 0.02
     horizon_s: float = 86_400.0
     samples: int = 3
-
-    def __post_init__(self) -> None:
-        """Refuse bounds that nothing can keep."""
-        if min(self.most_delay_s, self.most_wait_s, self.most_inversion) < 0 or self.horizon_s <= 0:
-            raise ModelError(
-                f"{self} are no bounds; give delays and shares of at least 0, a horizon above 0 s"
-            )
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
