@@ -10,7 +10,7 @@ import pytest
 
 from accounting.decisions.decision import decode_decision
 from slurm_plugin.brakes.pulled import FILE, Pulled, pulled_file
-from slurm_plugin.config.settings import Config
+from slurm_plugin.config.settings import Brakes, Config, Rule
 from slurm_plugin.policy.braked import ALL
 from slurm_plugin.policy.facts import ANYBODY, SLURM_PARTS, MemoryTerms, Minimum, Partition
 from slurm_plugin.policy.submission import OPTED_OUT, ClientSubmission
@@ -268,3 +268,8 @@ def test_a_brake_that_is_not_written_down_yet_holds_at_the_first_look_too(tmp_pa
     assert pulled_file(brakes).let_go(ALL)
     facts.refresh_brakes()
     assert not facts.facts.brakes
+
+
+def test_the_members_of_groups_are_known_before_slurm_was_asked(tmp_path: Path) -> None:
+    config = Config(rules=(Rule(name="r", group=("root",)),), brakes=Brakes(directory=str(tmp_path)))
+    assert "root" in CurrentFacts(config).facts.groups["root"]
