@@ -30,6 +30,18 @@ def test_a_burst_is_refilled_over_time() -> None:
     assert not one(-100.0), "a clock set back gives nothing"
 
 
+def test_others_do_not_give_a_user_the_allowance_back() -> None:
+    allowance = Allowance()
+    for _ in range(BURST):
+        assert allowance.admit(1, 0.0)
+        allowance.leave(1)
+    assert allowance.admit(2, 0.0)
+    assert not allowance.admit(1, 0.0)
+    # Nor is a request of theirs forgotten that lasts for hours.
+    assert allowance.admit(3, 1e6)
+    allowance.leave(2)
+
+
 def test_long_requests_cost_more() -> None:
     allowance = Allowance()
     answered = 0

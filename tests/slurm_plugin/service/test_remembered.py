@@ -17,7 +17,7 @@ from slurm_plugin.policy.facts import MemoryTerms, SiteFacts
 from slurm_plugin.policy.submission import Submission, job_request
 from slurm_plugin.service.decide import Answer, decide, decide_request
 from slurm_plugin.service.remembered import Remembered
-from tests.builders import SCRIPT, past, submission
+from tests.builders import SCRIPT, attempt, past, submission
 
 
 class Asked:
@@ -66,6 +66,25 @@ def test_an_answer_is_remembered_when_nothing_waits_or_before_the_next_one() -> 
             remembered.settle()
     remembered.settle()
     assert asked.times == 2
+
+
+def test_an_answer_holds_until_a_job_like_it_has_ended() -> None:
+    asked, predictor = Asked(), model()
+    remembered, same = Remembered(asked), submission(user="alice", name="fit1", script=SCRIPT)
+    for user, times in ((None, 1), ("eve", 1), ("alice", 2)):
+        if user:
+            ended = attempt(user=user, job_name="fit7")
+            assert predictor.join(request_of(ended), past_job(ended))
+        remembered.answer(same, predictor, FACTS, "a", 1.0)
+        assert asked.times == times
+
+
+def test_answers_without_a_model_are_remembered_too() -> None:
+    asked = Asked()
+    remembered = Remembered(asked)
+    for _ in range(2):
+        remembered.answer(submission(), None, FACTS, "a", 1.0)
+    assert asked.times == 1
 
 
 def test_an_answer_of_the_old_model_is_not_remembered_for_the_new_one() -> None:
@@ -184,8 +203,8 @@ def test_the_time_limit_counts_if_the_site_accepts_slower_jobs() -> None:
 def learned(*, with_growth: bool) -> Predictor:
     """Return a predictor of settled families; its growth model depends only on the time limit."""
     history = History(100)
-    for attempt in past(jobs=120):
-        history.add(request_of(attempt), past_job(attempt))
+    for one in past(jobs=120):
+        history.add(request_of(one), past_job(one))
     limit = FEATURES.index("log_limit")
     growth = Growth(lambda seen: seen[limit] / 100, 0.0)
     return Predictor(
