@@ -74,6 +74,12 @@ def test_as_few_jobs_are_preempted_as_are_enough() -> None:
     assert found == [0.0, 500.0]
 
 
+def test_a_job_that_does_not_yield_to_the_tier_runs_on_beside_one_that_does() -> None:
+    running = (held(0, 2, 900.0), held(0, 2, 500.0, Yields(above=2)))
+    # The second job needs all of the node: it waits for the one that may not be preempted, and for no other.
+    assert starts(problem(high(1, cpus=2), job(2, cpus=4), running=running)) == [0.0, 500.0]
+
+
 def test_a_job_that_started_meanwhile_may_be_preempted_by_one_that_comes() -> None:
     later = Coming(
         at_s=50.0, account=0, user=0, pools=POOL, priority=1, demand=(4000, 4, 0), limit_s=60.0, likely_s=60.0, tier=2
