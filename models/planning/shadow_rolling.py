@@ -126,7 +126,7 @@ def _problem(shadow: Shadow, records: Sequence[Seen], site: Site, now_s: float) 
     from_s = shadow.time_s
     return Problem(
         machines=site.machines,
-        pending=tuple(_pending(one, from_s) for one in records),
+        pending=tuple(map(_pending, records)),
         running=tuple(_holding(task, from_s) for task in shadow.running),
         windows=tuple(
             msgspec.structs.replace(
@@ -144,7 +144,7 @@ def _problem(shadow: Shadow, records: Sequence[Seen], site: Site, now_s: float) 
     )
 
 
-def _pending(one: Seen, from_s: float) -> Pending:
+def _pending(one: Seen) -> Pending:
     run_s = min(max(SHORTEST_S, one.run_s), one.limit_s)
     return Pending(
         job_id=one.job_id,
@@ -157,7 +157,7 @@ def _pending(one: Seen, from_s: float) -> Pending:
         limit_s=one.limit_s,
         likely_s=run_s,
         upper_s=run_s,
-        waited_s=max(0.0, from_s - one.came_s),
+        waited_s=0.0,  # only orders that are proposed look at it
         tasks=one.tasks,
         nodes=one.nodes,
         out=one.out,
@@ -239,9 +239,8 @@ def foreseen(now: Shadow, site: Site, horizon_s: float, tasks: Mapping[int, int]
     cells = cells_of(problem)
     if not cells:
         return found
-    waits = max(1, len(now.waiting))
     untils = [
-        Until(until_s=horizon_s, most_starts=max(1, FORESEEN_STARTS * len(cell.active) // waits))
+        Until(until_s=horizon_s, most_starts=max(1, FORESEEN_STARTS * len(cell.active) // len(now.waiting)))
         for cell in cells
     ]
     outlook = look_ahead(

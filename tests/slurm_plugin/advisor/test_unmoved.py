@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
 from slurm_plugin.advisor.problem import problem_of
 from slurm_plugin.advisor.run_time import RunTime, by_limit
 from slurm_plugin.advisor.unmoved import seen_of, unmoved
@@ -30,6 +35,41 @@ def test_pending_and_running_jobs_become_records_but_tasks_of_an_array_do_not() 
         61: ("runs", NOW_S - 600, 600.0, 1),
         50: ("waits", NOW_S - 60, 0.0, 8),
     }
+
+
+@pytest.mark.parametrize(
+    ("fields", "came_s"),
+    [
+        ({"submit_s": NOW_S - 900, "eligible_s": NOW_S - 800}, NOW_S - 800),
+        ({"submit_s": NOW_S - 900, "eligible_s": 0.0}, NOW_S - 900),
+        # It was requeued, and Slurm tells when.
+        ({"submit_s": NOW_S - 60, "eligible_s": NOW_S - 60}, NOW_S - 600),
+        ({"submit_s": 0.0, "eligible_s": 0.0}, NOW_S - 600),
+    ],
+)
+def test_a_running_job_came_when_it_could_first_start(fields: dict[str, float], came_s: float) -> None:
+    assert known_of(snapshot(running(1, **fields))) == {1: ("runs", came_s, 600.0, 1)}
+
+
+def test_tasks_of_an_array_that_was_to_begin_later_are_no_records_of_their_own() -> None:
+    array: dict[str, Any] = {"array_job_id": 50, "eligible_s": NOW_S + 30}
+    first = snapshot(waiting(50, array_tasks="1-3", tasks=3, **array))
+    begun = unmoved(None, first, problem_of(first, expect), 86_400.0)
+    later = snapshot(
+        running(51, **{**array, "start_s": NOW_S + 40}),
+        waiting(50, array_tasks="2-3", tasks=2, **array),
+        time_s=NOW_S + 60,
+    )
+    found = unmoved(begun.shadow, later, problem_of(later, expect), 86_400.0).shadow
+    known = {one.job_id for one in (*found.waiting, *found.came)}
+    assert known | {task.job_id for task in found.running} == {50}
+
+
+def test_the_machines_of_the_queue_without_us_are_the_nodes_that_are_there() -> None:
+    there = snapshot(waiting(1))
+    away = tuple(replace(node, away=node.name == "n1") for node in there.nodes)
+    of = snapshot(waiting(1), nodes=away)
+    assert unmoved(None, of, problem_of(of, expect), 86_400.0).shadow.nodes == ("n2",)
 
 
 def test_an_array_with_started_tasks_is_measured_by_its_next_task() -> None:
