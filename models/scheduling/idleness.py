@@ -87,9 +87,7 @@ class Owners(Generic[Node]):
 
     def comes(self, node: Node, at_s: float) -> None:
         """Learn that an owner takes back a node."""
-        idle_s = at_s - self.idle_since_s.pop(node)
-        if idle_s > 0:
-            self.learned(node, [idle_s])
+        self.learned(node, [at_s - self.idle_since_s.pop(node)])
 
     def left_s(self, node: Node, now_s: float, risk: float) -> float:
         """Return how much longer a node is left alone, in all but a share `risk` of cases; 0: its owner has it."""

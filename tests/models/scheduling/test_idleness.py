@@ -77,14 +77,24 @@ def test_owners_are_learned_node_by_node() -> None:
     assert (owners.back_within("a", 0, H), owners.left_s("a", 0, 0.2)) == (1, 0)
     owners.learned("a", [8 * H] * 9)
     owners.goes("a", 0)
-    owners.goes("b", 0)
+    owners.goes("b", H)
     assert owners.back_within("a", H, H) == pytest.approx(5 * 0.1 / 14)
-    assert owners.back_within("b", H, H) == pytest.approx(0.1)
-    owners.comes("b", 2 * H)
-    assert owners.back_within("b", 3 * H, 1) == 1
+    assert owners.back_within("b", 2 * H, H) == pytest.approx(0.1)
+    owners.comes("b", 3 * H)
+    assert owners.back_within("b", 4 * H, 1) == 1
     # Of this node's own spells, one had ended by then, the only one; of all ten spells, one had too.
-    owners.goes("b", 3 * H)
-    assert owners.back_within("b", 3 * H, 3 * H) == pytest.approx((1 + 5 * 2 / 11) / (1 + 5))
+    owners.goes("b", 4 * H)
+    assert owners.back_within("b", 4 * H, 3 * H) == pytest.approx((1 + 5 * 2 / 11) / (1 + 5))
     owners.learned("b", [2 * H] * 100)
-    assert owners.back_within("b", 3 * H, 3 * H) > 0.99
+    assert owners.back_within("b", 4 * H, 3 * H) > 0.99
     assert owners.back_within("a", 3 * H, 3 * H) < 0.4
+
+
+def test_an_owner_who_comes_back_at_once_or_whose_clock_was_set_back_tells_nothing() -> None:
+    owners = Owners[str]()
+    for from_s, to_s in ((H, H), (2 * H, H), (2 * H, 2 * H)):
+        owners.goes("a", from_s)
+        owners.comes("a", to_s)
+    owners.goes("a", 3 * H)
+    owners.goes("b", 3 * H)
+    assert owners.back_within("a", 4 * H, H) == owners.back_within("b", 4 * H, H) == pytest.approx(0.5)
