@@ -38,12 +38,19 @@ def test_instances_that_take_their_share_fit_on_a_gpu_together(most: int) -> Non
     assert all(part.speed <= part.share for part in mig_instances(80, most))
 
 
+def test_an_instance_takes_the_larger_of_its_shares_and_is_as_fast_as_the_smaller() -> None:
+    """Of seven parts of the processors, and eight of the memory."""
+    assert [(part.share, part.speed) for part in mig_instances(80, 7)] == [
+        (1 / 7, 1 / 8), (2 / 8, 1 / 7), (2 / 7, 2 / 8), (4 / 8, 3 / 7), (4 / 7, 4 / 8),
+    ]  # fmt: skip
+
+
 def test_jobs_that_compute_on_shards_take_turns() -> None:
     one, two, three = shards(32, 4)
     assert (one.name, one.share, one.speed) == ("shard:1", 0.25, 0.25)
     assert (two.share, two.speed) == (0.5, 1 / 3)
     assert (three.share, three.speed) == (0.75, 0.5)
-    assert two.mem_mib < 16 * MIB_A_GIB
+    assert 0.85 * 16 * MIB_A_GIB < two.mem_mib < 16 * MIB_A_GIB
 
 
 def runs_s(busy: list[float], idle: list[float], reach: list[float], speed: float) -> float:

@@ -1,5 +1,6 @@
 """What a job's size is worth in its priority, by sprio of 22.05, on two nodes of 16 CPUs and 64,000 MiB."""
 
+import msgspec
 import pytest
 
 from models.planning.problem import Pending
@@ -63,3 +64,10 @@ def test_a_smaller_request_has_a_lower_priority_unless_that_was_set_directly(
     assert [one.what.partition(",")[0] for one in might[:3]] == ["as it is", "4 CPUs", "128 MiB of memory"]
     found = at_their_size(job, might, seen("PriorityWeightTRES = CPU=20000", job))
     assert [one.job.priority for one in found[:3]] == priorities
+
+
+def test_a_smaller_request_makes_no_priority_negative() -> None:
+    job = waiting(7, cpus=8, mem_mib=8000, priority=5)
+    might = variants(msgspec.structs.replace(asking(WHOLE), priority=5), Needed(cpus=4, mem_mib=128))
+    found = at_their_size(job, might, seen("PriorityWeightTRES = CPU=20000", job))
+    assert [one.job.priority for one in found[:2]] == [5, 0]

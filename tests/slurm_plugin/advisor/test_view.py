@@ -36,6 +36,8 @@ def test_a_row_says_where_a_job_is_where_it_should_be_and_when_it_starts(planned
         "low_s": round(NOW_S + moved.low_s), "high_s": round(NOW_S + moved.high_s), "likely_run_s": 18_000,
         "why": moved.reason, "problem": "gone",
     }  # fmt: skip
+    later_s = moved.start_s - moved.base_start_s
+    assert moved.reason.endswith(f": {abs(later_s) / 60:.0f} min {'later' if later_s > 0 else 'sooner'}")
     assert {of[number]["proposed_place"] for number in range(7, 13)} == set(range(1, 7))
     assert (of[13]["why"], of[13]["start_s"], of[13]["proposed_place"]) == ("it is held", None, 12)
     still = {job.job_id for job in planned.plan.jobs if job.before == job.after} - {13, 14}
