@@ -92,11 +92,18 @@ def test_a_large_job_gives_its_place_to_one_that_uses_less() -> None:
     assert "given to smaller jobs" in told(found[1], pools(), job(1, 110, 100), 0.0)
 
 
+def test_the_job_that_uses_most_gives_its_place() -> None:
+    jobs = [job(1, 110, 90), job(2, 112, 100), job(3, 115, 50)]
+    assert where(jobs, pools(), full(2, 3)) == {1: FAST, 2: None, 3: FAST}
+
+
 def test_a_late_job_comes_after_those_in_time_and_late_jobs_hold_a_share() -> None:
     late, due = [job(number, 1.0, cpus=2) for number in (1, 2, 3)], job(4, 12.0)
     assert where([*late, due], pools(), full(0, 2, 3)) == {1: None, 2: None, 3: None, 4: FAST}
     # A quarter of a pool's eight CPUs is one of these jobs; the slow nodes come first.
     assert where(late, pools(), full(0)) == {1: SLOW, 2: FAST, 3: None}
+    small = [job(number, 1.0, cpus=1) for number in range(1, 6)]
+    assert where(small, pools(), full(0)) == {1: SLOW, 2: SLOW, 3: FAST, 4: FAST, 5: None}
 
 
 def test_a_large_job_takes_what_no_other_needs() -> None:
