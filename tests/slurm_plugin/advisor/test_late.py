@@ -232,6 +232,8 @@ def test_gpus_stay_as_they_were_granted() -> None:
     assert again.decision.grant == Grant(cpus_per_task=1, mem_per_node_mib=224, gpus_per_node=2)
     gpus = next(one for one in again.decision.dimensions if one.dimension == "gpus")
     assert (gpus.asked, gpus.granted) == (4, 2)
+    whole = sized(queued.again(Known(50_000.0, 30.0, 3.0))).decision
+    assert (whole.grant, whole.applied, whole.reason) == (Grant(gpus_per_node=2), True, "resized")
 
 
 def test_memory_that_comes_with_gpus_stays_as_it_was_granted() -> None:

@@ -179,6 +179,7 @@ SPARSE = MemoryTerms(default_per_node_mib=500, max_per_cpu_mib=200)
         # A job that asks for no memory would get that of the other partition, and one that asks for some keeps it.
         ({"mem_per_cpu_mib": 1000}, {"memory": SPARSE}, {}, False),
         ({"mem_per_node_mib": 0}, {"memory": SPARSE}, {"memory": MemoryTerms()}, False),
+        ({"mem_per_node_mib": None}, {"memory": SPARSE}, {"memory": MemoryTerms()}, False),
         ({"mem_per_cpu_mib": 1000}, {"memory": MemoryTerms(default_per_node_mib=500)}, {}, False),
         ({"mem_per_cpu_mib": 100, "mem_mib": 100}, {"memory": SPARSE}, {}, True),
         ({"mem_per_node_mib": 200, "mem_mib": 200}, {"memory": SPARSE}, {}, True),
@@ -211,6 +212,11 @@ def test_a_job_that_starts_at_once_or_almost_at_once_stays_where_it_is() -> None
     for limit_s, let_in in ((640, {}), (670, {}), (700, {2: BOTH})):
         soon = running(1, cpus=8, limit_s=limit_s)
         assert changes(lending(), replace(on(), jobs=(soon, waiting(2)))) == let_in
+
+
+def test_jobs_are_let_in_while_nodes_of_their_own_are_away() -> None:
+    away = (replace(NODES[0], away=True), *NODES[1:])
+    assert changes(lending(), replace(on(waiting(2)), nodes=away)) == {2: BOTH}
 
 
 def test_no_more_jobs_are_let_in_than_there_is_room_for() -> None:
