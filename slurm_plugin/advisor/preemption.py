@@ -92,7 +92,7 @@ def _has_one_above(job: QueuedJob, snapshot: Snapshot, ranks: Ranks) -> bool:
     """Whether jobs of any partition, or QOS, may preempt a running job."""
     yields = ranks.yields(job.qos, job.partitions)
     names = [partition.name for partition in snapshot.partitions]
-    highest = max((ranks.tier(qos, names) for qos in snapshot.qos or ("",)), default=0)
+    highest = max(ranks.tier(qos, names) for qos in snapshot.qos or ("",))
     return yields is not None and highest > yields.above
 
 

@@ -158,6 +158,13 @@ def test_the_words_about_preemption(job: QueuedJob, says: str) -> None:
     assert bool(said) == bool(says)
 
 
+def test_a_running_job_of_the_highest_tier_is_not_said_to_be_preempted() -> None:
+    partitions = tuple(replace(one, preempt_mode="REQUEUE") for one in PARTITIONS)
+    jobs = [running(1, partitions=(name,)) for name in ("owners", "batch")]
+    said = [preemption_in_words(job, site(job, by=BY_PARTITION, partitions=partitions)) for job in jobs]
+    assert said == ["", MAY_BE_PREEMPTED]
+
+
 def test_nothing_is_said_where_no_job_preempts() -> None:
     assert not preemption_in_words(waiting(9), snapshot(running(1), waiting(9)))
     assert not preemption_in_words(running(1), snapshot(running(1), waiting(9)))

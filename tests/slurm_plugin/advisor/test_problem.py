@@ -322,6 +322,14 @@ def test_a_current_reservation_takes_its_nodes_until_it_ends() -> None:
     assert found.running == ()
 
 
+def test_a_reservation_within_another_ends_neither_early() -> None:
+    course = ReservedNodes(name="course", nodes=("n1",), start_s=NOW_S + 100, end_s=NOW_S + 900)
+    inside = ReservedNodes(name="inside", nodes=("n1",), start_s=NOW_S + 200, end_s=NOW_S + 300)
+    after = ReservedNodes(name="after", nodes=("n1",), start_s=NOW_S + 900, end_s=NOW_S + 950)
+    (window,) = problem(snapshot(reservations=(course, inside, after))).windows
+    assert (window.from_s, window.to_s) == (100, 950)
+
+
 @given(
     st.lists(
         st.tuples(

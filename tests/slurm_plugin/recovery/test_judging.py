@@ -59,7 +59,7 @@ def test_a_job_comes_back_with_its_whole_request_and_a_mark() -> None:
     assert comment.replace(";recovery=out_of_memory:0", "") == failed().job.admin_comment
 
 
-@pytest.mark.parametrize(("nodes", "tasks"), [(4, 4), (3, 6)])
+@pytest.mark.parametrize(("nodes", "tasks"), [(4, 4), (3, 6), (2, 4)])
 def test_a_job_that_ran_on_more_nodes_than_the_least_of_its_range_comes_back(nodes: int, tasks: int) -> None:
     """--nodes=2-4, and --nodes=1-3 with two tasks per node: slurmctld counts the tasks anew when such a job starts."""
     comment = token(grant=Grant(mem_per_node_mib=500))
