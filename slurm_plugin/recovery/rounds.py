@@ -341,7 +341,6 @@ class Recoverer:
                 # Rounds look no further back, and the job would stay held for good.
                 self._note(entry, "begun")
             return
-        self._refused.over(entry.job_id)
         self._note(entry, "lost" if written.problem else "requeued", written.problem)
 
     def _note(self, entry: Entry, what: What, why: str = "") -> None:

@@ -151,10 +151,7 @@ def test_the_phrases_of_programs_with_too_little_memory_or_too_few_cpus_or_gpus(
 def test_slurms_filename_patterns_are_filled_in_if_they_are_known(path: str, real: str) -> None:
     job = waiting(7, user="ann", name="align", array_job_id=5, array_tasks="12")
     assert file_of(path, job) == real
-
-
-def test_a_job_that_is_in_no_array_has_its_own_number_for_that_of_an_array() -> None:
-    assert file_of("/home/ann/%A", waiting(7)) == "/home/ann/7"
+    assert file_of("/home/ann/%A", waiting(8)) == "/home/ann/8"
 
 
 def test_only_the_end_of_an_output_is_read(tmp_path: Path) -> None:

@@ -273,6 +273,11 @@ def test_a_bounded_number_of_dependents_is_mended_each_round_and_a_refused_one_d
     before = len(cluster.set_anew)
     own.round()
     assert len(cluster.set_anew) == before
+    # The next job that comes back is a reason to try all of them again.
+    cluster.refused_dependents.clear()
+    cluster.jobs[8] = Controller(_failed(8))
+    own.round()
+    assert {job.dependency for job in cluster.dependents} == {"afterok:7"}
 
 
 def test_a_user_with_many_failed_jobs_does_not_keep_those_of_others_waiting(tmp_path: Path) -> None:

@@ -286,6 +286,34 @@ def test_recovery_of_one_job_waits_until_it_has_ended(tmp_path: Path) -> None:
     assert [job.dependency for job in gate.dependents] == ["afterok:7"]
 
 
+def test_a_job_that_waits_for_a_task_of_an_array_that_waits_again_waits_again_too(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    gate.dependents = [
+        Dependent(job_id=11, uid=1001, dependency="afterok:7(failed)", tasks="1-2", cancelled=True),
+        Dependent(job_id=12, uid=1001, dependency="afterok:11_2(failed)", cancelled=True),
+        Dependent(job_id=13, uid=1001, dependency="afterok:11_3(failed)", cancelled=True),
+    ]
+    recoverer(gate, tmp_path).round()
+    assert [job.dependency for job in gate.dependents] == [
+        "afterok:7",
+        "afterok:11_2",
+        "afterok:11_3(failed)",
+    ]
+
+
+def test_a_dependent_that_waited_again_and_is_gone_lets_no_other_wait_on(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    gate.dependents = [Dependent(job_id=11, uid=1001, dependency="afterok:7(failed)", cancelled=True)]
+    own = recoverer(gate, tmp_path)
+    own.round()
+    assert [job.dependency for job in gate.dependents] == ["afterok:7"]
+    # slurmctld has forgotten it, and what it no longer shows may have failed by itself.
+    gate.dependents = [Dependent(job_id=12, uid=1001, dependency="afterok:11(failed)")]
+    gate.run = failed(job_id=8)
+    assert [one.problem for one in own.round()] == [""]
+    assert [job.dependency for job in gate.dependents] == ["afterok:11(failed)"]
+
+
 def test_recovery_of_one_job_that_does_not_end_gives_up(tmp_path: Path) -> None:
     gate = Controller(failed("COMPLETING"))
     assert recoverer(gate, tmp_path).one(7, 0.0) == []
