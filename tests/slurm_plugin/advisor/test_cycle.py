@@ -17,7 +17,6 @@ from models.planning.interval_calibration import Calibration, Reach
 from models.planning.problem import Bounds, Coming, Plan, Problem
 from models.planning.shadow import OLDEST_S
 from slurm_plugin.advisor.cycle import Advisor, bounds_of
-from slurm_plugin.advisor.lots import block_of, is_control
 from slurm_plugin.advisor.state_file import NAME, read_state
 from slurm_plugin.config.settings import Advisor as Settings
 from slurm_plugin.slurm.snapshot import PartitionState, QosState, Snapshot
@@ -112,19 +111,6 @@ def test_a_control_cycle_only_watches_and_undoes_earlier_changes(
     assert queue.factors() == {}
     assert (outcome.cycle.control, outcome.cycle.applied, outcome.written) == (True, False, ())
     assert [one.control for one in journaled(tmp_path)] == [False, True]
-
-
-def test_control_blocks_are_drawn_as_often_as_the_site_wants_and_reproducibly() -> None:
-    drawn = [is_control("alpha", block, 0.1) for block in range(10_000)]
-    assert 900 < sum(drawn) < 1100
-    assert drawn == [is_control("alpha", block, 0.1) for block in range(10_000)]
-    assert drawn != [is_control("beta", block, 0.1) for block in range(10_000)]
-    assert not any(is_control("alpha", block, 0.0) for block in range(1000))
-    assert all(is_control("alpha", block, 1.0) for block in range(1000))
-
-
-def test_a_control_block_is_as_long_as_the_site_wants() -> None:
-    assert [block_of(time_s, 3600) for time_s in (7199.9, 7200.0, 10_799.9, 10_800.0)] == [1, 2, 2, 3]
 
 
 def test_the_queue_without_us_is_kept_so_that_delays_do_not_add_up(

@@ -212,3 +212,4 @@ def test_a_job_that_was_sized_is_looked_up_by_its_original_request() -> None:
     assert (plain.num_tasks, plain.cpus_per_task, plain.mem_per_cpu_mib, plain.mem_per_node_mib) == (
         3, 4, 100, None,
     )  # fmt: skip
+    assert [request_of(waiting(3, num_nodes=nodes)).nodes for nodes in (1, 2)] == [None, 2]

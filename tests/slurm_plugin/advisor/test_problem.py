@@ -148,14 +148,6 @@ def test_a_deadline_says_until_when_a_job_has_to_start(fields: dict[str, object]
     assert (only.start_by_s, only.kept) == (start_by_s, "")
 
 
-@pytest.mark.parametrize(
-    ("eligible_s", "waited_s"), [(NOW_S - 60, 60.0), (NOW_S, 0.0), (0.0, 900.0), (NOW_S + 60, 900.0)]
-)
-def test_a_job_has_waited_since_it_could_first_start(eligible_s: float, waited_s: float) -> None:
-    (only,) = problem(snapshot(waiting(1, submit_s=NOW_S - 900, eligible_s=eligible_s))).pending
-    assert only.waited_s == waited_s
-
-
 def test_slurms_own_priority_does_not_include_our_factor() -> None:
     moved, fixed, low = problem(
         snapshot(

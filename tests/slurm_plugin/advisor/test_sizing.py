@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from accounting.decisions.decision import Decision, decode_decision, encode_decision
+from accounting.decisions.decision import Decision, decode_decision
 from accounting.decisions.token import format_token
 from models.demand.prediction import ChainSettings, Predictor
 from models.past.attempts import past_job, request_of
 from models.past.history import History
-from slurm_plugin.advisor.decided import Decided
 from slurm_plugin.advisor.sizing import JOURNAL, LateSizing
 from slurm_plugin.brakes.pulled import Pulled, pulled_file
 from slurm_plugin.config.settings import Advisor, Brakes, Config, Hook, Models, Service
@@ -289,37 +287,6 @@ def test_a_disk_that_refuses_the_record_stops_no_change(site: Site, monkeypatch:
     assert len(taken.changes) == 2
 
 
-def test_days_before_the_oldest_job_are_skipped_and_the_others_read_once(tmp_path: Path) -> None:
-    made = decide(submission(), None, Config(), "old", 0.0).decision
-    old, new = (tmp_path / f"decisions-{day}.jsonl" for day in ("20200101", "20260101"))
-    old.write_bytes(encode_decision(made))
-    new.write_bytes(encode_decision(msgspec.structs.replace(made, id="new")))
-    decided = Decided(tmp_path)
-    day_s = 1767225600.0  # 2026-01-01
-    later_s = day_s + 5 * 86_400.0
-    assert set(decided.of({"old": day_s, "new": later_s}, later_s)) == {"new"}
-    new.write_bytes(
-        encode_decision(msgspec.structs.replace(made, id="won"))
-    )  # what was read is not read again
-    assert set(decided.of({"new": day_s, "won": day_s}, later_s)) == {"new"}
-    assert set(decided.of({}, later_s)) == set()
-
-
-def test_a_journal_that_cannot_be_read_is_logged_once_until_it_can_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "decisions-20260101.jsonl").touch()
-    decided, opened = Decided(tmp_path), Path.open
-
-    def hidden(*_asked: Any, **_named: Any) -> Any:
-        raise PermissionError(13, "Permission denied")
-
-    for opens in (hidden, hidden, opened, hidden):
-        monkeypatch.setattr(Path, "open", opens)
-        assert decided.of({"one": 1767225600.0}, 1767225600.0) == {}
-    assert caplog.text.count("what was decided before is not known") == 2
-
-
 def test_a_job_that_was_left_is_looked_at_again_when_it_changes_or_similar_jobs_end(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,28 +339,6 @@ def test_a_journal_that_takes_long_to_read_leaves_time_to_size(
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     monkeypatch.setattr(site.late._decided, "of", slowly)
     assert len(site.late.run(snapshot(site.submitted(1)), Taken(), frozenset())) == 1
-
-
-def test_a_long_journal_is_never_held_in_memory_as_a_whole(tmp_path: Path) -> None:
-    made = decide(submission(script=SCRIPT), None, Config(), "one", 0.0).decision
-    file = tmp_path / "decisions-20260101.jsonl"
-    file.write_bytes(encode_decision(made) * (2**23 // len(encode_decision(made))))
-    tracemalloc.start()
-    try:
-        assert Decided(tmp_path).of({"other": 1767225600.0}, 1767225600.0) == {}
-        assert tracemalloc.get_traced_memory()[1] < file.stat().st_size
-    finally:
-        tracemalloc.stop()
-
-
-def test_a_decision_made_during_a_cycle_is_known_in_the_next_one(tmp_path: Path) -> None:
-    day_s = 1767225600.0  # 2026-01-01
-    made = decide(submission(), None, Config(), "new", day_s + 50).decision
-    (tmp_path / "decisions-20260101.jsonl").write_bytes(encode_decision(made))
-    decided = Decided(tmp_path)
-    decided.of({}, day_s)
-    assert set(decided.of({"new": day_s + 51}, day_s + 60)) == {"new"}
-    assert set(decided.of({}, day_s + 120)) == set()
 
 
 def test_jobs_for_which_there_is_no_time_wait_for_the_next_cycle(

@@ -51,6 +51,23 @@ def test_a_running_job_came_when_it_could_first_start(fields: dict[str, float], 
     assert known_of(snapshot(running(1, **fields))) == {1: ("runs", came_s, 600.0, 1)}
 
 
+@pytest.mark.parametrize(
+    ("submit_s", "eligible_s", "came_s"),
+    [
+        (NOW_S - 900, NOW_S - 60, NOW_S - 60),
+        (NOW_S - 900, NOW_S, NOW_S),
+        (NOW_S - 900, 0.0, NOW_S - 900),
+        (NOW_S - 900, NOW_S + 60, NOW_S - 900),
+        (NOW_S + 1, NOW_S + 1, NOW_S),  # as the queue was read
+    ],
+)
+def test_a_pending_job_came_when_it_could_first_start(
+    submit_s: float, eligible_s: float, came_s: float
+) -> None:
+    job = waiting(1, submit_s=submit_s, eligible_s=eligible_s)
+    assert known_of(snapshot(job)) == {1: ("waits", came_s, 0.0, 1)}
+
+
 def test_tasks_of_an_array_that_was_to_begin_later_are_no_records_of_their_own() -> None:
     array: dict[str, Any] = {"array_job_id": 50, "eligible_s": NOW_S + 30}
     first = snapshot(waiting(50, array_tasks="1-3", tasks=3, **array))
