@@ -80,6 +80,26 @@ _PROGRAMS = (
         ("hq ",),
         re.compile(_with("hq", r"\bworker[ \t]+start\b")),
     ),
+    # If the first try failed for a cut, the next would for the same: it comes before anything was learned from the
+    # first, and often asks for no more, or for a little more.
+    Program(
+        "its workflow engine tries again what has failed",
+        _PILOT,
+        ("--attempt ", "_TRY_NUMBER", "ECF_TRYNO", "/attempt-"),
+        re.compile(
+            # Snakemake, Cylc and ecFlow, and the folders of Cromwell's tasks.
+            r"(?:--attempt[ \t]|\bCYLC_TASK_TRY_NUMBER=|\bECF_TRYNO=|/call-[^/\n]{1,200}(?:/shard-\d{1,9})?/attempt-)"
+            r"(?!1\b)[1-9]"
+        ),
+    ),
+    # Its step in the job asks for the CPUs of the rule's `cpus_per_task`, and for its GPUs, whatever the job was given:
+    # with fewer, it is refused. No script shows whether a rule has them.
+    Program(
+        "Snakemake's step asks for what its rule says",
+        ("cores", "gpus"),
+        ("slurm-jobstep",),
+        re.compile(r"--executor[= \t]+slurm-jobstep\b"),
+    ),
     # Both start each step by an srun, which is refused if it asks for more CPUs than there are: executorlib then
     # waits for its workers, libEnsemble counts its simulations as failed and still ends successfully.
     Program(

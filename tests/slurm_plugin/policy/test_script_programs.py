@@ -5,6 +5,10 @@ import pytest
 from slurm_plugin.policy.script_floors import read_floors
 
 ALL = ["memory", "cores", "gpus"]
+SNAKEMAKE = (
+    "/opt/py/bin/python3 -m snakemake --snakefile '/d/Snakefile' --target-jobs 'align:s=a' --allowed-rules align "
+    "--cores 'all' --attempt {attempt} --force-use-threads  --executor slurm-jobstep --jobs 1 --mode 'remote'"
+)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +57,18 @@ ALL = ["memory", "cores", "gpus"]
             "/bin/bash -l /d/re.session.h.ann.0001/pilot.0000/bootstrap_0.sh -p pilot.0000 -s re.session -m local",
             ALL,
         ),
+        # snakemake 9.27.1 with snakemake-executor-plugin-slurm 2.8.0, cylc-flow, ecFlow's usual head.h, Cromwell.
+        (SNAKEMAKE.format(attempt=1), ["cores", "gpus"]),
+        (SNAKEMAKE.format(attempt=2), [*ALL, "cores", "gpus"]),
+        (SNAKEMAKE.format(attempt=12), [*ALL, "cores", "gpus"]),
+        ("python3 -m snakemake --executor slurm --jobs 10; snakemake --cores 8 --attempts 3", []),
+        ("    export CYLC_TASK_TRY_NUMBER=2\n", ALL),
+        ("    export CYLC_TASK_TRY_NUMBER=1\n", []),
+        ("export ECF_TRYNO=3  # Current try number of the task", ALL),
+        ("ECF_TRYNO=1\nECF_TRYNO=", []),
+        ("/bin/bash /d/cromwell-executions/wf/8d3c/call-sort/shard-3/attempt-2/execution/script", ALL),
+        ("/bin/bash /d/cromwell-executions/wf/8d3c/call-sort/shard-3/execution/script", []),
+        ("cd /home/ann/attempt-2 && ./fit --attempt x", []),
         ("with SlurmJobExecutor(max_workers=4) as exe:", ALL),
         ("python run_libe.py --comms local --nworkers 4", ALL),
         ("from libensemble import Ensemble", ALL),
