@@ -107,7 +107,9 @@ def rule_signature(script: str) -> str:
     snakefile, rules = _SNAKEFILE.search(head), _RULES.search(head)
     if " -m snakemake " not in head or snakefile is None or rules is None:
         return ""
-    said = (_NUMBER.sub("0", snakefile[1].strip("'")), *sorted(rules[1].split()))
+    # The tasks of an array hold a Snakemake more than a job of its own (snakemake-executor-plugin-slurm-jobstep).
+    in_array = ("array",) if " --slurm-jobstep-array-execs" in head else ()
+    said = (_NUMBER.sub("0", snakefile[1].strip("'")), *sorted(rules[1].split()), *in_array)
     return hashlib.sha256("\n".join(said).encode(errors="replace")).hexdigest()[:SIGNATURE_CHARS]
 
 
