@@ -47,9 +47,9 @@ GENERIC_NAMES = RUNS_ANYTHING | {
     *("wrap", "sbatch", "interactive", "job", "run", "test", "script", "submit", "slurm"),
     MACHINE_MADE,
     NAMELESS,
-    # The names of all jobs that AiiDA, batchtools, submitit, FireWorks, Dask, RADICAL-Pilot and MATLAB run, and of
-    # signac's bundles.
-    *("aiida-#", "job#", "submitit", "fw_job", "dask-worker", "pilot.#", "bundle"),
+    # The names of all jobs that AiiDA, pyiron, pysqa, batchtools, submitit, FireWorks, Dask, RADICAL-Pilot and MATLAB
+    # run, and of signac's bundles.
+    *("aiida-#", "pi_#", "pysqa", "job#", "submitit", "fw_job", "dask-worker", "pilot.#", "bundle"),
     *("matlab_r#a_job#", "matlab_r#b_job#", "matlab_r#a_job#.#", "matlab_r#b_job#.#"),
 }
 

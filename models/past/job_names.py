@@ -56,6 +56,9 @@ RULES = (
     # person's.
     Rule("tmp", re.compile(r"(?<=\Atmp\.)[0-9a-z]{10}\Z"), "#"),
     Rule("tmp", re.compile(r"(?<=\Atmp)(?=[a-z_]*[0-9]+[a-z_])[0-9a-z_]{8}\Z"), "#"),
+    # The folder in which executorlib's SlurmClusterExecutor keeps what it runs. The script names the function, with a
+    # digest.
+    Rule("executorlib_cache", re.compile(r"executorlib_cache\Z"), "#"),
     # A UUID, also with underscores in place of the dashes.
     Rule("", re.compile(r"[0-9a-f]{8}([-_])(?:[0-9a-f]{4}\1){3}[0-9a-f]{12}"), "#"),
     # MD5, SHA-1 and longer digests, also right after a word. The b of batchtools' `job` is not part of the digest.

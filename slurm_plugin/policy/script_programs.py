@@ -65,7 +65,7 @@ _PROGRAMS = (
         "Ray shares out what its job has",
         _PILOT,
         ("ray",),
-        re.compile(r"ray(?<!\wray)(?:[ \t]+start\b|\.init\()"),
+        re.compile(r"ray(?<!\wray)(?:[ \t]+(?:start|symmetric-run)\b|\.init\()"),
     ),
     # A pool of workers with `cpu_affinity` ends if it has fewer CPUs than workers, and its tasks wait (Parsl#2072).
     Program(
@@ -118,6 +118,7 @@ _PROGRAMS = (
         (
             "_worker",
             "rlaunch",
+            "run-batch",
             "glidein_startup",
             "condor_",
             "pilot",
@@ -131,7 +132,9 @@ _PROGRAMS = (
             # The workers of clustermq and crew, in R.
             r"\b(?:work_queue|vine)_worker\b|\bclustermq:::worker\(|\bcrew::crew_worker\(|"
             + _with("rlaunch", r"\b(?:rapidfire|singleshot|multi)\b")
-            + r"|\bglidein_startup\.sh\b|\bcondor_(?:master|startd)\b"
+            # A batch worker of jobflow-remote.
+            + r"|\bjf[ \t](?:-\w{1,20}[ \t])?execution[ \t]+run-batch\b"
+            r"|\bglidein_startup\.sh\b|\bcondor_(?:master|startd)\b"
             r"|\brunpilot\d*-wrapper\.sh\b|\bdirac-pilot\b"
             # bootstrap_0.sh of RADICAL-Pilot, which starts its agent.
             r"|\bradical-pilot-agent\b|\bbootstrap_\d\.sh\b(?=[ \t][^\n;|&]{0,200}?-p[ \t])"

@@ -183,6 +183,11 @@ TOOLS = [
     ),
     # batchtools 1196047: any of its templates for Slurm.
     ("job{0}", "Rscript -e 'batchtools::doJobCollection(\"/home/ann/{1}/jobs/job{0}.rds\")'\n"),
+    # executorlib 1.11 with pysqa 1.1: SlurmClusterExecutor; the function's name, and a digest of its arguments.
+    (
+        "executorlib_cache",
+        "/py/bin/python3 /py/executorlib/backend/cache_serial.py /home/ann/executorlib_cache/{1}{0}_i.h5\n",
+    ),
     # cylc-flow 8.5.4: job_file.py.
     (
         "{1}.1.w/run1",
@@ -209,7 +214,8 @@ def test_jobs_of_a_tool_are_told_apart_by_what_it_runs_and_not_by_what_it_calls_
 @pytest.mark.parametrize(
     "name",
     [
-        *("aiida-4711", f"job{MD5}", "submitit", "FW_job", "dask-worker", "pilot.0000", f"P/bundle/{MD5}"),
+        *("aiida-4711", "pi_4711", "pysqa", f"job{MD5}", "submitit", "FW_job", "dask-worker"),
+        *("pilot.0000", f"P/bundle/{MD5}"),
         *("MATLAB_R2024a_Job12", "MATLAB_R2025b_Job12.3"),
     ],
 )

@@ -57,6 +57,8 @@ ENGINES = [
     # aiida-core 60eef76: aiida-{pk}; radical.pilot f9549f6: the pilot's id.
     ("aiida-4711", "aiida-#"),
     ("pilot.0000", "pilot.#"),
+    # executorlib 1.11: spawner_pysqa.py, the folder above the task's own, which is its cache.
+    ("executorlib_cache", MACHINE_MADE),
     # batchtools 1196047: rnd_hash("job"), MD5.
     (f"job{MD5}", "job#"),
     # Airflow's run ids, where a DAG passes them on.

@@ -33,6 +33,7 @@ SNAKEMAKE = (
         ("srun dask-worker --memory-limit 4GB $SCHEDULER", ["memory"]),
         ("python3 - <<X\nfrom dask.distributed import LocalCluster\nLocalCluster()\nX", ["memory"]),
         ("dask scheduler; python3 dask_worker.py", []),
+        ("srun --ntasks=2 ray symmetric-run --address $head:6379 --min-nodes 2 -- python3 a.py", ALL),
         ("xray start; ray stop; python3 train_ray.py", []),
         # As the providers of Parsl and dask-jobqueue, HyperQueue's allocator and FireWorks' launcher write them.
         ("cat << EOF > cmd.sh\nprocess_worker_pool.py  --max_workers_per_node=8 -a h -p 0 -c 1.0\nEOF", ALL),
@@ -45,6 +46,8 @@ SNAKEMAKE = (
         ("cd /home/ann; rlaunch -w /home/ann/my_fworker.yaml rapidfire --nlaunches 2", ALL),
         ("rlaunch singleshot", ALL),
         ("qlaunch rapidfire", []),
+        ("jf -fe execution run-batch /scratch/ann /scratch/ann/handle 0b6f -mj 5", ALL),
+        ("jf -fe execution run /scratch/ann/ab/cd/ef", []),
         ("vine_worker -M my-manager --cores $SLURM_CPUS_ON_NODE", ALL),
         ("srun work_queue_worker host 9123", ALL),
         ("./glidein_startup.sh -v std -name gfactory", ALL),
