@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from models.past.failing import failing
-from models.past.jobs import PastJob
+from models.past.jobs import PastJob, cpus_a_task, ended_well, had_fewer_cpus, had_fewer_gpus
 from models.past.kills import KILLED_BUMP, SPARED_A_KILL
 
 # A core counts as busy from this share of the time on: of a family, in its median job.
@@ -45,16 +45,16 @@ def enough_to_go_on(jobs: Sequence[PastJob]) -> float:
     jobs with all their CPUs end in time. It is 0 if there is none, or if ten times as many jobs ended well with no
     more CPUs than those had (SPARED_A_KILL).
     """
-    wanting = (*_stopped_for_cpus(jobs), *filter(_had_fewer_cpus, failing(jobs)))
+    wanting = (*_stopped_for_cpus(jobs), *filter(had_fewer_cpus, failing(jobs)))
     return max(((job.asked_cpus or 0) / job.num_tasks for job in wanting), default=0.0)
 
 
 def _stopped_for_cpus(jobs: Sequence[PastJob]) -> list[PastJob]:
-    fewer = [job for job in jobs if _had_fewer_cpus(job)]
+    fewer = [job for job in jobs if had_fewer_cpus(job)]
     stopped = [job for job in fewer if _was_stopped(job)]
     if not stopped:
         return []
-    whole = [job for job in jobs if job.complete and job.given_cpus and not _had_fewer_cpus(job)]
+    whole = [job for job in jobs if job.complete and job.given_cpus and not had_fewer_cpus(job)]
     in_time = [job for job in whole if not job.wall_at_least]
     again = _by_number(in_time)
     all_in_time = len(whole) == len(in_time) >= LEAST_WHOLE
@@ -63,7 +63,7 @@ def _stopped_for_cpus(jobs: Sequence[PastJob]) -> list[PastJob]:
         if (job.wall_at_least and all_in_time)
         or (job.job_id in again and not (_may_lack_gpus(job) or _lacked_memory(job, again[job.job_id])))
     ]  # fmt: skip
-    return [] if _are_spared(fewer, wanting, _cpus_a_task) else wanting
+    return [] if _are_spared(fewer, wanting, cpus_a_task) else wanting
 
 
 def gpus_to_go_on(jobs: Sequence[PastJob]) -> int:
@@ -73,10 +73,8 @@ def gpus_to_go_on(jobs: Sequence[PastJob]) -> int:
     more memory than it had before. If it had fewer CPUs too, the GPUs are taken to be the reason. It is 0 if there is
     none, or if ten times as many jobs ended well with no more GPUs than those had (SPARED_A_KILL).
     """
-    fewer = [job for job in jobs if _had_fewer_gpus(job)]
-    again = _by_number(
-        job for job in jobs if _ended_well(job) and job.given_gpus and not _had_fewer_gpus(job)
-    )
+    fewer = [job for job in jobs if had_fewer_gpus(job)]
+    again = _by_number(job for job in jobs if ended_well(job) and job.given_gpus and not had_fewer_gpus(job))
     wanting = [
         job for job in fewer
         if (job.wall_at_least or not (job.complete or job.mem_at_least))
@@ -84,14 +82,14 @@ def gpus_to_go_on(jobs: Sequence[PastJob]) -> int:
     ]  # fmt: skip
     if _are_spared(fewer, wanting, lambda job: job.given_gpus or 0):
         wanting = []
-    wanting += filter(_had_fewer_gpus, failing(jobs))
+    wanting += filter(had_fewer_gpus, failing(jobs))
     return max((job.asked_gpus or 0 for job in wanting), default=0)
 
 
 def was_filled(job: PastJob) -> bool:
     """Return whether a job that was cut kept busy nearly all the CPUs that it was left."""
     given = job.given_cpus or 0
-    return _had_fewer_cpus(job) and (job.cores_per_task or 0.0) * job.num_tasks >= BUSY_SHARE * given
+    return had_fewer_cpus(job) and (job.cores_per_task or 0.0) * job.num_tasks >= BUSY_SHARE * given
 
 
 def _are_spared(
@@ -99,16 +97,8 @@ def _are_spared(
 ) -> bool:
     """Return whether SPARED_A_KILL times as many jobs as in `wanting` ended well with no more than those had."""
     most = max(map(given, wanting), default=0.0)
-    spared = sum(_ended_well(job) and given(job) <= most for job in fewer)
+    spared = sum(ended_well(job) and given(job) <= most for job in fewer)
     return spared >= SPARED_A_KILL * len(wanting)
-
-
-def _had_fewer_cpus(job: PastJob) -> bool:
-    return job.given_cpus is not None and job.asked_cpus is not None and job.given_cpus < job.asked_cpus
-
-
-def _had_fewer_gpus(job: PastJob) -> bool:
-    return job.given_gpus is not None and job.given_gpus < (job.asked_gpus or 0)
 
 
 def _may_lack_gpus(job: PastJob) -> bool:
@@ -116,16 +106,8 @@ def _may_lack_gpus(job: PastJob) -> bool:
     return (job.given_gpus or 0) < (job.asked_gpus or 0)
 
 
-def _cpus_a_task(job: PastJob) -> float:
-    return (job.given_cpus or 0) / job.num_tasks
-
-
 def _by_number(jobs: Iterable[PastJob]) -> dict[int, PastJob]:
     return {job.job_id: job for job in jobs if job.job_id}
-
-
-def _ended_well(job: PastJob) -> bool:
-    return job.complete and not job.wall_at_least
 
 
 def _was_stopped(job: PastJob) -> bool:

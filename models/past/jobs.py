@@ -98,11 +98,29 @@ def was_cut(job: PastJob) -> bool:
     return asked is not None and given is not None and given < asked
 
 
+def had_fewer_cpus(job: PastJob) -> bool:
+    """Return whether a past job ran with fewer CPUs than it asked for."""
+    return job.given_cpus is not None and job.asked_cpus is not None and job.given_cpus < job.asked_cpus
+
+
+def had_fewer_gpus(job: PastJob) -> bool:
+    """Return whether a past job is known to have run with fewer GPUs than it asked for."""
+    return job.given_gpus is not None and job.given_gpus < (job.asked_gpus or 0)
+
+
 def had_less(job: PastJob) -> bool:
     """Return whether a past job ran with fewer CPUs, or less memory, than it asked for."""
-    return was_cut(job) or (
-        job.asked_cpus is not None and job.given_cpus is not None and job.given_cpus < job.asked_cpus
-    )
+    return was_cut(job) or had_fewer_cpus(job)
+
+
+def cpus_a_task(job: PastJob) -> float:
+    """Return how many CPUs per task a past job had; 0 if that is not known."""
+    return (job.given_cpus or 0) / job.num_tasks
+
+
+def ended_well(job: PastJob) -> bool:
+    """Return whether a past job ended successfully, and in time."""
+    return job.complete and not job.wall_at_least
 
 
 def held_by(job: PastJob, dimension: Learned) -> float:

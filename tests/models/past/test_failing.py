@@ -13,7 +13,7 @@ CUT: dict[str, Any] = {"asked_mem_mib": 8000, "given_mem_mib": 600}
 WHOLE: dict[str, Any] = {"asked_mem_mib": 8000, "given_mem_mib": 8000, "given_cpus": 8}
 FAILED: dict[str, Any] = {"complete": False, "failed": True}
 FAILS = [CUT | FAILED] * FAILS_IN_A_ROW
-SPARED = SPARED_A_KILL * FAILS_IN_A_ROW
+KILLED = CUT | FAILED | {"mem_at_least": True}
 
 
 def one_after_the_other(*ends: dict[str, Any]) -> list[PastJob]:
@@ -36,16 +36,18 @@ def one_after_the_other(*ends: dict[str, Any]) -> list[PastJob]:
         ([CUT | {"complete": False}] * FAILS_IN_A_ROW, 0),
         ([end | {"mem_at_least": True} for end in FAILS], 0),
         ([WHOLE | FAILED] * FAILS_IN_A_ROW, 0),
-        ([*[CUT] * (SPARED - 1), *FAILS, WHOLE], FAILS_IN_A_ROW),
-        ([*[CUT] * SPARED, *FAILS, WHOLE], 0),
-        ([*[CUT] * SPARED, *FAILS], FAILS_IN_A_ROW),
-        ([*[CUT | {"given_mem_mib": 700}] * SPARED, *FAILS, WHOLE], FAILS_IN_A_ROW),
-        ([*[CUT | {"given_cpus": 4}] * SPARED, *FAILS, WHOLE], FAILS_IN_A_ROW),
+        ([*[CUT] * (SPARED_A_KILL - 1), *FAILS, WHOLE], FAILS_IN_A_ROW),
+        ([*[CUT] * SPARED_A_KILL, *FAILS * 6, WHOLE], 0),
+        ([*FAILS, KILLED, WHOLE], FAILS_IN_A_ROW),
+        ([*[CUT] * SPARED_A_KILL, *FAILS], FAILS_IN_A_ROW),
+        ([*[CUT | {"given_mem_mib": 700}] * SPARED_A_KILL, *FAILS, WHOLE], FAILS_IN_A_ROW),
+        ([*[CUT | {"given_cpus": 4}] * SPARED_A_KILL, *FAILS, WHOLE], FAILS_IN_A_ROW),
     ],
     ids=[
         "two", "three", "four", "one_that_was_cut_ends_well", "one_with_all_ends_well", "then_one_that_was_cut",
         "with_all_in_between", "with_all_fails_too", "with_all_that_began_before", "with_all_runs_out_of_time",
-        "cancelled", "killed", "not_cut", "hardly_any_spared", "spared", "spared_but_still_failing",
+        "cancelled", "killed", "not_cut", "hardly_any_spared", "spared", "one_was_killed",
+        "spared_but_still_failing",
         "spared_with_more_memory", "spared_with_more_cpus",
     ],
 )  # fmt: skip
