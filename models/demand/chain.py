@@ -9,8 +9,7 @@
     whole    → cores only: rounded down to a whole number that is hardly exceeded; above what was too few (too_few.py)
     shared   → cores and memory: not below what steps of one job held at one time (shared_out.py)
     slowed   → cores only, for programs whose cores are busy by turns: twice the CPUs that slowed the family's jobs;
-               now and then twice the CPUs of this prediction, to learn whether those would slow them (slowed.py).
-               Memory: if the job then has more CPUs than recent ones, not below what jobs with more used (more_cpus.py)
+               now and then twice the CPUs of this prediction, to learn whether those would slow them (slowed.py)
     evidence → no estimate if fewer jobs were seen than the site wants. Memory has none either if jobs were killed for
                memory and none since has shown what is enough, or were killed for what Slurm does not see; or if jobs
                failed one after the other with less memory (failing.py), or run longer with less; or, now and then, to
@@ -29,7 +28,6 @@ import msgspec
 
 from accounting.request import JobRequest
 from models.demand.features import asked_of, features
-from models.demand.more_cpus import memory_with_more, most_recent_cpus
 from models.demand.shared_out import shared_out
 from models.demand.slowed import Doubt, doubt_of_memory, unslowed_cpus
 from models.demand.tail import Stakes, haste_of, rise_log, risk_of
@@ -121,13 +119,6 @@ def demand_stages(
     widened = with_margin(threads, margin)
     whole = with_whole(widened) if dimension == "cores" else widened
     shared = with_shared_out(whole, dimension)
-    slowed = shared
-    if dimension == "cores":
-        slowed = with_slowed(shared, most_slowdown)
-    elif dimension == "memory":
-        # Growth would only lower it.
-        cores = demand_stages("cores", None, margin, most_failures, most_slowdown)["slowed"]
-        slowed = with_more_cpus(shared, cores)
     return {
         "history": history,
         "tail": tail,
@@ -136,7 +127,7 @@ def demand_stages(
         "margin": widened,
         "whole": whole,
         "shared": shared,
-        "slowed": slowed,
+        "slowed": with_slowed(shared, most_slowdown) if dimension == "cores" else shared,
     }
 
 
@@ -271,24 +262,6 @@ def with_slowed(inner: Estimator, most_slowdown: float) -> Estimator:
     return estimate
 
 
-def with_more_cpus(inner: Estimator, cores: Estimator) -> Estimator:
-    """Raise the upper bound of memory to what jobs with more CPUs used, if `cores` is more than recent jobs had."""
-
-    def estimate(sight: Sight) -> Estimate | None:
-        base = inner(sight)
-        if base is None:
-            return None
-        more_mib = memory_with_more(sight.evidence)
-        if more_mib <= base.upper:
-            return base
-        next_cores = cores(sight)
-        if next_cores is None or math.ceil(next_cores.upper) <= most_recent_cpus(sight.evidence):
-            return base
-        return msgspec.structs.replace(base, upper=more_mib)
-
-    return estimate
-
-
 def with_margin(inner: Estimator, margin: float) -> Estimator:
     """Widen the upper bound by `margin` (0.01 is 1 %)."""
 
@@ -333,7 +306,7 @@ def untold_of(evidence: Evidence, most_slowdown: float) -> Untold:
         return ""
     if past.kills:
         return past.kills
-    if any(map(was_cut, failing(evidence.jobs))):
+    if any(map(was_cut, evidence.once(failing, lambda: failing(evidence.jobs)))):
         return "failing"
     return doubt_of_memory(evidence, most_slowdown)
 

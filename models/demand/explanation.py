@@ -50,7 +50,6 @@ StepName = Literal[
     "shared",
     "slowed",
     "compared",
-    "more CPUs",
     "slowdown",
     "busy",
 ]
@@ -234,8 +233,6 @@ def steps_of(predictor: Predictor, sight: Sight, dimension: Learned, past: PastU
     if told["slowed"] > told["shared"]:
         slows = slowing_in(sight.evidence, settings.most_slowdown)
         name = "slowed" if told["slowed"] == 2 * slows else "compared"
-        if dimension == "memory":
-            name = "more CPUs"
         steps.append(Step(name=name, upper=told["slowed"], counts=True))
     if dimension == "cores":
         fewest = predictor.fewest_cpus(sight, stages["slowed"](sight))

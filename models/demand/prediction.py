@@ -19,6 +19,7 @@ from models.demand.chain import (
     is_asked_about,
     untold_of,
 )
+from models.demand.more_cpus import MoreCpus, more_cpus
 from models.demand.shared_out import shared_out
 from models.demand.slowdown import cpus_in_time, fewest_cpus
 from models.demand.slowed import unslowed_cpus
@@ -58,7 +59,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """What a job will need, in the units of Estimate; None for a dimension without enough evidence.
 
     `basis` says in words what it rests on, `jobs_seen` how many comparable jobs there were. `untold` says why they
-    show nothing of memory, '' if they do. `fewest_cpus` are the fewest CPUs per task, below the need where that is
+    show nothing of memory, '' if they do. `more_cpus` says what memory is if it gets more CPUs than recent jobs had,
+    None if that is not known. `fewest_cpus` are the fewest CPUs per task, below the need where that is
     possible, that slow the job by no more than the site accepts. It is None if the site accepts no slowdown, or if
     the cores that the job needs, its run time or its time limit are not known.
     """
@@ -68,6 +70,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     jobs_seen: int
     memory: Estimate | None = None
     untold: Untold = ""
+    more_cpus: MoreCpus | None = None
     cores: Estimate | None = None
     fewest_cpus: float | None = None
     gpus: Estimate | None = None
@@ -115,6 +118,7 @@ class Predictor:
             jobs_seen=seen,
             memory=memory,
             untold="" if memory else untold_of(evidence, self.settings.most_slowdown),
+            more_cpus=evidence.once(more_cpus, lambda: more_cpus(evidence)),
             cores=cores,
             fewest_cpus=self.fewest_cpus(sight, cores),
             gpus=self._gpus(sight),

@@ -36,7 +36,6 @@ STEPS: dict[StepName, str] = {
     "shared": "steps that they started themselves held this much at one time: the prediction",
     "slowed": "with half as many, jobs kept fewer busy and ran longer: the prediction",
     "compared": "twice as many now and then, to learn whether the others run longer: the prediction",
-    "more CPUs": "it may get more CPUs than recent jobs had, and jobs that had more used this much: the prediction",
     "slowdown": "with these, jobs run longer by no more than the site allows: the grant",
     "busy": "the most that one of the metered {basis} kept busy; {jobs} of them since then",
 }

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from accounting.decisions.decision import DimensionReason
-from accounting.request import Dimension, Grant, JobRequest
+from accounting.request import Dimension, Grant, JobRequest, granted
 from accounting.units import round_up
 from models.demand.chain import Untold
 from models.demand.prediction import Prediction
@@ -23,6 +23,8 @@ from slurm_plugin.policy.memory_limits import carrying_cpus, lowest_share_mib
 
 NOT_ASKED = "not asked for"
 NO_EVIDENCE = "not enough evidence"
+HISTORY = "history"
+MORE_CPUS = "it gets more CPUs than recent jobs had, and earlier ones with more used this much"
 UNTOLD: dict[Untold, str] = {
     "unanswered": "jobs like it were killed for memory, and no later job has shown how much is enough",
     "unseen": "jobs like it were killed with more memory than Slurm saw them use",
@@ -54,7 +56,24 @@ def size(
     request: JobRequest, prediction: Prediction, limits: Limits, kept: Mapping[Dimension, str] | None = None
 ) -> Sized:
     """Cut a request down to its prediction, as far as the site allows; `kept` dimensions stay, with their reason."""
-    kept = kept or {}
+    sized = _size(request, prediction, limits, kept or {})
+    more, memory = prediction.more_cpus, prediction.memory
+    if more is None or memory is None or more.mem_mib <= memory.upper:
+        return sized
+    if granted(request, sized.grant).cpus <= more.above * request.num_tasks:
+        return sized
+    raised = msgspec.structs.replace(memory, upper=more.mem_mib)
+    again = _size(request, msgspec.structs.replace(prediction, memory=raised), limits, kept or {})
+    reasons = [
+        msgspec.structs.replace(one, reason=MORE_CPUS) if one.reason == HISTORY else one
+        for one in again.reasons
+    ]
+    return msgspec.structs.replace(again, reasons=tuple(reasons))
+
+
+def _size(
+    request: JobRequest, prediction: Prediction, limits: Limits, kept: Mapping[Dimension, str]
+) -> Sized:
     need_mib = None if "memory" in kept else memory_need_mib(request, prediction, limits)
     cores = _kept_or(kept, "cores", size_cores(request, prediction, need_mib, limits))
     gpus = _kept_or(kept, "gpus", size_gpus(request, prediction, need_mib, limits))
@@ -291,7 +310,7 @@ def size_memory(
     wanted_mib = max(math.ceil(need_mib / carriers), least_mib)
     if brings_mib > wanted_mib:
         return (brings_mib, BRINGS) if _worth_it(asked_mib, brings_mib, limits) else (None, BRINGS)
-    return (wanted_mib, "history") if _worth_it(asked_mib, wanted_mib, limits) else (None, FITS)
+    return (wanted_mib, HISTORY) if _worth_it(asked_mib, wanted_mib, limits) else (None, FITS)
 
 
 def _least(asked: int, limits: Limits) -> int:
