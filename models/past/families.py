@@ -57,6 +57,7 @@ _NUMBER = re.compile(r"\d+")
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 # What Snakemake passes to each of its jobs. Rules have Python identifiers as names; a job that is a group has
 # several.
+_IN_ARRAY = re.compile(r"\s--slurm-jobstep-array-execs\b")
 _SNAKEFILE = re.compile(r" --snakefile ('[^'\n]*'|\S+)")
 _RULES = re.compile(r" --allowed-rules((?: [A-Za-z_]\w*)+)")
 
@@ -108,7 +109,7 @@ def rule_signature(script: str) -> str:
     if " -m snakemake " not in head or snakefile is None or rules is None:
         return ""
     # The tasks of an array hold a Snakemake more than a job of its own (snakemake-executor-plugin-slurm-jobstep).
-    in_array = ("array",) if " --slurm-jobstep-array-execs" in head else ()
+    in_array = ("array",) if _IN_ARRAY.search(head) else ()
     said = (_NUMBER.sub("0", snakefile[1].strip("'")), *sorted(rules[1].split()), *in_array)
     return hashlib.sha256("\n".join(said).encode(errors="replace")).hexdigest()[:SIGNATURE_CHARS]
 

@@ -85,11 +85,12 @@ _PROGRAMS = (
     Program(
         "its workflow engine tries again what has failed",
         _PILOT,
-        ("--attempt ", "_TRY_NUMBER", "ECF_TRYNO", "/attempt-"),
+        ("--attempt", "_TRY_NUMBER", "ECF_TRYNO", "/attempt-"),
         re.compile(
-            # Snakemake, Cylc and ecFlow, and the folders of Cromwell's tasks.
-            r"(?:--attempt[ \t]|\bCYLC_TASK_TRY_NUMBER=|\bECF_TRYNO=|/call-[^/\n]{1,200}(?:/shard-\d{1,9})?/attempt-)"
-            r"(?!1\b)[1-9]"
+            r"\b(?:CYLC_TASK_TRY_NUMBER|ECF_TRYNO)=[\"']?(?!1\b)[1-9]"
+            # The script of a task of Cromwell.
+            r"|/call-[^/\n]{1,200}(?:/shard-\d{1,9})?/attempt-(?!1\b)[1-9]\d{0,3}/execution/script\b"
+            r"|--attempt[= \t]+(?!1\b)[1-9](?=[^\n]{0,4000}?--executor[= \t]+slurm-jobstep\b)"
         ),
     ),
     # Its step in the job asks for the CPUs of the rule's `cpus_per_task`, and for its GPUs, whatever the job was given:

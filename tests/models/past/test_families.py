@@ -136,6 +136,7 @@ def snakemake(wildcards: str, rules: str = "bwa_map", snakefile: str = "/home/an
         (snakemake("sample=A", rules="bwa_map sort"), False),
         (snakemake("sample=A", snakefile="/home/ann/other/Snakefile"), False),
         (snakemake("sample=A").rstrip() + " --slurm-jobstep-array-execs=eyIyIjogIjc4ZGEifQ==", False),
+        (snakemake("sample=A").rstrip() + " \\\n--slurm-jobstep-array-execs -", False),
     ],
 )
 def test_jobs_that_snakemake_names_by_a_uuid_are_told_apart_by_their_rule(
