@@ -32,21 +32,31 @@ _QUOTE = "[\"']?"
 # these.
 _UNREAD = rf"(?:`|(?!\$\{{?SLURM_(?!ARRAY)|{FOLLOWING})\$)"
 
-_HEAP = re.compile(r"-X(?:mx|X:MaxHeapSize=)(\d+[kKmMgGtT]?)\b")
-_HEAP_UNREAD = re.compile(rf"-Xmx{_QUOTE}[$`]")
+_NAMES_HEAP = ("-Xmx", "-XX:MaxHeapSize=")
+_SAYS_HEAP = rf"(?:{'|'.join(_NAMES_HEAP)}){_QUOTE}"
+_HEAP = re.compile(rf"{_SAYS_HEAP}(\d+[kKmMgGtT]?)\b")
+_HEAP_UNREAD = re.compile(rf"{_SAYS_HEAP}[$`]")
 _HEAP_PERCENT = re.compile(r"-XX:(?:MaxRAMPercentage|MaxRAMFraction)=")
-# Without any of these options, Java's heap is a quarter of what the job was given, if Java sees that. A line that
-# begins with `java` runs a class; elsewhere that may be the name of a module.
+# Without any of these options, Java's heap is a quarter of what the job was given, if Java sees that. Where a command
+# begins, a class or a variable may follow the name; elsewhere it may be a module's or a folder's (`module load java`).
 _JAVA = re.compile(
-    r"java(?<!\wjava)[\"']?[ \t]+(?:-(?!-?version)|[\"']?[$@])"
-    r"|^[ \t]*(?:(?:srun|time|exec)[ \t]+)?(?:[\w./${}-]*/)?java[ \t]+[A-Za-z]",
+    r"java(?<!\wjava)[\"']?[ \t]+-(?!-?version)"
+    r"|(?:^|[;&|(])[ \t]*"
+    r"(?:(?:then|do|else|exec|nice|nohup|srun|(?:/usr/bin/)?time)"
+    r"(?:[ \t]+-[^\s;|&]{1,60}(?:[ \t]+\d[^\s;|&]{0,20})?){0,8}[ \t]+){0,3}"
+    r"[\"']?(?:[\w./${}-]{0,200}/)?java[\"']?[ \t]+(?:[A-Za-z]|[\"']?[$@])",
     re.MULTILINE,
 )
-# Tools that start Java without a heap of their own, and BBTools, which gives it a share of SLURM_MEM_PER_NODE.
+# Tools that start Java without a heap of their own.
+_JAVA_TOOL_WORDS = ("gatk", "icard", "Trimmomatic")
 _JAVA_TOOLS = re.compile(
-    r"gatk(?<!\wgatk)[ \t]+(?:--java-options\b|[A-Z])|PicardCommandLine\b|picard-tools[ \t]+[A-Z]|Trimmomatic[PS]E\b"
-    r"|(?:bb(?:duk2?|map|mapskimmer|mask|merge|norm|split)|clumpify|dedupe2?|reformat|repair|tadpole)\.sh[ \t]"
+    r"gatk(?<!\wgatk)[ \t]+(?:--java-options\b|[A-Z]\w{2,60}[ \t]+[-$])"
+    r"|PicardCommandLine\b|picard-tools[ \t]+[A-Z]\w{2,60}[ \t]|Trimmomatic[PS]E\b"
 )
+# BBTools give it a share of SLURM_MEM_PER_NODE. Scripts of one's own have such names, but hardly such arguments.
+_BBTOOLS = ("bbduk", "bbduk2", "bbmap", "bbmapskimmer", "bbmask", "bbmerge", "bbnorm", "bbsplit", "clumpify", "dedupe",
+            "dedupe2", "reformat", "repair", "tadpole")  # fmt: skip
+_BBTOOL = re.compile(rf"\b(?:{'|'.join(_BBTOOLS)})\.sh[ \t](?=[^\n;|&]{{0,400}}?\b(?:in1?|ref)=)")
 _SAY_MEMORY = tuple(
     f"{option}{_IS}{_QUOTE}"
     for option in (
@@ -70,7 +80,7 @@ _THREADS = (
     re.compile(
         rf"-(?<!\w-)(?:-?(?:threads|num[-_](?:threads|cpus)|n?cpus|nproc|cores|jobs){_IS}|[t@jp]\s+)"
         # GNU parallel's `-j 50%` follows what the job has.
-        rf"{_QUOTE}(\d{{1,4}})\b(?!%)"
+        rf"{_QUOTE}(\d{{1,4}})\b(?!\.?\d*%)"
     ),
     re.compile(r"make(?<!\wmake)\s+-j\s*(\d{1,4})\b"),
     # Spark waits for ever for an executor that has more cores than its workers.
@@ -82,7 +92,7 @@ _LAUNCHER = re.compile(rf"\b(?:{'|'.join(_LAUNCHERS)})\b")
 _ASKING = (
     "srun",
     *_LAUNCHERS,
-    "-Xmx",
+    *_NAMES_HEAP,
     "mem",
     "((",
     "nproc",
@@ -322,7 +332,7 @@ def _kept_memory(body: str, steps: Sequence[str], own: Sequence[str]) -> Iterato
         yield "memory", "the script passes its memory on"
     elif _SHARED_MEMORY.search(body):
         yield "memory", "the script has files in memory (/dev/shm)"
-    elif "-Xmx" not in body and _starts_java(body):
+    elif not any(name in body for name in _NAMES_HEAP) and _starts_java(body):
         yield "memory", "Java's heap follows the memory of its job"
     elif _HEAP_PERCENT.search(body) or any(map(_INNER_SHARES.search, steps)):
         yield "memory", "the script fixes its memory"
@@ -335,8 +345,12 @@ def _kept_memory(body: str, steps: Sequence[str], own: Sequence[str]) -> Iterato
 
 
 def _starts_java(body: str) -> bool:
-    # A plain search is ten times as fast.
-    return ("java" in body and bool(_JAVA.search(body))) or bool(_JAVA_TOOLS.search(body))
+    # Plain searches are ten times as fast.
+    return (
+        ("java" in body and bool(_JAVA.search(body)))
+        or (any(word in body for word in _JAVA_TOOL_WORDS) and bool(_JAVA_TOOLS.search(body)))
+        or (any(f"{tool}.sh" in body for tool in _BBTOOLS) and bool(_BBTOOL.search(body)))
+    )
 
 
 def _kept_by_steps(body: str, steps: Sequence[str], own: Sequence[str]) -> Iterator[tuple[Dimension, str]]:

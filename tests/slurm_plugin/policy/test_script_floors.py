@@ -26,6 +26,7 @@ MANY_CHARS = 10**6  # a pattern that is not linear in the length of a script wou
     [
         ("java -Xmx4g -jar tool.jar", ScriptFloors(memory_mib=5120)),
         ("export JAVA_TOOL_OPTIONS=-XX:MaxHeapSize=4g\n./tool", ScriptFloors(memory_mib=5120)),
+        ("H=4g\njava -XX:MaxHeapSize=$H -jar x", ScriptFloors(memory_mib=5120)),
         ("java -Xmx2048m x; java -Xmx1g y", ScriptFloors(memory_mib=2560)),
         ("java -Xmx2g x &\njava -Xmx1g y &\nwait\njava -Xmx1g z", ScriptFloors(memory_mib=3840)),
         ("java -Xmx2g x >log 2>&1\njava -Xmx1g y", ScriptFloors(memory_mib=2560)),
@@ -76,6 +77,7 @@ MANY_CHARS = 10**6  # a pattern that is not linear in the length of a script wou
         ('[ $SLURM_NTASKS -gt 8 ] || [ "$SLURM_NTASKS" = 8 ] || srun ./a', ScriptFloors()),
         ("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\nsrun ./a", ScriptFloors()),
         ("parallel -j 50% ./a ::: *.fa", ScriptFloors()),
+        ("parallel -j 12.5% ./a ::: *.fa", ScriptFloors()),
         ("parallel -j 50 ./a ::: *.fa", ScriptFloors(cpus_per_task=50)),
         ("srun --mem=2G ./a", ScriptFloors(memory_mib=2048)),
         ("srun --mem=2GB ./a\nsrun --mem 3000mb ./b", ScriptFloors(memory_mib=3000)),
@@ -306,7 +308,15 @@ def test_a_step_with_some_of_the_cpus_keeps_the_memory_that_comes_with_them(
         ("srun java @options Main", ["memory"]),
         ("module load java\njavac Main.java\njava Main 150", ["memory"]),
         ("cd run\n  time $JAVA_HOME/bin/java org.tool.Main", ["memory"]),
+        ("cd run && java Main; true", ["memory"]),
+        ("srun -n 1 -c4 java Main", ["memory"]),
+        ("/usr/bin/time -v nice -n 5 java org.tool.Main", ["memory"]),
+        ("export JAVA_TOOL_OPTIONS=-XX:MaxHeapSize=$(cat h)", ["memory"]),
+        ("echo java $(java -version)\ncp -r /data/java $TMPDIR\nmodule load java $EXTRA", []),
+        ("./a # java $Y\necho java is needed", []),
         ("gatk HaplotypeCaller -I a.bam", ["memory"]),
+        ("module load samtools gatk BWA\nmodule load gatk R/4.2 picard-tools R/4", []),
+        ("./reformat.sh data; bash repair.sh x\n./data_repair.sh in=x", []),
         ("gatk --java-options '-XX:+UseParallelGC' Mutect2", ["memory"]),
         ("/opt/bbmap/bbduk.sh in=a.fq out=b.fq", ["memory"]),
         ("PicardCommandLine MarkDuplicates I=a.bam", ["memory"]),
@@ -459,7 +469,19 @@ def test_a_script_that_would_grow_much_is_left_as_written() -> None:
     assert with_values(long) == long
 
 
-@pytest.mark.parametrize("piece", ["cactus-a-", "SLURM_CPUS_PER_TASK"])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "cactus-a-",
+        "SLURM_CPUS_PER_TASK",
+        "; srun -n 1 ",
+        "java/",
+        "bbduk.sh ",
+        "gatk A",
+        "/call-a/",
+        "--attempt 2",
+    ],
+)
 def test_a_script_of_a_million_characters_is_read_at_once(piece: str) -> None:
     script_floors._read(piece * (MANY_CHARS // len(piece)), 4)
 
