@@ -20,9 +20,10 @@ _LAST = "normal"
 def parse_given_qos(text: str, cluster: str, telling: Collection[str]) -> dict[Whose, frozenset[str]]:
     """Read what COMMAND prints, of this cluster: by account and user, which QOS may be given unseen by the hook.
 
-    Only QOS in `telling` are included, and only users who may be given one of them, so that these are few. Such
-    a QOS is the only one of an association without a default, or the default of an association for a partition.
-    Everybody else, as ANYBODY, is given the default of the cluster's root, or `normal`.
+    Only QOS in `telling` are included. Such a QOS is the only one of an association without a default, or the default
+    of an association for a partition. Everybody else, as ANYBODY, is given the default of the cluster's root, or
+    `normal`. Where that is in `telling`, who is given another QOS is included, too, with none; else only users who may
+    be given one of `telling`, so that these are few.
     """
     rows = [row for line in text.splitlines() if len(row := line.split("|")) == len(_FIELDS)]
     given: dict[Whose, set[str]] = {}
@@ -35,8 +36,8 @@ def parse_given_qos(text: str, cluster: str, telling: Collection[str]) -> dict[W
             continue
         only = several if "," not in several else ""
         name = only if not default else default if partition else ""
-        if name in telling:
+        if name:
             given.setdefault((account, user.lower()), set()).add(name)
-    return {whose: frozenset(names) for whose, names in given.items()} | {
-        ANYBODY: frozenset(of_root & set(telling))
-    }
+    of_anybody = frozenset(of_root & set(telling))
+    told = {whose: frozenset(names & set(telling)) for whose, names in given.items()}
+    return {whose: names for whose, names in told.items() if names or of_anybody} | {ANYBODY: of_anybody}

@@ -143,20 +143,23 @@ def test_maximums_of_a_node_and_of_minutes_are_maximums_too(
 
 
 @pytest.mark.parametrize(
-    ("account", "user", "qos", "refused"),
+    ("limited", "account", "user", "qos", "refused"),
     [
         # It is the user's only QOS.
-        ("Only", "bob", "", True),
-        ("only", "bob", "normal", False),
-        ("demo", "bob", "", False),
-        ("ours", "dave", "large", True),
+        ("large", "Only", "bob", "", True),
+        ("large", "only", "bob", "normal", False),
+        ("large", "demo", "bob", "", False),
+        ("large", "ours", "dave", "large", True),
+        # What everybody is given, but for those who are given another.
+        ("normal", "demo", "alice", "", True),
+        ("normal", "Only", "bob", "", False),
     ],
 )
 def test_the_maximum_of_a_qos_that_slurm_assigns_unseen_by_the_hook_counts_too(
-    account: str, user: str, qos: str, refused: bool
+    limited: str, account: str, user: str, qos: str, refused: bool
 ) -> None:
     """Cut, such jobs were let in; brought back as asked, they waited with QOSMaxCpuPerJobLimit (22.05)."""
-    maximums = parse_qos_maximums("large||DenyOnLimit|cpu=4\nnormal||\n")
+    maximums = parse_qos_maximums(f"{limited}||DenyOnLimit|cpu=4\n")
     facts = SiteFacts(qos_maximums=maximums, given_qos=parse_given_qos(ASSOCIATIONS, "here", maximums))
     asked = JobRequest(account=account, user=user, qos=qos, cpus_per_task=8)
     assert facts.forms_of(asked) == (("qos_maximum",) if refused else ())
