@@ -208,7 +208,8 @@ def _waited_for_the_killed(run: Failed) -> bool:
 
     Python's multiprocessing.Pool does so if the kernel kills one of its workers.
     """
-    return run.job.state == "TIMEOUT" and KILLED_FOR_MEMORY in run.exit_codes
+    # slurmctld keeps the highest code of a job's earlier runs.
+    return run.job.state == "TIMEOUT" and KILLED_FOR_MEMORY in run.exit_codes and run.restarts == 0
 
 
 def lost_points(job: QueuedJob, terms: SiteTerms) -> int:
@@ -260,7 +261,7 @@ def was_shortened(recovery: Recovery, job: QueuedJob, decided: Decided) -> bool:
     """
     decision = decided.get(recovery.decision_id) if decided else None
     asked_s = decision.request.wall_s if decision else None
-    if recovery.cause != "timeout" or asked_s is None or job.limit_s is None:
+    if job.state != "TIMEOUT" or asked_s is None or job.limit_s is None:
         return False
     return job.limit_s < asked_s and job.least_limit_s is None
 

@@ -111,6 +111,11 @@ def test_the_cause_is_what_slurmctld_says_of_the_run(state: str, codes: tuple[st
             failed("TIMEOUT", "0:125", admin_comment=token(grant=Grant(gpus_per_node=1))),
             judging.NOT_WHAT_WE_CUT,
         ),
+        # The kill may be of a run before.
+        (
+            msgspec.structs.replace(failed("TIMEOUT", "0:125", restarts=1), busy_share=0.01),
+            judging.WAS_IDLE,
+        ),
         (failed(mem_per_node_mib=600), CHANGED),
         (failed("TIMEOUT", cpus_per_task=4), CHANGED),
         (failed(num_tasks=3), CHANGED),
