@@ -63,7 +63,7 @@ def rests_on(job: QueuedJob) -> tuple[Any, ...]:
     """Return all of a record that late.py looks at."""
     return (
         job.admin_comment, job.comment, job.cpus_per_task, job.min_cpus, job.mem_per_node_mib, job.mem_per_cpu_mib,
-        job.num_tasks,
+        job.num_tasks, job.min_cpus_per_node, job.other,
         job.partitions, job.account, job.qos, job.limit_s, job.exclusive, job.batch, job.het_job_id, job.name, job.user,
         is_held_again(job),
     )  # fmt: skip

@@ -6,6 +6,7 @@ be planned can start there before the node is back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -130,7 +131,8 @@ def cluster_of(snapshot: Snapshot, numbers: Numbers, run_time: Callable[[QueuedJ
     of_parts = parts_reserved(snapshot.nodes, snapshot.reservations)
     whole = [one for one in snapshot.reservations if one not in of_parts]
     spans = reserved_spans(whole, snapshot.time_s)
-    nodes = [without_parts(node, of_parts, snapshot.time_s) for node in snapshot.nodes if not node.away]
+    here = (node for node in snapshot.nodes if not node.away)
+    nodes = without_parts(here, of_parts, snapshot.time_s)
     if not snapshot.terms.memory_counts:
         nodes = [msgspec.structs.replace(node, mem_mib=ENDLESS_MIB) for node in nodes]
     open_now = {
@@ -160,21 +162,30 @@ def parts_reserved(nodes: Sequence[NodeState], reservations: Iterable[ReservedNo
     return [one for one in reservations if 0 < one.cpus < sum(cpus.get(name, 0) for name in one.nodes)]
 
 
-def without_parts(node: NodeState, of_parts: Iterable[ReservedNodes], now_s: float) -> NodeState:
-    """Return a node without what reservations of parts of nodes hold of it now: its cores, and an equal share of GPUs.
+def without_parts(
+    nodes: Iterable[NodeState], of_parts: Iterable[ReservedNodes], now_s: float
+) -> list[NodeState]:
+    """Return nodes without what reservations of parts hold of them now: their cores, and an equal share of GPUs.
 
     If Slurm does not say which cores, it is an equal share of the CPUs. When such a reservation ends, or the next
     begins, the next cycle sees that.
     """
-    held = [one for one in _in_force(of_parts, now_s) if node.name in one.nodes]
-    cpus = sum(
-        cores * node.cpus_per_core
-        if (cores := dict(one.cores).get(node.name))
-        else -(-one.cpus // len(one.nodes))
-        for one in held
-    )
-    gpus = sum(-(-one.gpus // len(one.nodes)) for one in held)
-    return msgspec.structs.replace(node, cpus=max(0, node.cpus - cpus), gpus=max(0, node.gpus - gpus))
+    cores, cpus, gpus = Counter[str](), Counter[str](), Counter[str]()
+    for one in _in_force(of_parts, now_s):
+        known = dict(one.cores)
+        cores.update(known)
+        share, gpu_share = -(-one.cpus // len(one.nodes)), -(-one.gpus // len(one.nodes))
+        for name in one.nodes:
+            cpus[name] += 0 if name in known else share
+            gpus[name] += gpu_share
+    return [
+        msgspec.structs.replace(
+            node,
+            cpus=max(0, node.cpus - cpus[node.name] - cores[node.name] * node.cpus_per_core),
+            gpus=max(0, node.gpus - gpus[node.name]),
+        )
+        for node in nodes
+    ]
 
 
 def _in_force(reservations: Iterable[ReservedNodes], now_s: float) -> list[ReservedNodes]:
