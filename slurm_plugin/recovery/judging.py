@@ -254,18 +254,6 @@ def witness_of(recovery: Recovery, job: QueuedJob, decided: Decided) -> Witness:
     return "for" if kept and tells_of(asked, decision) else "against"
 
 
-def was_shortened(recovery: Recovery, job: QueuedJob, decided: Decided) -> bool:
-    """Whether a job ran out of a limit below the one that it was submitted with: somebody wanted its end sooner.
-
-    With `--time-min` Slurm itself may lower it. Of a job that named no limit it is not known.
-    """
-    decision = decided.get(recovery.decision_id) if decided else None
-    asked_s = decision.request.wall_s if decision else None
-    if job.state != "TIMEOUT" or asked_s is None or job.limit_s is None:
-        return False
-    return job.limit_s < asked_s and job.least_limit_s is None
-
-
 def _is_nameless(job: QueuedJob, decision: Decision) -> bool:
     """Whether the name of a job's user was not known, now or at submission, as when a directory service is away.
 

@@ -31,7 +31,6 @@ from slurm_plugin.recovery.judging import (
     continued,
     judge,
     may_say,
-    was_shortened,
     witness_of,
 )
 from slurm_plugin.recovery.mending import LOOKED_BACK_S, Mender
@@ -266,9 +265,6 @@ class Recoverer:
         if isinstance(judged, Requeue):
             problem = self._requeue(judged).problem
             return Outcome(job_id=run.job.job_id, run=run, recovery=None, problem=problem)
-        if was_shortened(judged, run.job, decided):
-            log.debug("job %d is left: its time limit was lowered", run.job.job_id)
-            return None
         return self._recover(run, judged, known, witness_of(judged, run.job, decided))
 
     def _recover(

@@ -70,28 +70,6 @@ def test_a_user_whose_name_was_not_known_loses_nothing(tmp_path: Path, now: str,
     assert_back(gate)
 
 
-@pytest.mark.parametrize(
-    ("asked_s", "job", "back"),
-    [
-        (600, {"limit_s": 60}, False),
-        (600, {"limit_s": 600}, True),
-        (600, {"limit_s": 1200}, True),
-        (None, {"limit_s": 60}, True),
-        (600, {"limit_s": 60, "least_limit_s": 60}, True),
-    ],
-)
-def test_a_job_whose_limit_was_lowered_ended_as_somebody_wanted(
-    tmp_path: Path, asked_s: int | None, job: dict[str, Any], back: bool
-) -> None:
-    """`scontrol update TimeLimit=1` of a running job: it came back, and ran out of that minute again (22.05)."""
-    decided = decided_as(request=msgspec.structs.replace(ASKED, wall_s=asked_s))
-    # In the second, something was killed for memory before.
-    for code in ("0:0", "0:125"):
-        gate = Controller(failed("TIMEOUT", code, **job))
-        Recoverer(gate, Journal(tmp_path / code), apply=True, most=10, decided=decided).round()
-        assert bool(gate.writes) is back
-
-
 def test_another_users_number_is_not_taken_for_a_missing_name(tmp_path: Path) -> None:
     gate = Controller(failed())
     decided = decided_as(request=msgspec.structs.replace(ASKED, user="1001"))
