@@ -17,13 +17,18 @@ import msgspec
 from accounting.request import Dimension
 from accounting.units import parse_memory_mib
 from models.past.families import without_numbers
+from slurm_plugin.policy.script_java import (
+    HEAP,
+    HEAP_OPTIONS,
+    HEAP_OVERHEAD,
+    HEAP_PERCENT,
+    HEAP_UNREAD,
+    follows_its_job,
+)
 from slurm_plugin.policy.script_parts import read_parts
 from slurm_plugin.policy.script_programs import is_session, kept_by_programs
 from slurm_plugin.policy.script_steps import Step, farmed, in_background, read_steps
 from slurm_plugin.policy.script_values import FOLLOWING, with_values
-
-# A Java process holds more than its heap: threads' stacks, code, buffers.
-HEAP_OVERHEAD = 1.25
 
 # What may precede a number: a sign or blanks, and a quote.
 _IS = "(?:=|[ \\t]+)"
@@ -32,31 +37,6 @@ _QUOTE = "[\"']?"
 # these.
 _UNREAD = rf"(?:`|(?!\$\{{?SLURM_(?!ARRAY)|{FOLLOWING})\$)"
 
-_NAMES_HEAP = ("-Xmx", "-XX:MaxHeapSize=")
-_SAYS_HEAP = rf"(?:{'|'.join(_NAMES_HEAP)}){_QUOTE}"
-_HEAP = re.compile(rf"{_SAYS_HEAP}(\d+[kKmMgGtT]?)\b")
-_HEAP_UNREAD = re.compile(rf"{_SAYS_HEAP}[$`]")
-_HEAP_PERCENT = re.compile(r"-XX:(?:MaxRAMPercentage|MaxRAMFraction)=")
-# Without any of these options, Java's heap is a quarter of what the job was given, if Java sees that. Where a command
-# begins, a class or a variable may follow the name; elsewhere it may be a module's or a folder's (`module load java`).
-_JAVA = re.compile(
-    r"java(?<!\wjava)[\"']?[ \t]+-(?!-?version)"
-    r"|(?:^|[;&|(])[ \t]*"
-    r"(?:(?:then|do|else|exec|nice|nohup|srun|(?:/usr/bin/)?time)"
-    r"(?:[ \t]+-[^\s;|&]{1,60}(?:[ \t]+\d[^\s;|&]{0,20})?){0,8}[ \t]+){0,3}"
-    r"[\"']?(?:[\w./${}-]{0,200}/)?java[\"']?[ \t]+(?:[A-Za-z]|[\"']?[$@])",
-    re.MULTILINE,
-)
-# Tools that start Java without a heap of their own.
-_JAVA_TOOL_WORDS = ("gatk", "icard", "Trimmomatic")
-_JAVA_TOOLS = re.compile(
-    r"gatk(?<!\wgatk)[ \t]+(?:--java-options\b|[A-Z]\w{2,60}[ \t]+[-$])"
-    r"|PicardCommandLine\b|picard-tools[ \t]+[A-Z]\w{2,60}[ \t]|Trimmomatic[PS]E\b"
-)
-# BBTools give it a share of SLURM_MEM_PER_NODE. Scripts of one's own have such names, but hardly such arguments.
-_BBTOOLS = ("bbduk", "bbduk2", "bbmap", "bbmapskimmer", "bbmask", "bbmerge", "bbnorm", "bbsplit", "clumpify", "dedupe",
-            "dedupe2", "reformat", "repair", "tadpole")  # fmt: skip
-_BBTOOL = re.compile(rf"\b(?:{'|'.join(_BBTOOLS)})\.sh[ \t](?=[^\n;|&]{{0,400}}?\b(?:in1?|ref)=)")
 _SAY_MEMORY = tuple(
     f"{option}{_IS}{_QUOTE}"
     for option in (
@@ -92,7 +72,7 @@ _LAUNCHER = re.compile(rf"\b(?:{'|'.join(_LAUNCHERS)})\b")
 _ASKING = (
     "srun",
     *_LAUNCHERS,
-    *_NAMES_HEAP,
+    *HEAP_OPTIONS,
     "mem",
     "((",
     "nproc",
@@ -219,7 +199,7 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
     said = with_values(body) if any(word in body for word in _ASKING) else body
     steps, launched, parts = read_steps(said), _launched(said), read_parts(said)
     options, own = [step.options for step in steps], [step.own for step in steps]
-    heaps = list(_HEAP.finditer(said))
+    heaps = list(HEAP.finditer(said))
     heaps_mib = (HEAP_OVERHEAD * _mib(heap[1], "B") for heap in heaps)
     memory = [_held(list(zip(heaps_mib, in_background(said, heaps), strict=True)))]
     memory += [_mib(text, "M") for option in _MEMORY_OPTIONS for text in option.findall(said)]
@@ -332,25 +312,16 @@ def _kept_memory(body: str, steps: Sequence[str], own: Sequence[str]) -> Iterato
         yield "memory", "the script passes its memory on"
     elif _SHARED_MEMORY.search(body):
         yield "memory", "the script has files in memory (/dev/shm)"
-    elif not any(name in body for name in _NAMES_HEAP) and _starts_java(body):
+    elif follows_its_job(body):
         yield "memory", "Java's heap follows the memory of its job"
-    elif _HEAP_PERCENT.search(body) or any(map(_INNER_SHARES.search, steps)):
+    elif HEAP_PERCENT.search(body) or any(map(_INNER_SHARES.search, steps)):
         yield "memory", "the script fixes its memory"
     elif (
-        _HEAP_UNREAD.search(body)
+        HEAP_UNREAD.search(body)
         or any(option.search(body) for option in _MEMORY_OPTIONS_UNREAD)
         or any(map(_INNER_MEMORY_UNREAD.search, own))
     ):
         yield "memory", "the script fixes its memory by a number that cannot be read"
-
-
-def _starts_java(body: str) -> bool:
-    # Plain searches are ten times as fast.
-    return (
-        ("java" in body and bool(_JAVA.search(body)))
-        or (any(word in body for word in _JAVA_TOOL_WORDS) and bool(_JAVA_TOOLS.search(body)))
-        or (any(f"{tool}.sh" in body for tool in _BBTOOLS) and bool(_BBTOOL.search(body)))
-    )
 
 
 def _kept_by_steps(body: str, steps: Sequence[str], own: Sequence[str]) -> Iterator[tuple[Dimension, str]]:
