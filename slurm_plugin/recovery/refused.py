@@ -32,7 +32,7 @@ class Refused(Generic[Key]):
     def whose_turn(self, keys: Collection[Key]) -> list[Key]:
         """Return those to be tried in this round, the longest waiting first; those not among `keys` are forgotten."""
         for gone in self._turns.keys() - set(keys):
-            self.over(gone)
+            del self._pauses[gone], self._turns[gone]
         due = [key for key in keys if self._turns.get(key, 0) <= self._round]
         return sorted(due, key=lambda key: self._turns.get(key, 0))
 
@@ -40,11 +40,6 @@ class Refused(Generic[Key]):
         """Remember that it was refused in this round."""
         self._pauses[key] = min(2 * self._pauses.get(key, 0) or 1, MOST_ROUNDS)
         self._turns[key] = self._round + self._pauses[key]
-
-    def over(self, key: Key) -> None:
-        """Forget it: it was not refused this time, or is gone."""
-        self._pauses.pop(key, None)
-        self._turns.pop(key, None)
 
 
 def in_turns(jobs: Iterable[Key], whose: Callable[[Key], Hashable]) -> list[Key]:

@@ -340,7 +340,7 @@ def test_what_is_refused_again_after_it_was_accepted_is_tried_again_in_the_next_
     refused = Refused[int]()
     for _ in range(3):
         refused.note(1)
-    refused.over(1)
+    assert refused.whose_turn([]) == []
     refused.note(1)
     refused.begin_round()
     assert refused.whose_turn([1]) == [1]
