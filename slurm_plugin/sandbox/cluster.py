@@ -210,9 +210,24 @@ def boot(cluster: Cluster, progress: Progress) -> None:
     bring_up([daemons.slurmdbd(cluster)], cluster, progress)
     register(cluster)
     bring_up([daemons.slurmctld(cluster)], cluster, progress)
+    refuse_single_slurmd(cluster)
     bring_up([daemons.slurmd(cluster, node) for node in cluster.manifest.nodes], cluster, progress)
     if cluster.manifest.serve:
         bring_up(daemons.services(cluster), cluster, progress)
+
+
+def refuse_single_slurmd(cluster: Cluster) -> None:
+    """Raise SandboxError if there are several nodes, and this Slurm was built for one slurmd on a host.
+
+    Its slurmd would share their cgroups, end each other's jobs, and leave them in COMPLETING (23.11, 25.11).
+    """
+    if len(cluster.manifest.nodes) > 1 and "MULTIPLE_SLURMD" not in cluster.command(
+        "scontrol", "show", "config"
+    ):
+        raise SandboxError(
+            "this Slurm was built for one slurmd on a host; use --nodes 1, or build it with "
+            "`./configure --enable-multiple-slurmd`"
+        )
 
 
 def bring_up(several: list[Daemon], cluster: Cluster, progress: Progress) -> None:

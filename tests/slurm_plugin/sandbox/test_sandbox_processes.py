@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -17,11 +18,13 @@ from hypothesis import strategies as st
 from accounting.errors import SandboxError
 from slurm_plugin.process_stat import Stat, parse_stat
 from slurm_plugin.sandbox import cluster, processes
+from slurm_plugin.sandbox.daemons import Cluster
 from slurm_plugin.sandbox.enforcement import off
 from slurm_plugin.sandbox.environment import daemon_environment, marks, user_environment
 from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.manifest import Manifest, write_manifest
 from slurm_plugin.sandbox.processes import Identity, Record
+from slurm_plugin.sandbox.release import Programs
 from slurm_plugin.sandbox.slurm_conf import Ports
 from tests.conftest import PATIENCE_S
 
@@ -34,6 +37,19 @@ def mark(tmp_path: Path) -> Iterator[str]:
     entry = f"{processes.MARKER_VARIABLE}={tmp_path}"
     yield entry
     processes.end(processes.find_processes([entry]), 1.0)
+
+
+def manifest_of(layout: Layout, nodes: int) -> Manifest:
+    return Manifest(
+        nodes=layout.node_names(nodes),
+        ports=Ports(1, 2, 3, (4,)),
+        release="slurm-wlm 22.05.8",
+        slurm_prefix=None,
+        hook=False,
+        serve=False,
+        user_id=os.geteuid(),
+        enforcement=off(""),
+    )
 
 
 def spawn(mark: str, folder: Path, argv: tuple[str, ...] = SLEEP) -> Record:
@@ -109,17 +125,7 @@ def test_down_ends_the_processes_of_a_folder_that_was_removed(tmp_path: Path) ->
 
 def test_down_ends_the_processes_of_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    manifest = Manifest(
-        nodes=layout.node_names(1),
-        ports=Ports(1, 2, 3, (4,)),
-        release="slurm-wlm 22.05.8",
-        slurm_prefix=None,
-        hook=False,
-        serve=False,
-        user_id=os.geteuid(),
-        enforcement=off(""),
-    )
-    write_manifest(manifest, layout)
+    write_manifest(manifest_of(layout, nodes=1), layout)
     log = tmp_path / "log"
     record = processes.spawn("munged", SLEEP, daemon_environment(layout, ()), log, tmp_path)
     (layout.run / "lock").mkdir(
@@ -192,3 +198,22 @@ def test_variables_of_another_slurm_are_left_behind(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("SLURM_JOB_ID", "9")
     monkeypatch.setenv("SBATCH_PARTITION", "other")
     assert not {"SLURM_JOB_ID", "SBATCH_PARTITION"} & daemon_environment(Layout(tmp_path), ()).keys()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "config", "refused"),
+    [
+        (2, "MpiParams = (null)\nNEXT_JOB_ID = 1\n", True),
+        (2, "MpiParams = (null)\nMULTIPLE_SLURMD = Yes\nNEXT_JOB_ID = 1\n", False),
+        (1, "MpiParams = (null)\nNEXT_JOB_ID = 1\n", False),
+    ],
+)
+def test_a_slurm_for_one_slurmd_a_host_runs_one_node(
+    nodes: int, config: str, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cluster, "command", lambda *_command: config)
+    layout = Layout(tmp_path)
+    made = Cluster(layout, manifest_of(layout, nodes), Programs(folders=(), prefix_folders=(), plugins=None))
+    told = pytest.raises(SandboxError, match="use --nodes 1, or build it") if refused else nullcontext()
+    with told:
+        cluster.refuse_single_slurmd(made)
