@@ -1,4 +1,4 @@
-"""Chooses the backend of the queue: pyslurm if it imports, else Slurm's own commands."""
+"""Chooses the backend of the queue: pyslurm if it imports and suits the cluster, else Slurm's own commands."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ import sys
 from typing import Literal
 
 from accounting.errors import SlurmError
+from slurm_plugin.slurm.command import run
+from slurm_plugin.slurm.limits import config_words
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
+
+# slurmctld answers within milliseconds, or is down or too busy.
+CONFIG_PATIENCE_S = 10.0
 
 
 def open_queue(name: Literal["auto", "scontrol", "pyslurm"]) -> ScontrolQueue:
-    """Return a backend; raises SlurmError if pyslurm is asked for and does not import."""
-    if name == "scontrol":
+    """Return a backend; raises SlurmError if pyslurm is asked for and does not import.
+
+    `auto` leaves clusters with GPUs to scontrol: pyslurm does not tell which types some jobs ask for, nor what comes
+    with a GPU.
+    """
+    if name == "scontrol" or (name == "auto" and may_have_gpus()):
         return ScontrolQueue()
     complaint = why_no_pyslurm()
     if not complaint:
@@ -22,6 +31,15 @@ def open_queue(name: Literal["auto", "scontrol", "pyslurm"]) -> ScontrolQueue:
     if name == "auto":
         return ScontrolQueue()
     raise SlurmError(f'pyslurm cannot be used: {complaint}; set queue = "scontrol" in [advisor]')
+
+
+def may_have_gpus() -> bool:
+    """Whether slurmctld knows GPUs, or does not answer."""
+    try:
+        config = config_words(run("scontrol", "show", "config", patience_s=CONFIG_PATIENCE_S))
+    except SlurmError:
+        return True
+    return "gpu" in config.get("GresTypes", "").split(",")
 
 
 def why_no_pyslurm() -> str:

@@ -10,7 +10,7 @@ import pytest
 from accounting.errors import SlurmError
 from models.past.job_names import normal_name
 from slurm_plugin.slurm import last_told, scontrol_queue
-from slurm_plugin.slurm.backends import why_no_pyslurm
+from slurm_plugin.slurm.backends import may_have_gpus, why_no_pyslurm
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.nodes import read_nodes
 from slurm_plugin.slurm.running import count_running
@@ -27,6 +27,23 @@ def test_a_pyslurm_in_the_working_directory_is_not_run(
     monkeypatch.chdir(tmp_path)
     assert why_no_pyslurm() == before
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "left_to_scontrol"),
+    [
+        ("echo 'GresTypes               = gpu,shard'", True),
+        ("echo 'GresTypes               = nic'", False),
+        ("echo 'GresTypes               = (null)'", False),
+        ("echo 'Unable to contact slurm controller' >&2; exit 1", True),
+    ],
+)
+def test_a_cluster_that_may_have_gpus_is_left_to_scontrol(
+    script: str, left_to_scontrol: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable(tmp_path / "scontrol", f"#!/bin/sh\n{script}\n")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert may_have_gpus() is left_to_scontrol
 
 
 def test_a_command_that_hangs_is_not_taken_for_a_missing_one() -> None:
