@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 import msgspec
 
@@ -63,23 +64,46 @@ NO_MAXIMUM = Maximum()
 
 
 class Maximums(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a QOS lets one job ask for: in all, on one of its nodes, and in all times its limit in minutes."""
+    """The most that a QOS or an association lets one job ask for: in all, on a node, and in all times its minutes.
 
-    of_job: Maximum = NO_MAXIMUM
-    of_node: Maximum = NO_MAXIMUM
-    minutes: Maximum = NO_MAXIMUM
+    Each holds one maximum for each kind of limit, in one order; an association lacks the last kinds.
+    """
+
+    of_job: tuple[Maximum, ...] = ()
+    of_node: tuple[Maximum, ...] = ()
+    minutes: tuple[Maximum, ...] = ()
 
     def is_below(self, request: JobRequest) -> bool:
         """Whether a job asks for more of anything; one that names no time limit is not judged by its minutes."""
         limit_min = (request.wall_s or 0) // 60
         return (
-            self.of_job.is_below(request)
-            or self.of_node.is_below_on_node(request)
-            or self.minutes.is_below(request, limit_min)
+            any(one.is_below(request) for one in self.of_job)
+            or any(one.is_below_on_node(request) for one in self.of_node)
+            or any(one.is_below(request, limit_min) for one in self.minutes)
+        )
+
+    def over(self, association: Maximums) -> Maximums:
+        """Return the maximums of a job of this QOS in an association, whose amounts count where the QOS sets none."""
+        return Maximums(
+            of_job=_over(self.of_job, association.of_job),
+            of_node=_over(self.of_node, association.of_node),
+            minutes=_over(self.minutes, association.minutes),
         )
 
 
 NO_MAXIMUMS = Maximums()
+
+
+def _over(own: Sequence[Maximum], others: Sequence[Maximum]) -> tuple[Maximum, ...]:
+    pairs = zip_longest(own, others, fillvalue=NO_MAXIMUM)
+    return tuple(
+        Maximum(
+            cpus=one.cpus or other.cpus,
+            gpus=one.gpus or other.gpus,
+            mem_mib=one.mem_mib or other.mem_mib,
+        )
+        for one, other in pairs
+    )
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +172,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the site. `groups` maps a group to its users; `cpus_per_core` has the most, by partition.
 
     `given_qos` are those that Slurm may give to jobs that name none, without the hook seeing it.
+    `qos_maximums` has each QOS that refuses jobs, and `account_maximums` each user's association and those above it.
     `memory` holds the cluster's own terms, for partitions that are not known; None until Slurm has been asked.
     `select_parameters` are its SelectTypeParameters, None if not known.
     `whole_nodes`: all of its partitions allocate only whole nodes (select/linear).
@@ -161,6 +186,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     groups: Mapping[str, frozenset[str]] = {}
     qos_minimums: Mapping[str, Minimum] = {}
     qos_maximums: Mapping[str, Maximums] = {}
+    account_maximums: Mapping[Whose, tuple[Maximums, ...]] = {}
     given_qos: Mapping[Whose, frozenset[str]] = {}
     partitions: Mapping[str, Partition] = {}
     memory: MemoryTerms | None = None
@@ -268,14 +294,21 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     def _is_refused(self, request: JobRequest) -> bool:
         """Whether Slurm refuses a job as asked: by each QOS that it names, or by each partition that it may run in.
 
+        A QOS that refuses jobs does so for the limits of their associations too.
+
         A job that names no QOS has the one that its user is given, or else anybody.
         """
         whose = (request.account.lower(), request.user.lower())
         given = self.given_qos.get(whose, self.given_qos.get(ANYBODY, frozenset()))
         of_partitions = [partition.qos for partition in self.partitions_of(request)]
+        associations = self.account_maximums.get(whose, (NO_MAXIMUMS,))
         return any(
             bool(names)
-            and all(self.qos_maximums.get(name.lower(), NO_MAXIMUMS).is_below(request) for name in names)
+            and all(
+                name.lower() in self.qos_maximums
+                and any(self.qos_maximums[name.lower()].over(one).is_below(request) for one in associations)
+                for name in names
+            )
             for names in (request.qos.split(",") if request.qos else given, of_partitions)
         )
 

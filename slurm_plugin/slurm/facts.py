@@ -9,6 +9,7 @@ import msgspec
 
 from accounting.errors import SlurmError
 from slurm_plugin.policy.facts import SLURM_PARTS, SiteFacts
+from slurm_plugin.slurm.account_maximums import parse_account_maximums
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.given_qos import COMMAND as GIVEN_QOS
 from slurm_plugin.slurm.given_qos import parse_given_qos
@@ -47,7 +48,7 @@ def gather(known: SiteFacts) -> Gathered:
     """Return the facts as they are now; parts that cannot be read, and all but SLURM_PARTS, come from `known`.
 
     This takes as long as the slowest command, since they run side by side. Only the list of who is given which QOS,
-    which may be long, is asked for separately, and only if some QOS has a minimum or a maximum.
+    which may be long, is asked for separately, with their limits, and only if some QOS has a minimum or refuses jobs.
     """
     with ThreadPoolExecutor(len(COMMANDS)) as threads:
         said = dict(zip(COMMANDS, threads.map(_said, COMMANDS.values()), strict=True))
@@ -61,7 +62,9 @@ def gather(known: SiteFacts) -> Gathered:
         if isinstance(answer, str):
             cluster = config_words(answers["memory"]).get("ClusterName", "")
             given = parse_given_qos(answer, cluster, telling)
-            facts, read = msgspec.structs.replace(facts, given_qos=given), read | {"given_qos"}
+            most = parse_account_maximums(answer, cluster)
+            facts = msgspec.structs.replace(facts, given_qos=given, account_maximums=most)
+            read |= {"given_qos"}
     complaints = [
         str(answer) for part, answer in said.items() if isinstance(answer, SlurmError) and part not in read
     ]

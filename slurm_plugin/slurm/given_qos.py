@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from slurm_plugin.policy.facts import ANYBODY, Whose
+from slurm_plugin.slurm.account_maximums import LIMITS
 
 _FIELDS = ("Cluster", "Account", "User", "Partition", "QOS", "DefaultQOS")
-# Of all users; a user without QOS of their own is shown with those of the account here.
-COMMAND = ("sacctmgr", "--noheader", "--parsable2", "show", "associations", f"format={','.join(_FIELDS)}")
+# Of all users; a user without QOS of their own is shown with those of the account here. The limits come along
+# (account_maximums.py).
+COMMAND = (
+    *("sacctmgr", "--noheader", "--parsable2", "show", "associations"),
+    f"format={','.join((*_FIELDS, *LIMITS))}",
+)
 # The QOS that Slurm gives if nothing else says which.
 _LAST = "normal"
 
@@ -25,7 +30,8 @@ def parse_given_qos(text: str, cluster: str, telling: Collection[str]) -> dict[W
     `normal`. Where that is in `telling`, who is given another QOS is included, too, with none; else only users who may
     be given one of `telling`, so that these are few.
     """
-    rows = [row for line in text.splitlines() if len(row := line.split("|")) == len(_FIELDS)]
+    lines = (line.split("|")[: len(_FIELDS)] for line in text.splitlines())
+    rows = [row for row in lines if len(row) == len(_FIELDS)]
     given: dict[Whose, set[str]] = {}
     of_root = {_LAST}
     for where, account, user, partition, several, default in rows:

@@ -17,7 +17,6 @@ import msgspec
 from accounting.tres import gpu_types, parse_tres, split_tres
 from accounting.units import whole
 from slurm_plugin.policy.facts import (
-    NO_MAXIMUMS,
     NO_MINIMUM,
     Capacity,
     Maximum,
@@ -39,8 +38,9 @@ _TERMS = {
 }
 # Slurm's own plugins that assign partitions to a job that names none.
 _CHOOSE_PARTITIONS = frozenset({"all_partitions", "partition"})
-# What limits the amounts that a job may ask for, and those times the minutes of its time limit.
-_OF_JOB = ("MaxTRES", "MaxTRESPU", "MaxTRESPA", "GrpTRES")
+# What limits the amounts that a job may ask for, and those times the minutes of its time limit. Associations have the
+# first of each, too.
+_OF_JOB = ("MaxTRES", "GrpTRES", "MaxTRESPU", "MaxTRESPA")
 _MINUTES = ("MaxTRESMins", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESRunMinsPU", "MaxTRESRunMinsPA")
 # For each QOS: its minimum, whether it refuses a job that asks for more than its maximums, and the maximums.
 QOS_FORMAT = ",".join(("format=Name,MinTRES,Flags", *_OF_JOB, "MaxTRESPerNode", *_MINUTES))
@@ -74,31 +74,32 @@ def parse_qos(text: str) -> dict[str, Minimum]:
 def parse_qos_maximums(text: str) -> dict[str, Maximums]:
     """Read lines of QOS_FORMAT: the most that one job may ask for, of each QOS that refuses jobs that ask for more.
 
-    A QOS whose amounts are percentages is left out: how much they are is not known here.
+    One without maximums refuses by those of accounts. One whose amounts are percentages is left out: how much they are
+    is not known here.
     """
     maximums: dict[str, Maximums] = {}
     for line in text.splitlines():
         name, _, flags, *limits = [*line.split("|"), "", ""]
         of_node = len(_OF_JOB)
-        found = Maximums(
-            of_job=_strictest(limits[:of_node]),
-            of_node=_strictest(limits[of_node : of_node + 1]),
-            minutes=_strictest(limits[of_node + 1 :]),
-        )
-        refuses = _REFUSES in flags.split(",") and RELATIVE not in flags.split(",")
-        if refuses and found != NO_MAXIMUMS:
-            maximums[name] = found
+        if _REFUSES in flags.split(",") and RELATIVE not in flags.split(","):
+            maximums[name] = maximums_of(
+                limits[:of_node], limits[of_node : of_node + 1], limits[of_node + 1 :]
+            )
     return maximums
 
 
-def _strictest(limits: Sequence[str]) -> Maximum:
-    """Return the lowest amounts of several TRES lists."""
-    most = [parse_tres(tres) for tres in limits if tres]
-    return Maximum(
-        cpus=min((one.cpus for one in most if one.cpus), default=0),
-        gpus=min((one.gpus for one in most if one.gpus), default=0),
-        mem_mib=min((one.mem_mib for one in most if one.mem_mib), default=0),
+def maximums_of(of_job: Sequence[str], of_node: Sequence[str], minutes: Sequence[str]) -> Maximums:
+    """Read lists of TRES, one for each kind of limit."""
+    return Maximums(
+        of_job=tuple(map(_maximum, of_job)),
+        of_node=tuple(map(_maximum, of_node)),
+        minutes=tuple(map(_maximum, minutes)),
     )
+
+
+def _maximum(tres: str) -> Maximum:
+    most = parse_tres(tres)
+    return Maximum(cpus=most.cpus or 0, gpus=most.gpus or 0, mem_mib=most.mem_mib or 0)
 
 
 def config_words(text: str) -> dict[str, str]:

@@ -37,13 +37,26 @@ MOST = {
     "account": "MaxTRESPerAccount=cpu=4",
     "all": "GrpTRES=cpu=4",
 }
+# Limits of accounts, for which a QOS refuses jobs that sets none of the same kind itself.
+MOST_OF_ACCOUNT = {
+    "each": "MaxTRES=cpu=4",
+    "together": "GrpTRES=mem=4000",
+    "pernode": "MaxTRESPerNode=cpu=4",
+    "minutes": "MaxTRESMins=cpu=8",
+    "running": "GrpTRESRunMins=cpu=8",
+}
 COMMANDS = (
     (*_ADD, "qos", "large", "MinTRESPerJob=cpu=4", "Flags=DenyOnLimit"),
     (*_ADD, "qos", "roomy", "MinTRESPerJob=mem=4000", "Flags=DenyOnLimit"),
     # Slurm refuses a job before it counts the CPUs that its memory brings, so this one does not refuse.
     (*_ADD, "qos", "patient", "MinTRESPerJob=cpu=4"),
     *((*_ADD, "qos", name, limit, "Flags=DenyOnLimit") for name, limit in MOST.items()),
+    (*_ADD, "qos", "strict", "Flags=DenyOnLimit"),
+    (*_ADD, "qos", "wide", "MaxTRESPerJob=cpu=32", "Flags=DenyOnLimit"),
     (*_ADD, "account", "several", "large", "roomy", "divided"),
+    *((*_ADD, "account", name, limit) for name, limit in MOST_OF_ACCOUNT.items()),
+    (*_ADD, "account", "below", "parent=together"),
+    *((*_USER, f"account={name}", "qos=normal,strict,wide") for name in (*MOST_OF_ACCOUNT, "below")),
     (*_USER, "account=several", f"qos=normal,large,roomy,patient,{','.join(MOST)}"),
     *((*_USER, f"account={name}", f"qos={name}") for name in ("large", "roomy")),
     (*_USER, "account=divided", "qos=normal"),
@@ -78,6 +91,10 @@ FORMS = (
 REFUSED = (
     *(form(f"beyond-{name}", f"-A several -q {name} -c 8 --mem=8000") for name in MOST),
     form("beyond-partition", "-A several -p narrow -c 8 --mem=8000"),
+    *(
+        form(f"beyond-account-{name}", f"-A {name} -q strict -c 8 --mem=8000")
+        for name in (*MOST_OF_ACCOUNT, "below")
+    ),
 )
 BEYOND_NODES = (
     form("beyond-memory", "-A several -c 8 --mem=65000"),
@@ -87,6 +104,12 @@ BEYOND_NODES = (
 WITHIN = (
     *(form(f"within-{name}", f"-A several -q {name} -c 4 --mem=4000", cpu=2, mem=256) for name in MOST),
     form("within-partition", "-A several -p narrow -c 4 --mem=8000", cpu=2, mem=256),
+    *(
+        form(f"within-account-{name}", f"-A {name} -q strict -c 4 --mem=4000", cpu=2, mem=256)
+        for name in (*MOST_OF_ACCOUNT, "below")
+    ),
+    # Its QOS lets it have what its account does not.
+    form("above-account", "-A each -q wide -c 8 --mem=8000", cpu=2, mem=256),
 )
 
 

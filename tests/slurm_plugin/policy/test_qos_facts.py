@@ -12,6 +12,7 @@ from slurm_plugin.policy.forms import ALL, kept_by_form
 from slurm_plugin.policy.rules import fits, limits_of
 from slurm_plugin.policy.submission import job_request
 from slurm_plugin.service.decide import with_floors
+from slurm_plugin.slurm.account_maximums import parse_account_maximums
 from slurm_plugin.slurm.given_qos import parse_given_qos
 from slurm_plugin.slurm.limits import (
     parse_partitions,
@@ -163,6 +164,55 @@ def test_the_maximum_of_a_qos_that_slurm_assigns_unseen_by_the_hook_counts_too(
     facts = SiteFacts(qos_maximums=maximums, given_qos=parse_given_qos(ASSOCIATIONS, "here", maximums))
     asked = JobRequest(account=account, user=user, qos=qos, cpus_per_task=8)
     assert facts.forms_of(asked) == (("qos_maximum",) if refused else ())
+
+
+LIMITED = """\
+here|root|||normal||||||||
+here|small|||normal||root|cpu=4|||||
+here|small|bob||strict|||cpu=4|||||
+here|small|carol||strict|||cpu=64|||||
+here|all|||normal||root||mem=4000M|||cpu=60|
+here|below|||normal||all||||||
+here|below|bob||strict||||||||
+here|node|bob||strict|||||cpu=4|||
+here|time|bob||strict||||||cpu=30||
+there|free|bob||strict|||cpu=4|||||
+here|free|bob||strict||||||||
+"""
+
+
+@pytest.mark.parametrize(
+    ("account", "user", "qos", "asked", "refused"),
+    [
+        ("small", "bob", "strict", {"cpus_per_task": 5}, True),
+        ("small", "bob", "strict", {"cpus_per_task": 4}, False),
+        ("small", "bob", "normal", {"cpus_per_task": 5}, False),
+        # Her own limit counts instead of her account's.
+        ("small", "carol", "strict", {"cpus_per_task": 5}, False),
+        # A limit of the QOS counts instead of one of the same kind.
+        ("small", "bob", "wide", {"cpus_per_task": 5}, False),
+        ("small", "bob", "wide_together", {"cpus_per_task": 5}, True),
+        ("small", "bob", "wide", {"cpus_per_task": 33}, True),
+        # What all of an account may have together also counts for accounts below it.
+        ("below", "bob", "strict", {"mem_per_node_mib": 4001}, True),
+        ("below", "bob", "wide", {"mem_per_node_mib": 4001}, True),
+        ("below", "bob", "strict", {"cpus_per_task": 8, "wall_s": 480}, True),
+        ("below", "bob", "strict", {"cpus_per_task": 8, "wall_s": 420}, False),
+        ("node", "bob", "strict", {"cpus_per_task": 5}, True),
+        ("time", "bob", "strict", {"cpus_per_task": 8, "wall_s": 240}, True),
+        ("free", "bob", "strict", {"cpus_per_task": 5}, False),
+    ],
+)
+def test_limits_of_accounts_count_with_a_qos_that_refuses_jobs(
+    account: str, user: str, qos: str, asked: dict[str, Any], refused: bool
+) -> None:
+    """Cut, such jobs were let in; brought back as asked, they waited with AssocMaxCpuPerJobLimit (22.05, 24.11)."""
+    maximums = "strict||DenyOnLimit|\nwide||DenyOnLimit|cpu=32|\nwide_together||DenyOnLimit||cpu=32|\n"
+    facts = SiteFacts(
+        qos_maximums=parse_qos_maximums(maximums), account_maximums=parse_account_maximums(LIMITED, "here")
+    )
+    forms = facts.forms_of(JobRequest(account=account, user=user, qos=qos, **asked))
+    assert forms == (("qos_maximum",) if refused else ())
 
 
 def test_a_maximum_in_percent_is_no_amount() -> None:
