@@ -145,7 +145,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     `whole_nodes`: nobody else may use what its jobs leave free on their nodes (OverSubscribe=EXCLUSIVE,
     ExclusiveTopo). `whole_sockets`: nobody else may use what they leave free on their sockets
     (SelectTypeParameters=CR_Socket). `max_cpus_per_node`: all its jobs together may use this many CPUs of a node
-    (MaxCPUsPerNode); 0: all of them. `min_nodes`: each of its jobs has so many nodes at least (MinNodes).
+    (MaxCPUsPerNode, MaxCPUsPerSocket); 0: all of them. `min_nodes`: each of its jobs has so many nodes at least.
     `nodes`: so many belong to it, also such as Slurm does not show (those of the cloud, 22.05).
     `shares_cpus`: several of its jobs may be on the same CPUs, though none of them asks for that (OverSubscribe=FORCE).
     """

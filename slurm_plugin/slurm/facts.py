@@ -96,13 +96,19 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
         if has_no_qos(config):
             facts = replace(facts, qos_minimums={}, qos_maximums={})
             read.add("qos_minimums")
+    nodes = parse_node_terms(answers["cpus_per_core"]) if "cpus_per_core" in answers else None
     if "partitions" in answers:
         if facts.memory is None:  # what a partition does not set is the cluster's, which is not known yet
             read.remove("partitions")
         else:
             facts = replace(
                 facts,
-                partitions=parse_partitions(answers["partitions"], facts.memory, facts.select_parameters),
+                partitions=parse_partitions(
+                    answers["partitions"],
+                    facts.memory,
+                    facts.select_parameters,
+                    nodes.most_sockets if nodes else {},
+                ),
             )
     if "qos_minimums" in answers:
         facts = replace(
@@ -110,13 +116,12 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
             qos_minimums=parse_qos(answers["qos_minimums"]),
             qos_maximums=parse_qos_maximums(answers["qos_minimums"]),
         )
-    if "cpus_per_core" in answers:
-        terms = parse_node_terms(answers["cpus_per_core"])
+    if nodes is not None:
         facts = replace(
             facts,
-            cpus_per_core=terms.cpus_per_core,
-            restricted_cores=terms.restricted,
-            most_gpus=terms.most_gpus,
-            capacity=terms.capacity,
+            cpus_per_core=nodes.cpus_per_core,
+            restricted_cores=nodes.restricted,
+            most_gpus=nodes.most_gpus,
+            capacity=nodes.capacity,
         )
     return facts, SLURM_PARTS & read

@@ -9,7 +9,7 @@ and Lua sees only a partition's limit, not the cluster's.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -162,10 +162,12 @@ def has_no_qos(text: str) -> bool:
     return "slurmdbd" not in config_words(text).get("AccountingStorageType", "slurmdbd")
 
 
-def parse_partitions(text: str, cluster: MemoryTerms, parameters: str | None) -> dict[str, Partition]:
+def parse_partitions(
+    text: str, cluster: MemoryTerms, parameters: str | None, sockets: Mapping[str, int] = {}
+) -> dict[str, Partition]:
     """Read `scontrol --oneliner show partition`; what a partition does not set is the cluster's.
 
-    `parameters` are the cluster's SelectTypeParameters.
+    `parameters` are the cluster's SelectTypeParameters. `sockets` has the most that any node of a partition has.
     """
     partitions: dict[str, Partition] = {}
     for line in text.splitlines():
@@ -179,12 +181,18 @@ def parse_partitions(text: str, cluster: MemoryTerms, parameters: str | None) ->
                 is_default=words.get("Default") == "YES",
                 whole_nodes=_has_whole_nodes(words),
                 whole_sockets=gives_whole_sockets(select),
-                max_cpus_per_node=whole(words.get("MaxCPUsPerNode", "")) or 0,
+                max_cpus_per_node=_max_cpus_per_node(words, sockets.get(name, 0)),
                 min_nodes=whole(words.get("MinNodes", "")) or 0,
                 nodes=whole(words.get("TotalNodes", "")) or 0,
                 shares_cpus=_shares_cpus(words),
             )
     return partitions
+
+
+def _max_cpus_per_node(words: dict[str, str], sockets: int) -> int:
+    """Return the lower one of MaxCPUsPerNode and MaxCPUsPerSocket of all sockets of a node; 0 if there is neither."""
+    of_sockets = sockets * (whole(words.get("MaxCPUsPerSocket", "")) or 0)
+    return min({whole(words.get("MaxCPUsPerNode", "")) or 0, of_sockets} - {0}, default=0)
 
 
 def partition_terms(words: dict[str, str], select: str | None, cluster: MemoryTerms) -> MemoryTerms:
@@ -209,13 +217,14 @@ def _shares_cpus(words: dict[str, str]) -> bool:
 
 
 class NodeTerms(NamedTuple):
-    """By partition, the most CPUs of a core and the most GPUs of one type that any of its nodes has, and its capacity.
+    """By partition, its capacity, and the most that any of its nodes has: CPUs of a core, GPUs of one type, sockets.
 
     `restricted` are the partitions with a node that reserves cores for each of its GPUs.
     """
 
     cpus_per_core: dict[str, int]
     most_gpus: dict[str, int]
+    most_sockets: dict[str, int]
     capacity: dict[str, Capacity]
     restricted: frozenset[str]
 
@@ -224,20 +233,23 @@ def parse_node_terms(text: str) -> NodeTerms:
     """Read `scontrol --oneliner show node`; '' stands for nodes of no partition."""
     cpus_per_core: dict[str, int] = {}
     most_gpus: dict[str, int] = {}
+    most_sockets: dict[str, int] = {}
     nodes: dict[str, list[tuple[int, int, int]]] = {}
     restricted = set[str]()
     for line in text.splitlines():
         words = words_of(line)
         names = words.get("Partitions", "").split(",")
         cpus, gpus = core_cpus(words), max(gpus_of(words).values(), default=0)
+        sockets = whole(words.get("Sockets", "")) or 0
         for name in names:
             cpus_per_core[name] = max(cpus, cpus_per_core.get(name, 1))
             most_gpus[name] = max(gpus, most_gpus.get(name, 0))
+            most_sockets[name] = max(sockets, most_sockets.get(name, 0))
             nodes.setdefault(name, []).append(has_of(words))
         if "RestrictedCoresPerGPU" in words:
             restricted.update(names)
     capacity = {name: _capacity(those) for name, those in nodes.items()}
-    return NodeTerms(cpus_per_core, most_gpus, capacity, frozenset(restricted - {""}))
+    return NodeTerms(cpus_per_core, most_gpus, most_sockets, capacity, frozenset(restricted - {""}))
 
 
 def _capacity(nodes: Sequence[tuple[int, int, int]]) -> Capacity:

@@ -273,3 +273,36 @@ def test_the_gpus_of_a_job_suffice_for_all_the_nodes_that_it_may_be_on(
         request = job_request(asked)
         limits = with_floors(plain, request, fixed_by(asked, request), Minimum(), 1)
         assert limits.min_gpus == wanted
+
+
+@pytest.mark.parametrize(
+    ("partition", "asked", "kept"),
+    [
+        ("few", {"cpus_per_task": 9}, True),
+        ("few", {"cpus_per_task": 8}, False),
+        ("few", {"cpus_per_task": 8, "num_tasks": 3}, False),
+        ("both", {"cpus_per_task": 5}, True),
+        ("both", {"cpus_per_task": 4}, False),
+        # No node of it is shown.
+        ("cloud", {"cpus_per_task": 9}, False),
+    ],
+)
+def test_a_request_for_more_cpus_of_all_sockets_than_its_partition_allows_is_left_alone(
+    partition: str, asked: dict[str, Any], kept: bool
+) -> None:
+    """Cut, such a job was let in, though Slurm refuses it as it was asked (EnforcePartLimits=ALL, 24.11)."""
+    partitions = (
+        "PartitionName=few MaxCPUsPerNode=UNLIMITED MaxCPUsPerSocket=4\n"
+        "PartitionName=both MaxCPUsPerNode=4 MaxCPUsPerSocket=4\n"
+        "PartitionName=cloud MaxCPUsPerNode=UNLIMITED MaxCPUsPerSocket=4\n"
+    )
+    nodes = (
+        "NodeName=n1 ThreadsPerCore=1 Sockets=1 Boards=1 CPUTot=16 Partitions=few,both\n"
+        "NodeName=n2 ThreadsPerCore=1 Sockets=2 Boards=1 CPUTot=32 Partitions=few,both\n"
+    )
+    sockets = parse_node_terms(nodes).most_sockets
+    facts = SiteFacts(partitions=parse_partitions(partitions, MemoryTerms(), None, sockets))
+    forms = facts.forms_of(JobRequest(user="alice", partition=partition, **asked))
+    assert kept_by_form(forms) == (
+        {"memory": "max_cpus_per_node", "cores": "max_cpus_per_node"} if kept else {}
+    )
