@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm_plugin.policy.facts import NO_MAXIMUM, Maximums, Whose
+from slurm_plugin.policy.facts import Maximums, Whose
 from slurm_plugin.slurm.limits import maximums_of
 
 # The last fields of a line; those of the same name are in the same order for a QOS.
@@ -31,28 +31,29 @@ def parse_account_maximums(text: str, cluster: str) -> dict[Whose, tuple[Maximum
         row = line.split("|")
         if row[0] != cluster or len(row) != _FIELDS:
             continue
-        _, account, user, _, _, _, parent, most, of_all, of_node, minutes, *minutes_of_all = row
+        _, account, user, _, _, _, parent, *limits = row
+        most, of_all, of_node, minutes, *minutes_of_all = limits
         if user:
-            own = maximums_of((most, of_all), (of_node,), (minutes, *minutes_of_all))
-            of_users.setdefault((account, user.lower()), []).append(own)
+            found = of_users.setdefault((account, user.lower()), [])
+            if any(limits):
+                found.append(maximums_of((most, of_all), (of_node,), (minutes, *minutes_of_all)))
         else:
             above[account] = parent
-            together[account] = maximums_of(("", of_all), (), ("", *minutes_of_all))
-    found = {
-        whose: tuple(one for one in (*own, *_of_accounts(whose[0], together, above)) if _limits(one))
+            if any((of_all, *minutes_of_all)):
+                together[account] = maximums_of(("", of_all), (), ("", *minutes_of_all))
+    of_accounts = {account: _of_account(account, together, above) for account in above}
+    return {
+        whose: maximums
         for whose, own in of_users.items()
+        if (maximums := (*own, *of_accounts.get(whose[0], ())))
     }
-    return {whose: maximums for whose, maximums in found.items() if maximums}
 
 
-def _of_accounts(account: str, together: dict[str, Maximums], above: dict[str, str]) -> list[Maximums]:
+def _of_account(account: str, together: dict[str, Maximums], above: dict[str, str]) -> list[Maximums]:
     """Return the maximums of an account and of those above it."""
     found = []
-    while account in together:
-        found.append(together[account])
-        account = above[account]
+    while account:
+        if account in together:
+            found.append(together[account])
+        account = above.get(account, "")
     return found
-
-
-def _limits(maximums: Maximums) -> bool:
-    return any(one != NO_MAXIMUM for one in (*maximums.of_job, *maximums.of_node, *maximums.minutes))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -97,6 +98,8 @@ def maximums_of(of_job: Sequence[str], of_node: Sequence[str], minutes: Sequence
     )
 
 
+# Of many thousands of associations, most have the same limits, or none.
+@lru_cache(maxsize=1024)
 def _maximum(tres: str) -> Maximum:
     most = parse_tres(tres)
     return Maximum(cpus=most.cpus or 0, gpus=most.gpus or 0, mem_mib=most.mem_mib or 0)
