@@ -47,9 +47,10 @@ GENERIC_NAMES = RUNS_ANYTHING | {
     *("wrap", "sbatch", "interactive", "job", "run", "test", "script", "submit", "slurm"),
     MACHINE_MADE,
     NAMELESS,
-    # The names of all jobs that AiiDA, pyiron, pysqa, batchtools, submitit, FireWorks, Dask, RADICAL-Pilot and MATLAB
-    # run, and of signac's bundles.
+    # The names of all jobs that AiiDA, pyiron, pysqa, batchtools, submitit, FireWorks, Dask, RADICAL-Pilot, Pulsar,
+    # Covalent and MATLAB run, and of signac's bundles.
     *("aiida-#", "pi_#", "pysqa", "job#", "submitit", "fw_job", "dask-worker", "pilot.#", "bundle"),
+    *("pulsar_#", "covalent-#-#"),
     *("matlab_r#a_job#", "matlab_r#b_job#", "matlab_r#a_job#.#", "matlab_r#b_job#.#"),
 }
 
@@ -60,6 +61,9 @@ _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _IN_ARRAY = re.compile(r"\s--slurm-jobstep-array-execs\b")
 _SNAKEFILE = re.compile(r" --snakefile ('[^'\n]*'|\S+)")
 _RULES = re.compile(r" --allowed-rules((?: [A-Za-z_]\w*)+)")
+# The files that a script runs. Those of dpdispatcher (`source …/.DIGEST.sub.run`) and Covalent
+# (`python …/script-UUID-0.py`) are written for one job.
+_RUN_FILE = re.compile(r"(?:(?<!\S)\.|(?<![\w.-])(?:source|sh|bash|python[\d.]*))[ \t]+[\"']?([^\s;|&]+)")
 
 
 def script_signature(script: str) -> str:
@@ -118,12 +122,22 @@ def signature_of(job_name: str, script: str) -> str:
     """Return the signature of a job's script: of all that it does, or, if a machine named the job, of its rule.
 
     If the rule of such a job is not known, UUIDs and digests are dropped, since its script names the run too: by a
-    UUID in each of its paths (PSI/J), or by the digest of what it works on (signac, batchtools). Jobs that people
-    name keep the signatures that they have always had.
+    UUID in each of its paths (PSI/J), or by the digest of what it works on (signac, batchtools). They stay if the
+    script runs a file that is called by one: what that file does is not known. Jobs that people name keep the
+    signatures that they have always had.
     """
     if not is_by_machine(job_name):
         return script_signature(script)
-    return rule_signature(script) or script_signature(without_digests(_beginning(script)))
+    if by_rule := rule_signature(script):
+        return by_rule
+    head = _beginning(script)
+    return script_signature(head if _runs_own_file(head) else without_digests(head))
+
+
+def _runs_own_file(head: str) -> bool:
+    """Return whether a script runs a file that a machine wrote for this job: no other job runs it."""
+    files = (path.rpartition("/")[2] for path in _RUN_FILE.findall(head))
+    return any(without_digests(file) != file for file in files)
 
 
 def runs_unseen(command: str) -> bool:

@@ -19,7 +19,7 @@ MACHINE_MADE = "##"
 # What slurmdbd calls a job that was submitted without a name, as slurmrestd and Slurm's C API allow (22.05 to 26.05).
 # The hook sees no name for it; under that, it would be like no job that ever ended.
 NAMELESS = "allocation"
-ENDINGS = (".sbatch", ".slurm", ".sh", ".job")
+ENDINGS = (".sbatch", ".slurm", ".sh", ".job", ".sub")
 # Size of the cache: the same names come again within a submission, and with the next one.
 REMEMBERED = 2048
 

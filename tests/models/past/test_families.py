@@ -212,11 +212,45 @@ def test_jobs_of_a_tool_are_told_apart_by_what_it_runs_and_not_by_what_it_calls_
     assert narrowest(one, "fit") != narrowest(one, "align")
 
 
+# What these run is in a file that is written for one job.
+UNSEEN = [
+    # dpdispatcher 1.1.0: base_machine's script template.
+    (".{0}.sub", 'cd "$REMOTE_ROOT"\nsource "$REMOTE_ROOT"/.{0}.sub.run\n'),
+    # covalent-slurm-plugin 0.18.0: job_script.py.
+    ("covalent-3-{0}", "srun \\\n  python /home/ann/script-{0}-3.py /home/ann/func-{0}-3.pkl\n"),
+    ("fit-{0}", "module load gcc; . ./{0}.sh\n"),
+    ("fit-{0}", "/bin/bash '{0}.sh'\n"),
+]
+
+
+@pytest.mark.parametrize(("name", "script"), UNSEEN)
+@pytest.mark.parametrize(("one", "other"), [(UUID, OTHER_UUID), (MD5, OTHER_MD5)])
+def test_jobs_that_run_files_of_their_own_are_not_taken_for_each_other(
+    name: str, script: str, one: str, other: str
+) -> None:
+    first, second = (signature_of(name.format(run), script.format(run)) for run in (one, other))
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "bash /home/ann/{0}/run.sh {0}\n",  # as Nextflow and Cromwell lay out their folders
+        "python3 project.py run -j {0}\n",
+        "./fish {0}; mysource {0}\n",
+        "cp a.sh {0}.sh\n",
+    ],
+)
+def test_a_run_in_the_path_or_the_arguments_of_a_program_says_nothing_of_it(script: str) -> None:
+    first, second = (signature_of(f"fit-{run}", script.format(run)) for run in (UUID, OTHER_UUID))
+    assert first == second
+
+
 @pytest.mark.parametrize(
     "name",
     [
         *("aiida-4711", "pi_4711", "pysqa", f"job{MD5}", "submitit", "FW_job", "dask-worker"),
-        *("pilot.0000", f"P/bundle/{MD5}"),
+        *("pilot.0000", f"P/bundle/{MD5}", "pulsar_4711", f"covalent-3-{UUID}", f".{MD5}.sub"),
         *("MATLAB_R2024a_Job12", "MATLAB_R2025b_Job12.3"),
     ],
 )

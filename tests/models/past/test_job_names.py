@@ -59,6 +59,11 @@ ENGINES = [
     ("pilot.0000", "pilot.#"),
     # executorlib 1.11: spawner_pysqa.py, the folder above the task's own, which is its cache.
     ("executorlib_cache", MACHINE_MADE),
+    # dpdispatcher 1.1.0: sbatch names a job after its script's file, which is named after a digest.
+    (f".{MD5}.sub", MACHINE_MADE),
+    # pulsar-app 0.16.0: DEFAULT_JOB_NAME_TEMPLATE; covalent-slurm-plugin 0.18.0: the node of the graph, the dispatch.
+    ("pulsar_4711", "pulsar_#"),
+    (f"covalent-3-{UUID}", "covalent-#-#"),
     # batchtools 1196047: rnd_hash("job"), MD5.
     (f"job{MD5}", "job#"),
     # Airflow's run ids, where a DAG passes them on.
