@@ -128,6 +128,9 @@ _PROGRAMS = (
             "ipcluster",
             "celery",
             "clustermq",
+            "run-workers",
+            "qcg",
+            "balsam/",
         ),
         re.compile(
             # The workers of clustermq and crew, in R.
@@ -139,7 +142,12 @@ _PROGRAMS = (
             r"|\brunpilot\d*-wrapper\.sh\b|\bdirac-pilot\b"
             # bootstrap_0.sh of RADICAL-Pilot, which starts its agent.
             r"|\bradical-pilot-agent\b|\bbootstrap_\d\.sh\b(?=[ \t][^\n;|&]{0,200}?-p[ \t])"
-            r"|\bipengine\b|\bipcluster[ \t]+(?:start|engines)\b|" + _with("celery", r"\bworker\b")
+            r"|\bipengine\b|\bipcluster[ \t]+(?:start|engines)\b|"
+            + _with("celery", r"\bworker\b")
+            # Merlin's workers, which are Celery's; QCG-PilotJob; Balsam's launcher.
+            + "|"
+            + _with("merlin", r"\brun-workers\b")
+            + r"|\bqcg\.pilotjob\b|\bqcg-pm-service\b|\bbalsam/cmdline/launcher\.py\b"
         ),
     ),
 )
