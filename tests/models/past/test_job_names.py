@@ -61,8 +61,12 @@ ENGINES = [
     ("executorlib_cache", MACHINE_MADE),
     # dpdispatcher 1.1.0: sbatch names a job after its script's file, which is named after a digest.
     (f".{MD5}.sub", MACHINE_MADE),
-    # pulsar-app 0.16.0: DEFAULT_JOB_NAME_TEMPLATE; covalent-slurm-plugin 0.18.0: the node of the graph, the dispatch.
+    # pulsar-app 0.16.0: DEFAULT_JOB_NAME_TEMPLATE.
     ("pulsar_4711", "pulsar_#"),
+    # torchx 0.7.0: slurm_scheduler.py, the role, which utils.python and utils.sh call by their program.
+    ("python-0", "python-#"),
+    ("sh-0", "sh-#"),
+    # covalent-slurm-plugin 0.18.0: slurm.py, the node of the graph, and the dispatch.
     (f"covalent-3-{UUID}", "covalent-#-#"),
     # batchtools 1196047: rnd_hash("job"), MD5.
     (f"job{MD5}", "job#"),
