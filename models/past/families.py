@@ -61,9 +61,14 @@ _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _IN_ARRAY = re.compile(r"\s--slurm-jobstep-array-execs\b")
 _SNAKEFILE = re.compile(r" --snakefile ('[^'\n]*'|\S+)")
 _RULES = re.compile(r" --allowed-rules((?: [A-Za-z_]\w*)+)")
-# The files that a script runs. Those of dpdispatcher (`source …/.DIGEST.sub.run`) and Covalent
-# (`python …/script-UUID-0.py`) are written for one job.
-_RUN_FILE = re.compile(r"(?:(?<!\S)\.|(?<![\w.-])(?:source|sh|bash|python[\d.]*))[ \t]+[\"']?([^\s;|&]+)")
+# The files that a script runs. Some are written for one job: dpdispatcher's (`source …/.DIGEST.sub.run`), Covalent's
+# (`python …/script-UUID-0.py`), and what rslurm puts into a job's own folder under a name that is always the same.
+_RUN_FILE = re.compile(
+    r"(?:(?<!\S)\.|(?<![\w.-])(?:source|sh|bash|python[\d.]*|Rscript))[ \t]+(?:--vanilla[ \t]+)?[\"']?([^\s;|&]+)"
+)
+_RSLURM_FILE = "slurm_run.R"
+# So is a registry of future.batchtools; people's own registries of batchtools are for one kind of work.
+_FUTURE = re.compile(r"\bdoJobCollection\([\"'][^\"'\n]*/\.future/")
 
 
 def script_signature(script: str) -> str:
@@ -122,22 +127,23 @@ def signature_of(job_name: str, script: str) -> str:
     """Return the signature of a job's script: of all that it does, or, if a machine named the job, of its rule.
 
     If the rule of such a job is not known, UUIDs and digests are dropped, since its script names the run too: by a
-    UUID in each of its paths (PSI/J), or by the digest of what it works on (signac, batchtools). They stay if the
-    script runs a file that is called by one: what that file does is not known. Jobs that people name keep the
-    signatures that they have always had.
+    UUID in each of its paths (PSI/J), or by the digest of what it works on (signac, batchtools). If all that such a
+    script shows is that it runs a file of its own, it has no signature. Jobs that people name keep the signatures that
+    they have always had.
     """
     if not is_by_machine(job_name):
         return script_signature(script)
     if by_rule := rule_signature(script):
         return by_rule
     head = _beginning(script)
-    return script_signature(head if _runs_own_file(head) else without_digests(head))
+    return "" if _runs_own_file(head) else script_signature(without_digests(head))
 
 
 def _runs_own_file(head: str) -> bool:
     """Return whether a script runs a file that a machine wrote for this job: no other job runs it."""
     files = (path.rpartition("/")[2] for path in _RUN_FILE.findall(head))
-    return any(without_digests(file) != file for file in files)
+    own = any(file == _RSLURM_FILE or without_digests(file) != file for file in files)
+    return own or bool(_FUTURE.search(head))
 
 
 def runs_unseen(command: str) -> bool:

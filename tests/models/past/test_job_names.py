@@ -70,6 +70,8 @@ ENGINES = [
     (f"covalent-3-{UUID}", "covalent-#-#"),
     # batchtools 1196047: rnd_hash("job"), MD5.
     (f"job{MD5}", "job#"),
+    # rslurm 0.6.2: R's tempfile, without its prefix.
+    ("391e7714308d", MACHINE_MADE),
     # Airflow's run ids, where a DAG passes them on.
     ("align__manual__2026-01-01T00:00:00.123456+00:00", "align__manual__#-#-#t#:#:#.#+#:#"),
     # cylc-flow 8.5.4: slurm.py, task.cycle.workflow, where the workflow is a path that ends with its run's number.
