@@ -131,6 +131,8 @@ _PROGRAMS = (
             "run-workers",
             "qcg",
             "balsam/",
+            "prefect",
+            "clearml-agent",
         ),
         re.compile(
             # The workers of clustermq and crew, in R.
@@ -147,7 +149,10 @@ _PROGRAMS = (
             # Merlin's workers, which are Celery's; QCG-PilotJob; Balsam's launcher.
             + "|"
             + _with("merlin", r"\brun-workers\b")
-            + r"|\bqcg\.pilotjob\b|\bqcg-pm-service\b|\bbalsam/cmdline/launcher\.py\b"
+            + r"|\bqcg\.pilotjob\b|\bqcg-pm-service\b|\bbalsam/cmdline/launcher\.py\b|"
+            + _with("prefect", r"\bworker[ \t]+start\b")
+            + "|"
+            + _with("clearml-agent", r"\b(?:daemon|execute)\b")
         ),
     ),
 )

@@ -89,6 +89,12 @@ SNAKEMAKE = (
         ("python3 - <<X\nfrom qcg.pilotjob.api.manager import LocalManager\nX", ALL),
         ("/py/bin/python3 /py/lib/site-packages/balsam/cmdline/launcher.py -j mpi -t 58", ALL),
         ("qcg-pm-service --file", ALL),
+        # prefect 3.9.1, clearml-agent 3.0.3: their commands.
+        ("prefect --profile hpc worker start --pool hpc --type process", ALL),
+        ("prefect deploy; prefect work-pool create hpc; python prefect_worker.py start", []),
+        ("srun clearml-agent execute --full-monitoring --id 0cc175b9c0f1b6a831c399e269772661", ALL),
+        ("clearml-agent --config-file ~/c.conf daemon --queue gpu --foreground", ALL),
+        ("pip install clearml-agent; clearml-agent list", []),
         ("ls qcg/ balsam/launcher.py; balsam job ls", []),
         ("celery -A tasks worker --concurrency=8", ALL),
         ("celery -A my.celery\t worker", ALL),
