@@ -48,9 +48,9 @@ GENERIC_NAMES = RUNS_ANYTHING | {
     MACHINE_MADE,
     NAMELESS,
     # The names of all jobs that AiiDA, pyiron, pysqa, batchtools, submitit, FireWorks, Dask, RADICAL-Pilot, Pulsar,
-    # Covalent, TorchX's utils.python and utils.sh, and MATLAB run, and of signac's bundles.
+    # Covalent, TorchX's utils.python and utils.sh, and MATLAB run, of signac's bundles, and of ARC's nameless jobs.
     *("aiida-#", "pi_#", "pysqa", "job#", "submitit", "fw_job", "dask-worker", "pilot.#", "bundle"),
-    *("pulsar_#", "covalent-#-#", "python-#", "sh-#"),
+    *("pulsar_#", "covalent-#-#", "python-#", "sh-#", "gridjob"),
     *("matlab_r#a_job#", "matlab_r#b_job#", "matlab_r#a_job#.#", "matlab_r#b_job#.#"),
 }
 

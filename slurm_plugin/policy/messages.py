@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from accounting.decisions.decision import Decision
 from accounting.request import Grant, JobRequest
 from accounting.units import format_mib
@@ -9,6 +11,10 @@ from accounting.units import format_mib
 # The hook accepts texts of up to 512 bytes, and refuses the whole reply if one is longer.
 BASIS_CHARS = 160
 OPT_OUT = "--comment=rightsize=off"
+# Tools that take what sbatch says on its standard error for output. batchtools takes the fourth word of the first line
+# for the job's number and all its jobs for expired; EasyBuild finds no number, and ends; ARC has a shell read the line.
+_MISREAD = re.compile(r"\bbatchtools::doJobCollection\(|\beb[ \t][^\n]{0,200}?\.eb\b|\bRUNTIME_JOB_DIAG\b")
+_MISREAD_WORDS = ("batchtools", ".eb", "RUNTIME_JOB_DIAG")
 
 
 def user_line(decision: Decision, basis: str, command: str = "sbatch ") -> str:
@@ -24,6 +30,11 @@ def user_line(decision: Decision, basis: str, command: str = "sbatch ") -> str:
             f"rightsizer: this job gets {changes}, based on {shown}. To keep your request: {command}{OPT_OUT}"
         )
     return f"rightsizer: {changes} would be enough for this job, based on {shown}. Nothing was changed."
+
+
+def is_misread(script: str) -> bool:
+    """Whether the tool that submits a script would take a message for the user for the job's number."""
+    return any(word in script for word in _MISREAD_WORDS) and bool(_MISREAD.search(script))
 
 
 def printable(text: str) -> str:

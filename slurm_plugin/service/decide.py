@@ -21,7 +21,7 @@ from slurm_plugin.policy.facts import MemoryTerms, Minimum, SiteFacts
 from slurm_plugin.policy.forms import kept_by_form
 from slurm_plugin.policy.limits import Limits
 from slurm_plugin.policy.memory_limits import kept_by_limits
-from slurm_plugin.policy.messages import user_line
+from slurm_plugin.policy.messages import is_misread, user_line
 from slurm_plugin.policy.rules import Terms, terms_for
 from slurm_plugin.policy.script_floors import read_floors
 from slurm_plugin.policy.sizing import OUTNUMBERS, may_move, size
@@ -100,7 +100,8 @@ def decide_request(
         fixed=fixed_by(submission, request),
     )
     command = "sbatch " if submission.batch else ""
-    return fill_in(undecided, submission.comment, predictor, config, facts, command)
+    answer = fill_in(undecided, submission.comment, predictor, config, facts, command)
+    return msgspec.structs.replace(answer, message="") if is_misread(submission.script) else answer
 
 
 def fill_in(

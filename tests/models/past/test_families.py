@@ -258,7 +258,7 @@ def test_a_run_in_the_path_or_the_arguments_of_a_program_says_nothing_of_it(scri
     [
         *("aiida-4711", "pi_4711", "pysqa", f"job{MD5}", "submitit", "FW_job", "dask-worker"),
         *("pilot.0000", f"P/bundle/{MD5}", "pulsar_4711", f"covalent-3-{UUID}", f".{MD5}.sub"),
-        *("python-0", "sh-0"),
+        *("python-0", "sh-0", "gridjob"),
         *("MATLAB_R2024a_Job12", "MATLAB_R2025b_Job12.3"),
     ],
 )

@@ -1,10 +1,11 @@
 """What a user is told about a decision: one line, and only if there is something to tell."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.request import Grant
-from slurm_plugin.policy.messages import user_line
+from slurm_plugin.policy.messages import is_misread, user_line
 from tests.builders import decision, request
 
 GRANT = Grant(cpus_per_task=2, mem_per_node_mib=512)
@@ -37,3 +38,20 @@ def test_a_line_for_the_user_is_one_short_line_of_plain_text(basis: str, mib: in
     assert line.isascii()
     assert line.isprintable()
     assert len(line) <= 512
+
+
+@pytest.mark.parametrize(
+    ("script", "misread"),
+    [
+        # batchtools 0.9.16: clusterFunctionsSlurm.R; easybuild-framework 5.4.1: job/slurm.py; nordugrid/arc 44a2d95.
+        ("Rscript -e 'batchtools::doJobCollection(\"/d/reg/jobs/job1.rds\")'\n", True),
+        ("cd /home/ann && eb --robot /d/bzip2-1.0.8.eb --tmpdir /x\n", True),
+        ('echo "runtimeenvironments=$runtimeenvironments" >> "$RUNTIME_JOB_DIAG"\n', True),
+        ("Rscript -e 'library(batchtools)'; web a.eb; eb --help\n", False),
+        ("", False),
+    ],
+)
+def test_a_tool_that_takes_all_that_sbatch_says_for_output_is_told_nothing(
+    script: str, misread: bool
+) -> None:
+    assert is_misread(script) is misread

@@ -53,6 +53,17 @@ def test_enforce_mode_grants_less_leaves_the_token_and_tells_the_user(
     assert (token.model, token.signature) == (trained_model.version, script_signature(KNOWN.script))
 
 
+def test_a_job_of_a_tool_that_misreads_messages_is_cut_without_one(
+    site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    site.configure(mode="enforce")
+    # A remark does not change what the script does.
+    misread = msgspec.structs.replace(KNOWN, script=f"{KNOWN.script}\n# batchtools::doJobCollection()\n")
+    answer = decode_reply(asked(handler_of(site), line_of(misread)))
+    assert (bool(answer.grant), answer.message) == (True, "")
+
+
 @pytest.mark.parametrize(("mode", "told"), [("observe", False), ("advise", True)])
 def test_other_modes_grant_nothing(mode: str, told: bool, site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
