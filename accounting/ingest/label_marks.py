@@ -14,8 +14,8 @@ def outdated_until_s(read_s: int | None, labelled_s: int | None, marked_s: int |
     Accounting was read until `read_s`, and until `labelled_s` by this release or one with the same labels;
     `marked_s` is the result before that, 0 for none.
     """
-    is_behind = read_s is not None and (labelled_s is None or labelled_s < read_s)
-    return max(marked_s or 0, (read_s or 0) if is_behind else 0) or None
+    behind_s = read_s if read_s is not None and (labelled_s is None or labelled_s < read_s) else 0
+    return max(marked_s or 0, behind_s) or None
 
 
 def still_outdated_s(outdated_s: int, begin_s: int, end_s: int, earliest_s: int | None) -> int:

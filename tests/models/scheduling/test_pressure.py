@@ -22,6 +22,14 @@ def test_the_smallest_jobs_are_promised_first_up_to_the_promised_share() -> None
     assert after([150, 100, 50, 100, 400]).most_s(4) == 150
 
 
+def test_more_is_promised_the_longer_jobs_have_been_coming() -> None:
+    pressure = after([700, 150, 50])
+    assert pressure.most_s(600) == 700
+    # Half of 1,800 s is all of their work; a second earlier it is not.
+    assert pressure.most_s(1799) == 700
+    assert pressure.most_s(1800) == math.inf
+
+
 def test_jobs_that_came_an_hour_ago_are_forgotten() -> None:
     pressure = after([2000, 100, 50])
     assert pressure.most_s(3600) == 2000

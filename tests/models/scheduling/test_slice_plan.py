@@ -35,6 +35,8 @@ def test_performance_is_that_worked_out_by_hand() -> None:
     assert list(record.served_s) == [20, 15, 5]
     # Blocked are a third of 6, a quarter of 4 and nothing of 2, out of 12.
     assert blocking_rate([6, 4, 2], [30, 20, 5], record) == pytest.approx(3 / 12)
+    # Half of what takes half a second.
+    assert blocking_rate([8], [0.5], serve([0.5], [0], 1, [0], window_s=0.25)) == 0.5
     # Unused slices: 0, 1 and 3.
     assert unused_variance(record) == pytest.approx(numpy.var([0, 1, 3]))
 
@@ -102,8 +104,11 @@ def test_the_same_generator_gives_the_same_plan(demand: Demand, seed: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("suppliers", "window_s", "slices_s"), [(0, 1.0, (1.0,)), (1, 0.0, (1.0,)), (1, 1.0, ())]
+    ("suppliers", "window_s", "slices_s", "orders"),
+    [(0, 1.0, (1.0,), 1), (1, 0.0, (1.0,), 1), (1, 1.0, (), 1), (1, 1.0, (1.0,), 0)],
 )
-def test_a_supply_of_nothing_is_refused(suppliers: int, window_s: float, slices_s: tuple[float, ...]) -> None:
+def test_a_supply_of_nothing_is_refused(
+    suppliers: int, window_s: float, slices_s: tuple[float, ...], orders: int
+) -> None:
     with pytest.raises(ScheduleError, match="at least one supplier"):
-        Supply(suppliers=suppliers, window_s=window_s, slices_s=slices_s)
+        Supply(suppliers=suppliers, window_s=window_s, slices_s=slices_s, orders=orders)

@@ -3,7 +3,7 @@
 from collections import deque
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from accounting.errors import ScheduleError
@@ -45,6 +45,7 @@ def taken_in_turns(durations_s: list[float], order: list[int], slice_s: float) -
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=20), slices)
+@example([0.9], 0.3)  # as floats, 0.9 / 0.3 is 3, but 3 * 0.3 is less than 0.9
 def test_the_turns_are_enough_and_one_turn_fewer_is_not(durations: list[float], slice_s: float) -> None:
     if sum(durations) / slice_s > MOST_TURNS - len(durations):
         return

@@ -132,6 +132,12 @@ def test_the_limits_of_the_named_partition_count() -> None:
     assert as_known(named, 1, "alice", Config(), limited(main=8000, small=2000)).other == ("max_mem_per_cpu",)
 
 
+@pytest.mark.parametrize("memory", [{}, {"mem_per_cpu_mib": 1000}])
+def test_a_job_without_memory_per_node_is_not_raised(memory: dict[str, int]) -> None:
+    job = msgspec.structs.replace(ASKED, mem_per_node_mib=None, **memory)
+    assert as_known(job, 1, "alice", Config(), limited(main=2000)).other == ()
+
+
 def test_no_client_can_pass_its_job_off_as_a_batch_job() -> None:
     job = msgspec.structs.replace(ASKED, batch=True)
     assert as_known(job, 1, "alice", Config(), NO_FACTS).batch is False
