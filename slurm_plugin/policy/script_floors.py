@@ -17,6 +17,7 @@ import msgspec
 from accounting.request import Dimension
 from accounting.units import parse_memory_mib
 from models.past.families import without_numbers
+from slurm_plugin.policy.script_gromacs import mdrun_cpus, mdrun_divides
 from slurm_plugin.policy.script_java import (
     HEAP,
     HEAP_OPTIONS,
@@ -72,6 +73,7 @@ _LAUNCHER = re.compile(rf"\b(?:{'|'.join(_LAUNCHERS)})\b")
 _ASKING = (
     "srun",
     *_LAUNCHERS,
+    "mdrun",
     *HEAP_OPTIONS,
     "mem",
     "((",
@@ -215,6 +217,7 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
             *_kept_gpus(said),
             *kept_by_programs(said),
             *((("cores", COUNTS_UP),) if parts.counts_up else ()),
+            *((("cores", "GROMACS' ranks and threads must divide its CPUs"),) if mdrun_divides(said) else ()),
         ),
         tasks_by_fit=any(map(_says_cpus_alone, options)),
         on_nodes=any(map(_INNER_NODES.search, options)),
@@ -233,6 +236,7 @@ def _cpus(body: str, said: str, steps: Sequence[Step], num_tasks: int) -> Iterat
     yield from (math.ceil(int(tasks) / num_tasks) for tasks in _TASKS_EXPORTED.findall(said))
     for command in _launched(said):
         yield _launcher_cpus(command, num_tasks)
+    yield from mdrun_cpus(said, num_tasks)
     held = _held([(_step_cpus(step.options, num_tasks), step.background) for step in steps])
     yield math.ceil(held / num_tasks)
     # Each task of a step has its CPUs on one node, where there may be only one of the job's tasks.
