@@ -92,6 +92,8 @@ _RANKS_UNREAD = re.compile(rf"{_SAYS_RANKS}({_UNREAD})?")
 # As many ranks as the job has CPUs: with fewer it would not fail, but compute something else.
 _BY_CPUS = r"(?:\$\{?|\$\(\([^)\n]{0,80}?)SLURM_(?:JOB_)?CPUS_"
 _RANKS_BY_CPUS = re.compile(rf"{_SAYS_RANKS}({_BY_CPUS})?")
+# Open MPI then has a slot for each CPU of the job, not for each task, and starts a rank on each.
+_SLOTS_BY_CPUS = re.compile(r"ras_slurm_use_entire_allocation[= \t]+[\"']?[1-9ty]")
 # How many CPUs Open MPI binds each rank to.
 _SAYS_RANK_CPUS = rf"[:,\s](?:PE|pe|--cpus-per-(?:proc|rank)){_IS}{_QUOTE}"
 _RANK_CPUS = re.compile(rf"{_SAYS_RANK_CPUS}(\d{{1,4}})\b")
@@ -355,7 +357,7 @@ def _any_first(says_ranks: re.Pattern[str], launched: Sequence[str]) -> bool:
 def _kept_by_launchers(body: str, launched: Sequence[str]) -> Iterator[tuple[Dimension, str]]:
     if _any_first(_RANKS_UNREAD, launched):
         yield "cores", "the script's number of ranks cannot be read"
-    elif _any_first(_RANKS_BY_CPUS, launched):
+    elif _any_first(_RANKS_BY_CPUS, launched) or (launched and _SLOTS_BY_CPUS.search(body)):
         yield "cores", RANKS_BY_CPUS
     elif any(map(_RANK_CPUS_UNREAD.search, launched)):
         yield "cores", "the CPUs of the script's ranks cannot be read"

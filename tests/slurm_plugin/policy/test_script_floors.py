@@ -202,6 +202,11 @@ def test_a_number_that_cannot_be_read_keeps_its_dimension(body: str, kept: list[
         ("NP=$SLURM_CPUS_ON_NODE\nmpiexec -n $NP ./a", True),
         ("mpirun -np ${SLURM_JOB_CPUS_PER_NODE} ./a", True),
         ("mpirun -np $((SLURM_NNODES * SLURM_CPUS_ON_NODE)) ./a", True),
+        # Open MPI then has a slot for each CPU.
+        ("export OMPI_MCA_ras_slurm_use_entire_allocation=1\nmpirun ./a", True),
+        ("mpirun --mca ras_slurm_use_entire_allocation 1 ./a", True),
+        ("mpirun --mca ras_slurm_use_entire_allocation 0 ./a", False),
+        ("export OMPI_MCA_ras_slurm_use_entire_allocation=1\nsrun ./a", False),
         ("srun -n $((SLURM_CPUS_PER_TASK-1)) ./a", True),
         ("srun --ntasks=$SLURM_CPUS_PER_TASK ./a", True),
         ("srun --ntasks-per-node=$SLURM_CPUS_ON_NODE ./a", True),
