@@ -87,6 +87,11 @@ _CPUS = re.compile(
     rb"|result in binding more\s+processes than cpus"
     rb"|more processes than the ppr for\s+this topology can support"
     rb"|found no available cpus on"
+    # GROMACS, about its threads, and its ranks on them.
+    rb"|OMP_NUM_THREADS \(\d+\) and the number of threads requested\s+on the command line"
+    rb"|number of threads requested \(\d+\) is not divisible by"
+    rb"|separate PME ranks with only \d+ PP ranks"
+    rb"|domain decomposition grid \(\d+\) does not match the number of PP\s+ranks"
     # Workflow engines about one task: Nextflow, cwltool, Toil.
     rb"|requirement exceeds available CPUs"
     rb"|Requested at least [\d.]+ cores? but only"

@@ -92,6 +92,19 @@ needs_root = pytest.mark.skipif(ME != 0, reason="only root can read as another u
             b"Your job has requested more processes than the ppr for\nthis topology can support:",
             "said_no_cpus",
         ),
+        (
+            b"Environment variable OMP_NUM_THREADS (2) and the number of threads requested\non the command line",
+            "said_no_cpus",
+        ),
+        (
+            b"The total number of threads requested (3) is not divisible by the number of\nthread-MPI",
+            "said_no_cpus",
+        ),
+        (b"Cannot have 2 separate PME ranks with only 0 PP ranks, choose fewer or no\n", "said_no_cpus"),
+        (
+            b"The size of the domain decomposition grid (4) does not match the number of PP\nranks (2).",
+            "said_no_cpus",
+        ),
         (b"While computing bindings, we found no available cpus on\nthe following node:\n", "said_no_cpus"),
         (b"Process requirement exceeds available CPUs -- req: 4; avail: 2", "said_no_cpus"),
         (b"Requested at least 16 cores but only 2.0 available", "said_no_cpus"),
