@@ -80,7 +80,7 @@ def test_a_comment_that_looks_like_a_folder_and_a_token_brings_nothing_back(shel
 def test_a_cut_job_with_the_start_of_a_record_in_its_comment_is_brought_back(
     shell: Shell, cpus_stay: bool
 ) -> None:
-    script = f'test -n "$SLURM_RESTART_COUNT" || {DIES}'
+    script = f'test "${{SLURM_RESTART_COUNT:-0}}" -gt 0 || {DIES}'
     job = shell.submit(*ASKED, "--hold", "--chdir=/", "--comment=x\n\nJobId=1 ", script=script)
     shell.run("scontrol", "update", f"JobId={job}", f"AdminComment={CLAIM}")
     shell.run("scontrol", "release", str(job))
@@ -90,7 +90,9 @@ def test_a_cut_job_with_the_start_of_a_record_in_its_comment_is_brought_back(
 def test_a_token_written_by_an_operator_brings_a_job_back_even_without_a_journal(
     shell: Shell, cpus_stay: bool
 ) -> None:
-    job = shell.submit(*ASKED, "--hold", "--chdir=/", script=f'test -n "$SLURM_RESTART_COUNT" || {DIES}')
+    job = shell.submit(
+        *ASKED, "--hold", "--chdir=/", script=f'test "${{SLURM_RESTART_COUNT:-0}}" -gt 0 || {DIES}'
+    )
     shell.run("scontrol", "update", f"JobId={job}", f"AdminComment={CLAIM}")
     shell.run("scontrol", "release", str(job))
     assert recovered(shell, job).endswith(f" {1 if cpus_stay else 8} 20000M")

@@ -36,7 +36,7 @@ JOBS = int(os.environ.get("RIGHTSIZER_RECOVERIES", "6"))
 KILLS = int(os.environ.get("RIGHTSIZER_RECOVERY_KILLS", "3"))
 PATIENCE_S = conftest.PATIENCE_S + 4 * JOBS
 # It ends by itself, with its own exit code, like programs that get no memory.
-SAYS = 'test -n "$SLURM_RESTART_COUNT" || { echo MemoryError >&2; exit 1; }\n'
+SAYS = 'test "${SLURM_RESTART_COUNT:-0}" -gt 0 || { echo MemoryError >&2; exit 1; }\n'
 
 STEP = f"srun {HOLD}"
 # They requeue themselves, so that Slurm does not see them fail.

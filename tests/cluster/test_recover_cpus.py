@@ -21,7 +21,9 @@ from tests.cluster.recovery_site import AS_ASKED, ASKED_CPUS, USER, Site, pasts_
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 # Slow and busy, but only until it was requeued: an idle job would be left alone. Others use these processors too.
-SLOW = 'test -n "$SLURM_RESTART_COUNT" || { for n in 1 2 3 4; do while :; do :; done & done; wait; }\n'
+SLOW = (
+    'test "${SLURM_RESTART_COUNT:-0}" -gt 0 || { for n in 1 2 3 4; do while :; do :; done & done; wait; }\n'
+)
 
 # Hidden from whatever reads the script.
 HALF = """python3 -c 'import multiprocessing, os

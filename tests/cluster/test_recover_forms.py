@@ -16,9 +16,9 @@ from tests.cluster.matrix.table import CPUS, MEMORY, PLACE
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 # Ends like a shell whose child was killed; the twin, with the same request but not cut, runs to its end.
-KILLED_ONCE = (
-    'case $SLURM_JOB_NAME in *.twin) ;; *) test -n "$SLURM_RESTART_COUNT" || exit 137;; esac\nsrun hostname\n'
-)
+KILLED_ONCE = """case $SLURM_JOB_NAME in *.twin) ;; *) test "${SLURM_RESTART_COUNT:-0}" -gt 0 || exit 137;; esac
+srun hostname
+"""
 # Array tasks come back one by one, and components of het jobs not at all. What a form that runs alone is allocated
 # depends on what else runs: on 22.05 a twin of 16 CPUs was once given 14.
 FORMS = tuple(

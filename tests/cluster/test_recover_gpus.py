@@ -19,7 +19,7 @@ HOUR_S = 3600
 ASKED_GPUS, USED_GPUS = 4, 1
 AS_ASKED = Run("COMPLETED", 8, 8000, ASKED_GPUS)
 # It ends by itself, like programs that find too few or too small GPUs.
-NO_GPU_MEMORY = 'test -n "$SLURM_RESTART_COUNT" || { echo CUDA out of memory >&2; exit 1; }\n'
+NO_GPU_MEMORY = 'test "${SLURM_RESTART_COUNT:-0}" -gt 0 || { echo CUDA out of memory >&2; exit 1; }\n'
 # Each requests 8 CPUs, 8000 MiB and 4 GPUs in all.
 WAYS: Mapping[str, tuple[str, ...]] = {
     "gres": ("-c8", "--mem=8000", "--gres=gpu:4"),

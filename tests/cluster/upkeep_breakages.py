@@ -38,7 +38,7 @@ LOCKED_S = 3.0
 KILLED_FOR_MEMORY = 2
 # The script of the campaign's job: it takes more memory than it is granted, except when it was requeued.
 HUNGRY = """#!/bin/sh
-test -n "$SLURM_RESTART_COUNT" || exec python3 -c 'held = b"1" * (1 << 30)'
+test "${SLURM_RESTART_COUNT:-0}" -gt 0 || exec python3 -c 'held = b"1" * (1 << 30)'
 exec sleep 60
 """
 HELD = (
