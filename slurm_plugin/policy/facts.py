@@ -73,36 +73,42 @@ class Maximums(msgspec.Struct, frozen=True, kw_only=True):
     of_node: tuple[Maximum, ...] = ()
     minutes: tuple[Maximum, ...] = ()
 
-    def is_below(self, request: JobRequest) -> bool:
-        """Whether a job asks for more of anything; one that names no time limit is not judged by its minutes."""
-        limit_min = (request.wall_s or 0) // 60
-        return (
-            any(one.is_below(request) for one in self.of_job)
-            or any(one.is_below_on_node(request) for one in self.of_node)
-            or any(one.is_below(request, limit_min) for one in self.minutes)
-        )
-
-    def over(self, association: Maximums) -> Maximums:
-        """Return the maximums of a job of this QOS in an association, whose amounts count where the QOS sets none."""
-        return Maximums(
-            of_job=_over(self.of_job, association.of_job),
-            of_node=_over(self.of_node, association.of_node),
-            minutes=_over(self.minutes, association.minutes),
-        )
-
 
 NO_MAXIMUMS = Maximums()
 
 
-def _over(own: Sequence[Maximum], others: Sequence[Maximum]) -> tuple[Maximum, ...]:
-    pairs = zip_longest(own, others, fillvalue=NO_MAXIMUM)
-    return tuple(
-        Maximum(
-            cpus=one.cpus or other.cpus,
-            gpus=one.gpus or other.gpus,
-            mem_mib=one.mem_mib or other.mem_mib,
-        )
-        for one, other in pairs
+class QosMaximums(msgspec.Struct, frozen=True, kw_only=True):
+    """A QOS's maximums, whether it `refuses` jobs that ask for more (DenyOnLimit), and whether it has OverPartQOS."""
+
+    most: Maximums = NO_MAXIMUMS
+    refuses: bool = False
+    over_partition: bool = False
+
+
+NO_QOS_MAXIMUMS = QosMaximums()
+
+
+def asks_for_more(request: JobRequest, levels: Sequence[Maximums]) -> bool:
+    """Whether a job asks for more of anything than allowed by the first level that says how much.
+
+    A job that names no time limit is not judged by its minutes.
+    """
+    in_all = (request.cpus, request.gpus or 0, request.mem_mib or 0)
+    # Slurm divides by the nodes that a job asks for, one if it does not say, however many it needs (22.05 to 26.05).
+    on_node = tuple(amount // (request.nodes or 1) for amount in in_all)
+    in_minutes = tuple(amount * ((request.wall_s or 0) // 60) for amount in in_all)
+    return (
+        _exceed(in_all, [one.of_job for one in levels])
+        or _exceed(on_node, [one.of_node for one in levels])
+        or _exceed(in_minutes, [one.minutes for one in levels])
+    )
+
+
+def _exceed(asked: tuple[int, ...], levels: Sequence[tuple[Maximum, ...]]) -> bool:
+    return any(
+        is_beyond(amount, next(filter(None, (getattr(one, resource) for one in of_kind)), 0))
+        for of_kind in zip_longest(*levels, fillvalue=NO_MAXIMUM)
+        for amount, resource in zip(asked, ("cpus", "gpus", "mem_mib"), strict=True)
     )
 
 
@@ -144,8 +150,8 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
 
     `whole_nodes`: nobody else may use what its jobs leave free on their nodes (OverSubscribe=EXCLUSIVE,
     ExclusiveTopo). `whole_sockets`: nobody else may use what they leave free on their sockets
-    (SelectTypeParameters=CR_Socket). `max_cpus_per_node`: all its jobs together may use this many CPUs of a node
-    (MaxCPUsPerNode, MaxCPUsPerSocket); 0: all of them. `min_nodes`: each of its jobs has so many nodes at least.
+    (SelectTypeParameters=CR_Socket). `max_cpus_per_node`, `max_cpus_per_socket`: all its jobs together may use this
+    many CPUs of a node, or of each socket; 0: all of them. `min_nodes`: each of its jobs has so many nodes at least.
     `nodes`: so many belong to it, also such as Slurm does not show (those of the cloud, 22.05).
     `shares_cpus`: several of its jobs may be on the same CPUs, though none of them asks for that (OverSubscribe=FORCE).
     """
@@ -156,6 +162,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     whole_nodes: bool = False
     whole_sockets: bool = False
     max_cpus_per_node: int = 0
+    max_cpus_per_socket: int = 0
     min_nodes: int = 0
     nodes: int = 0
     shares_cpus: bool = False
@@ -172,21 +179,23 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the site. `groups` maps a group to its users; `cpus_per_core` has the most, by partition.
 
     `given_qos` are those that Slurm may give to jobs that name none, without the hook seeing it.
-    `qos_maximums` has each QOS that refuses jobs, and `account_maximums` each user's association and those above it.
+    `qos_maximums` is empty if no QOS refuses jobs. `account_maximums` has, for each user and account, what all
+    associations from the user's up let a job ask for, by the partition that the user's is for, '' for any.
     `memory` holds the cluster's own terms, for partitions that are not known; None until Slurm has been asked.
     `select_parameters` are its SelectTypeParameters, None if not known.
     `whole_nodes`: all of its partitions allocate only whole nodes (select/linear).
     `takes_turns`: jobs on the same CPUs take turns, so that each has them to itself while it runs (PreemptMode=GANG).
     `restricted_cores` are the partitions with nodes that reserve cores for each of their GPUs (RestrictedCoresPerGPU).
-    `most_gpus` has the most GPUs of one type that a node has, by partition, and `capacity` what its nodes have.
+    `most_gpus` and `most_sockets` have the most GPUs of one type, and sockets, that a node has, by partition, and
+    `capacity` what its nodes have.
     `chosen_later`: a job that names no partition may be given any of them after the decision.
     `brakes` are those that are pulled. `missing` are those of SLURM_PARTS that are needed and were never read.
     """
 
     groups: Mapping[str, frozenset[str]] = {}
     qos_minimums: Mapping[str, Minimum] = {}
-    qos_maximums: Mapping[str, Maximums] = {}
-    account_maximums: Mapping[Whose, tuple[Maximums, ...]] = {}
+    qos_maximums: Mapping[str, QosMaximums] = {}
+    account_maximums: Mapping[Whose, Mapping[str, Maximums]] = {}
     given_qos: Mapping[Whose, frozenset[str]] = {}
     partitions: Mapping[str, Partition] = {}
     memory: MemoryTerms | None = None
@@ -197,6 +206,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     cpus_per_core: Mapping[str, int] = {}
     restricted_cores: frozenset[str] = frozenset()
     most_gpus: Mapping[str, int] = {}
+    most_sockets: Mapping[str, int] = {}
     capacity: Mapping[str, Capacity] = {}
     brakes: frozenset[Brake] = frozenset()
     missing: frozenset[str] = frozenset()
@@ -240,9 +250,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             "shared_cpus": not self.takes_turns and any(one.shares_cpus for one in partitions),
             "restricted_cores": not self.restricted_cores.isdisjoint(self.partition_names(request)),
             "gpus_of_nodes": self._spans_nodes(request),
-            "max_cpus_per_node": all(
-                is_beyond(cpus_of_node(request), one.max_cpus_per_node) for one in partitions
-            ),
+            "max_cpus_per_node": self._is_over_nodes(request),
         }
         return tuple(name for name, does in holds.items() if does)
 
@@ -285,6 +293,18 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         names = self.partition_names(request)
         return bool(names) and all(self._is_below(name, request) for name in names)
 
+    def _is_over_nodes(self, request: JobRequest) -> bool:
+        """Whether a job asks for more CPUs of a node than any partition that it may run in lets its jobs use there."""
+        names, asked = self.partition_names(request), cpus_of_node(request)
+        return bool(names) and all(is_beyond(asked, most) for most in map(self._most_cpus_of_node, names))
+
+    def _most_cpus_of_node(self, name: str) -> int:
+        partition = self.partitions.get(name)
+        if partition is None:
+            return 0
+        of_sockets = partition.max_cpus_per_socket * self.most_sockets.get(name, 0)
+        return min({partition.max_cpus_per_node, of_sockets} - {0}, default=0)
+
     def _is_below(self, name: str, request: JobRequest) -> bool:
         partition, capacity = self.partitions.get(name), self.capacity.get(name)
         if partition is None or capacity is None or capacity.nodes < partition.nodes:
@@ -292,25 +312,32 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         return capacity.is_below(request)
 
     def _is_refused(self, request: JobRequest) -> bool:
-        """Whether Slurm refuses a job as asked: by each QOS that it names, or by each partition that it may run in.
-
-        A QOS that refuses jobs does so for the limits of their associations too.
+        """Whether Slurm refuses a job as asked, with each QOS and in each partition that it may have.
 
         A job that names no QOS has the one that its user is given, or else anybody.
         """
+        if not self.qos_maximums:
+            return False
         whose = (request.account.lower(), request.user.lower())
         given = self.given_qos.get(whose, self.given_qos.get(ANYBODY, frozenset()))
-        of_partitions = [partition.qos for partition in self.partitions_of(request)]
-        associations = self.account_maximums.get(whose, (NO_MAXIMUMS,))
-        return any(
-            bool(names)
-            and all(
-                name.lower() in self.qos_maximums
-                and any(self.qos_maximums[name.lower()].over(one).is_below(request) for one in associations)
-                for name in names
-            )
-            for names in (request.qos.split(",") if request.qos else given, of_partitions)
+        names = request.qos.split(",") if request.qos else given or ("",)
+        places = self.partition_names(request) or ("",)
+        own = self.account_maximums.get(whose, {})
+        return all(
+            self._refuses(request, name, place, own.get(place, own.get("", NO_MAXIMUMS)))
+            for name in names
+            for place in places
         )
+
+    def _refuses(self, request: JobRequest, qos: str, place: str, association: Maximums) -> bool:
+        """Whether Slurm refuses a job of a QOS in a partition, whose own QOS counts first, unless the job's may."""
+        partition = self.partitions.get(place)
+        first = self.qos_maximums.get(partition.qos.lower() if partition else "", NO_QOS_MAXIMUMS)
+        second = self.qos_maximums.get(qos.lower(), NO_QOS_MAXIMUMS)
+        if second.over_partition:
+            first, second = second, first
+        levels = (first.most, second.most, association)
+        return (first.refuses or second.refuses) and asks_for_more(request, levels)
 
     def minimum_for(self, request: JobRequest) -> Minimum:
         """Return the least that this job must ask for: of any QOS and any partition that it may run in."""

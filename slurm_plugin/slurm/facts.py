@@ -10,7 +10,7 @@ import msgspec
 from accounting.errors import SlurmError
 from slurm_plugin.policy.facts import SLURM_PARTS, SiteFacts
 from slurm_plugin.slurm.account_maximums import parse_account_maximums
-from slurm_plugin.slurm.command import run
+from slurm_plugin.slurm.command import PATIENCE_S, run
 from slurm_plugin.slurm.given_qos import COMMAND as GIVEN_QOS
 from slurm_plugin.slurm.given_qos import parse_given_qos
 from slurm_plugin.slurm.limits import (
@@ -35,6 +35,8 @@ COMMANDS = {
     "qos_minimums": ("sacctmgr", "--noheader", "--parsable2", "show", "qos", QOS_FORMAT),
     "cpus_per_core": ("scontrol", "--all", "--oneliner", "show", "node"),
 }
+# There may be many thousands; sacctmgr takes about a second for 6,000.
+ASSOCIATIONS_PATIENCE_S = 30.0
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -54,11 +56,11 @@ def gather(known: SiteFacts) -> Gathered:
         said = dict(zip(COMMANDS, threads.map(_said, COMMANDS.values()), strict=True))
     answers = {part: answer for part, answer in said.items() if isinstance(answer, str)}
     facts, read = _read(answers, known)
-    telling = facts.qos_minimums.keys() | facts.qos_maximums.keys()
+    telling = facts.qos_minimums.keys() | {name for name, one in facts.qos_maximums.items() if one.refuses}
     if not telling and "qos_minimums" in read:
         read |= {"given_qos"}
     elif telling and "memory" in answers:
-        said["given_qos"] = answer = _said(GIVEN_QOS)
+        said["given_qos"] = answer = _said(GIVEN_QOS, ASSOCIATIONS_PATIENCE_S)
         if isinstance(answer, str):
             cluster = config_words(answers["memory"]).get("ClusterName", "")
             given = parse_given_qos(answer, cluster, telling)
@@ -73,9 +75,9 @@ def gather(known: SiteFacts) -> Gathered:
     )
 
 
-def _said(command: tuple[str, ...]) -> str | SlurmError:
+def _said(command: tuple[str, ...], patience_s: float = PATIENCE_S) -> str | SlurmError:
     try:
-        return run(*command)
+        return run(*command, patience_s=patience_s)
     except SlurmError as error:
         return error
 
@@ -96,19 +98,13 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
         if has_no_qos(config):
             facts = replace(facts, qos_minimums={}, qos_maximums={})
             read.add("qos_minimums")
-    nodes = parse_node_terms(answers["cpus_per_core"]) if "cpus_per_core" in answers else None
     if "partitions" in answers:
         if facts.memory is None:  # what a partition does not set is the cluster's, which is not known yet
             read.remove("partitions")
         else:
             facts = replace(
                 facts,
-                partitions=parse_partitions(
-                    answers["partitions"],
-                    facts.memory,
-                    facts.select_parameters,
-                    nodes.most_sockets if nodes else {},
-                ),
+                partitions=parse_partitions(answers["partitions"], facts.memory, facts.select_parameters),
             )
     if "qos_minimums" in answers:
         facts = replace(
@@ -116,12 +112,14 @@ def _read(answers: Mapping[str, str], known: SiteFacts) -> tuple[SiteFacts, froz
             qos_minimums=parse_qos(answers["qos_minimums"]),
             qos_maximums=parse_qos_maximums(answers["qos_minimums"]),
         )
-    if nodes is not None:
+    if "cpus_per_core" in answers:
+        nodes = parse_node_terms(answers["cpus_per_core"])
         facts = replace(
             facts,
             cpus_per_core=nodes.cpus_per_core,
             restricted_cores=nodes.restricted,
             most_gpus=nodes.most_gpus,
+            most_sockets=nodes.most_sockets,
             capacity=nodes.capacity,
         )
     return facts, SLURM_PARTS & read

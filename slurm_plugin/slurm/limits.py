@@ -9,8 +9,9 @@ and Lua sees only a partition's limit, not the cluster's.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 from accounting.tres import gpu_types, parse_tres, split_tres
 from accounting.units import whole
 from slurm_plugin.policy.facts import (
+    NO_MAXIMUM,
     NO_MINIMUM,
     Capacity,
     Maximum,
@@ -25,6 +27,7 @@ from slurm_plugin.policy.facts import (
     MemoryTerms,
     Minimum,
     Partition,
+    QosMaximums,
     gives_whole_sockets,
 )
 from slurm_plugin.slurm.node_words import core_cpus, gpus_of, has_of, words_of
@@ -46,6 +49,7 @@ _MINUTES = ("MaxTRESMins", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESRunMinsPU", 
 # For each QOS: its minimum, whether it refuses a job that asks for more than its maximums, and the maximums.
 QOS_FORMAT = ",".join(("format=Name,MinTRES,Flags", *_OF_JOB, "MaxTRESPerNode", *_MINUTES))
 _REFUSES = "DenyOnLimit"
+_OVER_PARTITION = "OverPartQOS"
 # The flag of a QOS whose amounts are percentages of all that the cluster, or the partition that it belongs to, has.
 RELATIVE = "Relative"
 _GPU_TERMS = {"default_per_gpu_mib": "DefMemPerGPU", "default_cpus_per_gpu": "DefCpuPerGPU"}
@@ -72,21 +76,21 @@ def parse_qos(text: str) -> dict[str, Minimum]:
     return minimums
 
 
-def parse_qos_maximums(text: str) -> dict[str, Maximums]:
-    """Read lines of QOS_FORMAT: the most that one job may ask for, of each QOS that refuses jobs that ask for more.
+def parse_qos_maximums(text: str) -> dict[str, QosMaximums]:
+    """Read lines of QOS_FORMAT: the most that a job may ask for, by QOS; empty if none refuses jobs that ask for more.
 
-    One without maximums refuses by those of accounts. One whose amounts are percentages is left out: how much they are
-    is not known here.
+    One whose amounts are percentages is left out: how much they are is not known here.
     """
-    maximums: dict[str, Maximums] = {}
+    found: dict[str, QosMaximums] = {}
     for line in text.splitlines():
         name, _, flags, *limits = [*line.split("|"), "", ""]
-        of_node = len(_OF_JOB)
-        if _REFUSES in flags.split(",") and RELATIVE not in flags.split(","):
-            maximums[name] = maximums_of(
-                limits[:of_node], limits[of_node : of_node + 1], limits[of_node + 1 :]
+        has, of_node = flags.split(","), len(_OF_JOB)
+        if RELATIVE not in has:
+            most = maximums_of(limits[:of_node], limits[of_node : of_node + 1], limits[of_node + 1 :])
+            found[name] = QosMaximums(
+                most=most, refuses=_REFUSES in has, over_partition=_OVER_PARTITION in has
             )
-    return maximums
+    return found if any(one.refuses for one in found.values()) else {}
 
 
 def maximums_of(of_job: Sequence[str], of_node: Sequence[str], minutes: Sequence[str]) -> Maximums:
@@ -98,11 +102,33 @@ def maximums_of(of_job: Sequence[str], of_node: Sequence[str], minutes: Sequence
     )
 
 
-# Of many thousands of associations, most have the same limits, or none.
+# Of many thousands of associations, most have the same limits, or none. What is said of one type of GPUs limits no
+# others.
 @lru_cache(maxsize=1024)
 def _maximum(tres: str) -> Maximum:
     most = parse_tres(tres)
-    return Maximum(cpus=most.cpus or 0, gpus=most.gpus or 0, mem_mib=most.mem_mib or 0)
+    gpus = whole(split_tres(tres).get("gres/gpu", "")) or 0
+    return Maximum(cpus=most.cpus or 0, gpus=gpus, mem_mib=most.mem_mib or 0)
+
+
+def strictest_maximums(several: Sequence[Maximums]) -> Maximums:
+    """Return the lowest amount of each kind among maximums that all count."""
+    return Maximums(
+        of_job=_lowest([one.of_job for one in several]),
+        of_node=_lowest([one.of_node for one in several]),
+        minutes=_lowest([one.minutes for one in several]),
+    )
+
+
+def _lowest(several: Sequence[tuple[Maximum, ...]]) -> tuple[Maximum, ...]:
+    return tuple(
+        Maximum(
+            cpus=min((one.cpus for one in of_kind if one.cpus), default=0),
+            gpus=min((one.gpus for one in of_kind if one.gpus), default=0),
+            mem_mib=min((one.mem_mib for one in of_kind if one.mem_mib), default=0),
+        )
+        for of_kind in zip_longest(*several, fillvalue=NO_MAXIMUM)
+    )
 
 
 def config_words(text: str) -> dict[str, str]:
@@ -165,12 +191,10 @@ def has_no_qos(text: str) -> bool:
     return "slurmdbd" not in config_words(text).get("AccountingStorageType", "slurmdbd")
 
 
-def parse_partitions(
-    text: str, cluster: MemoryTerms, parameters: str | None, sockets: Mapping[str, int] = {}
-) -> dict[str, Partition]:
+def parse_partitions(text: str, cluster: MemoryTerms, parameters: str | None) -> dict[str, Partition]:
     """Read `scontrol --oneliner show partition`; what a partition does not set is the cluster's.
 
-    `parameters` are the cluster's SelectTypeParameters. `sockets` has the most that any node of a partition has.
+    `parameters` are the cluster's SelectTypeParameters.
     """
     partitions: dict[str, Partition] = {}
     for line in text.splitlines():
@@ -184,18 +208,13 @@ def parse_partitions(
                 is_default=words.get("Default") == "YES",
                 whole_nodes=_has_whole_nodes(words),
                 whole_sockets=gives_whole_sockets(select),
-                max_cpus_per_node=_max_cpus_per_node(words, sockets.get(name, 0)),
+                max_cpus_per_node=whole(words.get("MaxCPUsPerNode", "")) or 0,
+                max_cpus_per_socket=whole(words.get("MaxCPUsPerSocket", "")) or 0,
                 min_nodes=whole(words.get("MinNodes", "")) or 0,
                 nodes=whole(words.get("TotalNodes", "")) or 0,
                 shares_cpus=_shares_cpus(words),
             )
     return partitions
-
-
-def _max_cpus_per_node(words: dict[str, str], sockets: int) -> int:
-    """Return the lower one of MaxCPUsPerNode and MaxCPUsPerSocket of all sockets of a node; 0 if there is neither."""
-    of_sockets = sockets * (whole(words.get("MaxCPUsPerSocket", "")) or 0)
-    return min({whole(words.get("MaxCPUsPerNode", "")) or 0, of_sockets} - {0}, default=0)
 
 
 def partition_terms(words: dict[str, str], select: str | None, cluster: MemoryTerms) -> MemoryTerms:

@@ -300,8 +300,10 @@ def test_a_request_for_more_cpus_of_all_sockets_than_its_partition_allows_is_lef
         "NodeName=n1 ThreadsPerCore=1 Sockets=1 Boards=1 CPUTot=16 Partitions=few,both\n"
         "NodeName=n2 ThreadsPerCore=1 Sockets=2 Boards=1 CPUTot=32 Partitions=few,both\n"
     )
-    sockets = parse_node_terms(nodes).most_sockets
-    facts = SiteFacts(partitions=parse_partitions(partitions, MemoryTerms(), None, sockets))
+    facts = SiteFacts(
+        partitions=parse_partitions(partitions, MemoryTerms(), None),
+        most_sockets=parse_node_terms(nodes).most_sockets,
+    )
     forms = facts.forms_of(JobRequest(user="alice", partition=partition, **asked))
     assert kept_by_form(forms) == (
         {"memory": "max_cpus_per_node", "cores": "max_cpus_per_node"} if kept else {}

@@ -122,9 +122,12 @@ def test_a_request_above_the_maximum_of_a_qos_is_left_so_that_slurm_refuses_it(
 @pytest.mark.parametrize(
     ("line", "asked", "refused"),
     [
-        # MaxTRESPerNode: two tasks of four CPUs may be on two nodes.
+        # MaxTRESPerNode: Slurm shares out by the nodes that are asked for, not by those that tasks need (22.05).
         ("|||||cpu=4", {"cpus_per_task": 5}, True),
-        ("|||||cpu=4", {"num_tasks": 2, "cpus_per_task": 4}, False),
+        ("|||||cpu=4", {"num_tasks": 2, "cpus_per_task": 4}, True),
+        ("|||||cpu=4", {"num_tasks": 2, "cpus_per_task": 4, "nodes": 2}, False),
+        ("|||||cpu=4", {"num_tasks": 9, "nodes": 2}, False),
+        ("|||||cpu=4", {"num_tasks": 10, "nodes": 2}, True),
         ("|||||mem=4000M", {"mem_per_node_mib": 8000}, True),
         # MaxTRESMins, GrpTRESRunMins, MaxTRESRunMinsPU, each times the minutes of the limit.
         ("||||||cpu=20", {"cpus_per_task": 8, "wall_s": 180}, True),
@@ -215,9 +218,57 @@ def test_limits_of_accounts_count_with_a_qos_that_refuses_jobs(
     assert forms == (("qos_maximum",) if refused else ())
 
 
+@pytest.mark.parametrize(
+    ("qos", "partition", "cpus", "refused"),
+    [
+        # Either QOS may refuse; the partition's amounts count first, then the job's own, then the association's.
+        ("strict", "wide", 8, False),
+        ("strict", "wide", 513, True),
+        ("strict", "plain", 8, True),
+        ("lenient", "strict", 8, False),
+        ("lenient", "strict", 513, True),
+        ("lenient", "plain", 513, False),
+        ("over", "wide", 8, True),
+        ("over", "wide", 6, False),
+        # Where a user has an association for one partition, that alone counts there.
+        ("strict", "own", 8, False),
+        ("strict", "own", 65, True),
+    ],
+)
+def test_maximums_of_partition_job_and_association_replace_each_other_as_in_slurm(
+    qos: str, partition: str, cpus: int, refused: bool
+) -> None:
+    """The order of `_acct_policy_validate` (22.05 to 26.05)."""
+    maximums = (
+        "strict||DenyOnLimit|\nwide|||cpu=512\nlenient|||cpu=512\nover||DenyOnLimit,OverPartQOS|cpu=6\n"
+    )
+    partitions = "".join(
+        f"PartitionName={name} QoS={of}\n"
+        for name, of in (("plain", "N/A"), ("wide", "wide"), ("strict", "strict"), ("own", "N/A"))
+    )
+    associations = (
+        "here|demo|||normal||root||||||\nhere|demo|bob||||| cpu=4|||||\nhere|demo|bob|own||||cpu=64|||||\n"
+    )
+    facts = SiteFacts(
+        qos_maximums=parse_qos_maximums(maximums),
+        account_maximums=parse_account_maximums(associations.replace(" ", ""), "here"),
+        partitions=parse_partitions(partitions, MemoryTerms(), None),
+    )
+    forms = facts.forms_of(
+        JobRequest(account="demo", user="bob", qos=qos, partition=partition, cpus_per_task=cpus)
+    )
+    assert forms == (("qos_maximum",) if refused else ())
+
+
+def test_a_maximum_of_one_type_of_gpus_limits_no_others() -> None:
+    facts = SiteFacts(qos_maximums=parse_qos_maximums("debug||DenyOnLimit|gres/gpu:a100=2,gres/gpu:h100=1\n"))
+    assert facts.forms_of(JobRequest(user="alice", qos="debug", gpus_per_job=4, nodes=1)) == ()
+
+
 def test_a_maximum_in_percent_is_no_amount() -> None:
     """MaxTRES=mem=50 was read as 50 MiB, and no job of such a QOS was cut (24.11)."""
     assert parse_qos_maximums("half||DenyOnLimit,Relative|mem=50M\n") == {}
+    assert parse_qos_maximums("half||Relative|mem=50M\nwaits|||cpu=4\n") == {}
 
 
 def test_a_job_that_names_several_qos_has_the_minimum_of_each() -> None:
