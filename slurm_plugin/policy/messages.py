@@ -13,7 +13,9 @@ BASIS_CHARS = 160
 OPT_OUT = "--comment=rightsize=off"
 # Tools that take what sbatch says on its standard error for output. batchtools takes the fourth word of the first line
 # for the job's number and all its jobs for expired; EasyBuild finds no number, and ends; ARC has a shell read the line.
-_MISREAD = re.compile(r"\bbatchtools::doJobCollection\(|\beb[ \t][^\n]{0,200}?\.eb\b|\bRUNTIME_JOB_DIAG\b")
+_MISREAD = re.compile(
+    r"\bbatchtools::doJobCollection\(|\beb[ \t](?:(?!\beb[ \t])[^\n]){0,200}?\.eb\b|\bRUNTIME_JOB_DIAG\b"
+)
 _MISREAD_WORDS = ("batchtools", ".eb", "RUNTIME_JOB_DIAG")
 
 

@@ -101,7 +101,9 @@ def decide_request(
     )
     command = "sbatch " if submission.batch else ""
     answer = fill_in(undecided, submission.comment, predictor, config, facts, command)
-    return msgspec.structs.replace(answer, message="") if is_misread(submission.script) else answer
+    if answer.message and is_misread(submission.script):
+        return msgspec.structs.replace(answer, message="")
+    return answer
 
 
 def fill_in(

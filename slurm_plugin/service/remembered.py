@@ -16,6 +16,7 @@ from models.demand.prediction import Predictor
 from models.past.families import Family, family_keys, without_numbers
 from models.past.job_names import normal_name, read_name
 from slurm_plugin.policy.facts import SiteFacts
+from slurm_plugin.policy.messages import is_misread
 from slurm_plugin.policy.script_floors import read_floors
 from slurm_plugin.policy.submission import Submission, job_request
 from slurm_plugin.service.decide import Answer
@@ -113,7 +114,7 @@ class Remembered:
         known = self._same.find(seen, predictor, now_s)
         if known is None:
             request = job_request(submission, input_mib)
-            alike = what_is_seen(submission, request, predictor)
+            alike = what_is_seen(submission, request, predictor, facts)
             found = self._alike.find(alike, predictor, now_s)
             if found is None:
                 answer = self._decide(submission, request, predictor, facts, decision_id, now_s)
@@ -151,19 +152,22 @@ class Remembered:
         request = job_request(submission, input_mib)
         if predictor is not None:
             predictor.forget_estimates(request)
-        self._alike.find(what_is_seen(submission, request, predictor), predictor, now_s)
+        self._alike.find(what_is_seen(submission, request, predictor, facts), predictor, now_s)
         answer = self._decide(submission, request, predictor, facts, decision_id, now_s)
         Known.of(answer, predictor)
         return answer
 
 
-def what_is_seen(submission: Submission, request: JobRequest, predictor: Predictor | None) -> Hashable:
+def what_is_seen(
+    submission: Submission, request: JobRequest, predictor: Predictor | None, facts: SiteFacts
+) -> Hashable:
     """Return all of a submission that its decision may depend on; `request` is the same as the models see it.
 
     Families, rollouts and brakes go by normalised names, and so does the message for the user. A script counts by its
-    signature, which may depend on the name as it was given (models/past/families.py), and by what it fixes.
+    signature, which may depend on the name as it was given (models/past/families.py), by what it fixes, and by whether
+    its tool can bear a message. A QOS that refuses jobs may do so for their minutes.
     """
-    sees_limit = predictor is not None and predictor.sees_limit(request)
+    sees_limit = bool(facts.qos_maximums) or (predictor is not None and predictor.sees_limit(request))
     return (
         msgspec.structs.replace(
             submission,
@@ -173,5 +177,6 @@ def what_is_seen(submission: Submission, request: JobRequest, predictor: Predict
         ),
         request.script_signature,
         read_floors(submission.script, request.num_tasks),
+        is_misread(submission.script),
         request.input_mib,
     )

@@ -13,10 +13,11 @@ from models.past.attempts import past_job, request_of
 from models.past.history import History
 from slurm_plugin.config.settings import Brakes, Config, Rule
 from slurm_plugin.policy.braked import family_brake
-from slurm_plugin.policy.facts import MemoryTerms, SiteFacts
+from slurm_plugin.policy.facts import ANYBODY, MemoryTerms, SiteFacts
 from slurm_plugin.policy.submission import Submission, job_request
 from slurm_plugin.service.decide import Answer, decide, decide_request
 from slurm_plugin.service.remembered import Remembered
+from slurm_plugin.slurm.limits import parse_qos_maximums
 from tests.builders import SCRIPT, attempt, past, submission
 
 
@@ -219,6 +220,14 @@ SITE = Config(
     brakes=Brakes(control_share=0.2),
 )
 KNOWN = SiteFacts(memory=MemoryTerms(), brakes=frozenset({family_brake("alice", "plot")}))
+# Everybody's QOS refuses more than 480 minutes of a CPU.
+LIMITED = msgspec.structs.replace(
+    KNOWN,
+    qos_maximums=parse_qos_maximums("normal||DenyOnLimit||||||cpu=480\n"),
+    given_qos={ANYBODY: frozenset({"normal"})},
+)
+# batchtools takes what sbatch says for a job's number.
+DUMB = f"{SCRIPT}# batchtools::doJobCollection()\n"
 SUBMISSIONS = st.builds(
     submission,
     user=st.sampled_from(["alice", "bob"]),
@@ -226,7 +235,12 @@ SUBMISSIONS = st.builds(
         ["fit", "fit-1", "fit-27", "sim.sh", "sim_3", "plot9", "run", "0c", "e3b0c44298fc1c14-7", ""]
     ),
     script=st.sampled_from(
-        [SCRIPT, *(f"#!/bin/sh\n./other -Xmx{heap}g {number}\n" for heap in (1, 2) for number in (3, 4)), ""]
+        [
+            SCRIPT,
+            DUMB,
+            *(f"#!/bin/sh\n./other -Xmx{heap}g {number}\n" for heap in (1, 2) for number in (3, 4)),
+            "",
+        ]
     ),
     comment=st.sampled_from(["", "rightsize=off"]),
     time_limit_min=st.sampled_from([None, 5, 60, 100_000]),
@@ -236,8 +250,14 @@ SUBMISSIONS = st.builds(
 )
 
 
-@given(with_growth=st.booleans(), ones=st.lists(SUBMISSIONS, min_size=2, max_size=12))
-def test_a_remembered_answer_is_what_would_be_decided(*, with_growth: bool, ones: list[Submission]) -> None:
+@given(
+    with_growth=st.booleans(),
+    site=st.sampled_from([KNOWN, LIMITED]),
+    ones=st.lists(SUBMISSIONS, min_size=2, max_size=12),
+)
+def test_a_remembered_answer_is_what_would_be_decided(
+    *, with_growth: bool, site: SiteFacts, ones: list[Submission]
+) -> None:
     predictor = PREDICTORS[with_growth]
     remembered = Remembered(
         lambda one, request, model, facts, name, now_s: decide_request(
@@ -246,8 +266,8 @@ def test_a_remembered_answer_is_what_would_be_decided(*, with_growth: bool, ones
     )
     for number, one in enumerate(ones):
         name, now_s = f"{number:012x}", float(number)
-        assert remembered.answer(one, predictor, KNOWN, name, now_s) == decide(
-            one, predictor, SITE, name, now_s, KNOWN
+        assert remembered.answer(one, predictor, site, name, now_s) == decide(
+            one, predictor, SITE, name, now_s, site
         )
 
 
