@@ -225,7 +225,7 @@ def refuse_single_slurmd(cluster: Cluster) -> None:
         "scontrol", "show", "config"
     ):
         raise SandboxError(
-            "this Slurm was built for one slurmd on a host; use --nodes 1, or build it with "
+            "this Slurm was built for one slurmd on a host; use `rightsizer sandbox up --nodes 1`, or build it with "
             "`./configure --enable-multiple-slurmd`"
         )
 

@@ -13,6 +13,10 @@ from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 
 # slurmctld answers within milliseconds, or is down or too busy.
 CONFIG_PATIENCE_S = 10.0
+# Other releases of pyslurm name other attributes of a job.
+IMPORT = (
+    "import pyslurm, sys; v = pyslurm.__version__; v.startswith('25.11.') or sys.exit(f'{v} is not 25.11')"
+)
 
 
 def open_queue(name: Literal["auto", "scontrol", "pyslurm"]) -> ScontrolQueue:
@@ -49,7 +53,7 @@ def why_no_pyslurm() -> str:
     That process runs in `/`: with `-c`, Python first looks in the current folder, which may be anybody's.
     """
     tried = subprocess.run(
-        (sys.executable, "-c", "import pyslurm"),
+        (sys.executable, "-c", IMPORT),
         capture_output=True,
         text=True,
         check=False,

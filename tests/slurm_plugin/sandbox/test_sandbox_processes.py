@@ -214,6 +214,6 @@ def test_a_slurm_for_one_slurmd_a_host_runs_one_node(
     monkeypatch.setattr(Cluster, "command", lambda *_command: config)
     layout = Layout(tmp_path)
     made = Cluster(layout, manifest_of(layout, nodes), Programs(folders=(), prefix_folders=(), plugins=None))
-    told = pytest.raises(SandboxError, match="use --nodes 1, or build it") if refused else nullcontext()
+    told = pytest.raises(SandboxError, match="--nodes 1`, or build it") if refused else nullcontext()
     with told:
         cluster.refuse_single_slurmd(made)

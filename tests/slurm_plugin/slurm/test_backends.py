@@ -4,13 +4,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import cast
 
 import pytest
 
 from accounting.errors import SlurmError
 from models.past.job_names import normal_name
-from slurm_plugin.slurm import last_told, scontrol_queue
-from slurm_plugin.slurm.backends import may_have_gpus, why_no_pyslurm
+from slurm_plugin.slurm import backends, last_told, scontrol_queue
+from slurm_plugin.slurm.backends import may_have_gpus, open_queue, why_no_pyslurm
 from slurm_plugin.slurm.command import run
 from slurm_plugin.slurm.nodes import read_nodes
 from slurm_plugin.slurm.running import count_running
@@ -44,6 +46,33 @@ def test_a_cluster_that_may_have_gpus_is_left_to_scontrol(
     executable(tmp_path / "scontrol", f"#!/bin/sh\n{script}\n")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert may_have_gpus() is left_to_scontrol
+
+
+@pytest.mark.parametrize(
+    ("complaint", "gpus", "name"),
+    [("", False, "pyslurm"), ("", True, "scontrol"), ("25.05.1 is not 25.11", False, "scontrol")],
+)
+def test_the_backend_is_pyslurm_only_where_it_imports_and_there_are_no_gpus(
+    complaint: str, gpus: bool, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "why_no_pyslurm", lambda: complaint)
+    monkeypatch.setattr(backends, "may_have_gpus", lambda: gpus)
+    # Without pyslurm, the module that uses it cannot be imported.
+    chosen = type("PyslurmQueue", (), {"name": "pyslurm"})
+    monkeypatch.setitem(
+        sys.modules,
+        "slurm_plugin.slurm.pyslurm_queue",
+        cast("ModuleType", SimpleNamespace(PyslurmQueue=chosen)),
+    )
+    assert open_queue("auto").name == name
+
+
+def test_another_release_of_pyslurm_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyslurm.py").write_text("__version__ = '25.05.1'\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert why_no_pyslurm() == "25.05.1 is not 25.11"
+    (tmp_path / "pyslurm.py").write_text("__version__ = '25.11.2'\n", encoding="utf-8")
+    assert why_no_pyslurm() == ""
 
 
 def test_a_command_that_hangs_is_not_taken_for_a_missing_one() -> None:
