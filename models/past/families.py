@@ -61,14 +61,20 @@ _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _IN_ARRAY = re.compile(r"\s--slurm-jobstep-array-execs\b")
 _SNAKEFILE = re.compile(r" --snakefile ('[^'\n]*'|\S+)")
 _RULES = re.compile(r" --allowed-rules((?: [A-Za-z_]\w*)+)")
-# The files that a script runs. Some are written for one job: dpdispatcher's (`source …/.DIGEST.sub.run`), Covalent's
-# (`python …/script-UUID-0.py`), and what rslurm puts into a job's own folder under a name that is always the same.
+# The files that a line runs. Some are written for one job: dpdispatcher's (`source …/.DIGEST.sub.run`), Covalent's
+# (`python …/script-UUID-0.py`).
+_OPTIONS = r"[ \t]+(?:-(?!{code}\b)-?\w[\w-]*[ \t]+)*"  # what follows `code` is no file
 _RUN_FILE = re.compile(
-    r"(?:(?<!\S)\.|(?<![\w.-])(?:source|sh|bash|python[\d.]*|Rscript))[ \t]+(?:--vanilla[ \t]+)?[\"']?([^\s;|&]+)"
+    rf"(?<![\w.-])(?:(?:source|(?:ba|c|da|k|tc|z)?sh|python[\d.]*){_OPTIONS.format(code='c')}"
+    rf"|(?:Rscript|perl|julia){_OPTIONS.format(code='e')})[\"']?([^\s;|&-][^\s;|&]*)"
+    r"|(?<!\S)\.[ \t]+[\"']?([^\s;|&]+)|^[ \t]*(?:exec[ \t]+)?(\./[^\s;|&]+)"
 )
-_RSLURM_FILE = "slurm_run.R"
-# So is a registry of future.batchtools; people's own registries of batchtools are for one kind of work.
-_FUTURE = re.compile(r"\bdoJobCollection\([\"'][^\"'\n]*/\.future/")
+# What some tools put into a job's own folder under a name that is always the same: rslurm, Pulsar for Galaxy, and
+# future.batchtools in a registry of its own; people's own registries of batchtools are for one kind of work.
+_OWN_WORDS = ("slurm_run.R", "tool_script.sh", "/.future/")
+_OWN_FILE = re.compile(
+    r"(?<![\w.-])(?:slurm_run\.R|tool_script\.sh)(?![\w.-])|\bdoJobCollection\([\"'][^\"'\n]*/\.future/"
+)
 
 
 def script_signature(script: str) -> str:
@@ -131,19 +137,32 @@ def signature_of(job_name: str, script: str) -> str:
     script shows is that it runs a file of its own, it has no signature. Jobs that people name keep the signatures that
     they have always had.
     """
+    head = _beginning(script)
     if not is_by_machine(job_name):
-        return script_signature(script)
+        unseen = normal_name(job_name) in GENERIC_NAMES and _has_own_file(head)
+        return "" if unseen else script_signature(script)
     if by_rule := rule_signature(script):
         return by_rule
-    head = _beginning(script)
-    return "" if _runs_own_file(head) else script_signature(without_digests(head))
+    plain = without_digests(head)
+    return "" if _has_own_file(head) or _runs_own_file(head, plain) else script_signature(plain)
 
 
-def _runs_own_file(head: str) -> bool:
-    """Return whether a script runs a file that a machine wrote for this job: no other job runs it."""
-    files = (path.rpartition("/")[2] for path in _RUN_FILE.findall(head))
-    own = any(file == _RSLURM_FILE or without_digests(file) != file for file in files)
-    return own or bool(_FUTURE.search(head))
+def _has_own_file(head: str) -> bool:
+    """Return whether a script runs what a tool has put into the job's own folder."""
+    return any(word in head for word in _OWN_WORDS) and bool(_OWN_FILE.search(head))
+
+
+def _runs_own_file(head: str, plain: str) -> bool:
+    """Return whether a script runs a file that is named after its run; `plain` is the script without such names."""
+    if plain == head:
+        return False
+    named = (
+        line
+        for line, without in zip(head.splitlines(), plain.splitlines(), strict=False)
+        if line != without and not line.lstrip().startswith("#")
+    )
+    files = (max(found).rpartition("/")[2] for line in named for found in _RUN_FILE.findall(line))
+    return any(without_digests(file) != file for file in files)
 
 
 def runs_unseen(command: str) -> bool:

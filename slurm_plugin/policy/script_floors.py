@@ -93,7 +93,7 @@ _RANKS_UNREAD = re.compile(rf"{_SAYS_RANKS}({_UNREAD})?")
 _BY_CPUS = r"(?:\$\{?|\$\(\([^)\n]{0,80}?)SLURM_(?:JOB_)?CPUS_"
 _RANKS_BY_CPUS = re.compile(rf"{_SAYS_RANKS}({_BY_CPUS})?")
 # Open MPI then has a slot for each CPU of the job, not for each task, and starts a rank on each.
-_SLOTS_BY_CPUS = re.compile(r"ras_slurm_use_entire_allocation[= \t]+[\"']?[1-9ty]")
+_SLOTS_BY_CPUS = re.compile(r"ras_slurm_use_entire_allocation[= \t]+[\"']?[1-9tTyY]")
 # How many CPUs Open MPI binds each rank to.
 _SAYS_RANK_CPUS = rf"[:,\s](?:PE|pe|--cpus-per-(?:proc|rank)){_IS}{_QUOTE}"
 _RANK_CPUS = re.compile(rf"{_SAYS_RANK_CPUS}(\d{{1,4}})\b")

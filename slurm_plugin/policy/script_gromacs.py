@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 _MDRUN = re.compile(r"mdrun(?<!\wmdrun)(?:_\w+)?[ \t]([^\n;|&]*)")
 _THREADS = re.compile(r"-(nt|ntmpi|ntomp)[ \t]+[\"']?(\d{1,4})\b")
-# A number that follows the CPUs. The number of tasks is never cut.
-_FOLLOWS = r"[ \t]+[\"']?(?:`|\$(?!\{?SLURM_N(?:TASKS|PROCS)))"
+# A number that may follow the CPUs. The number of tasks is never cut, and GPUs are cut by themselves.
+_FOLLOWS = r"[ \t]+[\"']?(?:`|\$(?!\{?SLURM_(?:N(?:TASKS|PROCS)|GPUS)))"
 _ALL_FOLLOW, _RANKS_FOLLOW = re.compile(rf"-nt{_FOLLOWS}"), re.compile(rf"-nt(?:mpi)?{_FOLLOWS}")
-# All threads must be a multiple of those of a rank, or of the ranks.
-_DIVIDES = re.compile(r"-nt(?:mpi|omp)[ \t]")
+# All threads must be a multiple of those of a rank, or of the ranks; of one they always are.
+_DIVIDES = re.compile(r"-nt(?:mpi|omp)[ \t]+[\"']?(?!1\b)")
 # Ranks for PME come out of all ranks, and a grid has one for each cell.
 _DIVIDES_RANKS = re.compile(r"-(?:npme[ \t]+[\"']?[1-9]|dd[ \t])")
 

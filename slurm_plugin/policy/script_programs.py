@@ -150,7 +150,7 @@ _PROGRAMS = (
             + "|"
             + _with("merlin", r"\brun-workers\b")
             + r"|\bqcg\.pilotjob\b|\bqcg-pm-service\b|\bbalsam/cmdline/launcher\.py\b|"
-            + _with("prefect", r"\bworker[ \t]+start\b")
+            + _with("prefect", r"\b(?:agent|worker)[ \t]+start\b")
             + "|"
             + _with("clearml-agent", r"\b(?:daemon|execute)\b")
         ),

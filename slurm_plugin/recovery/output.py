@@ -90,8 +90,8 @@ _CPUS = re.compile(
     # GROMACS, about its threads, and its ranks on them.
     rb"|OMP_NUM_THREADS \(\d+\) and the number of threads requested\s+on the command line"
     rb"|number of threads requested \(\d+\) is not divisible by"
-    rb"|separate PME ranks with only \d+ PP ranks"
-    rb"|domain decomposition grid \(\d+\) does not match the number of PP\s+ranks"
+    rb"|separate PME ranks with only \d+ PP ranks|contains a large\s+prime factor"
+    rb"|domain decomposition grid \(\d+\) does not match the\s+number\s+of\s+PP\s+ranks"
     # Workflow engines about one task: Nextflow, cwltool, Toil.
     rb"|requirement exceeds available CPUs"
     rb"|Requested at least [\d.]+ cores? but only"

@@ -227,6 +227,11 @@ UNSEEN = [
     ),
     ("fit-{0}", "module load gcc; . ./{0}.sh\n"),
     ("fit-{0}", "/bin/bash '{0}.sh'\n"),
+    ("fit-{0}", "srun python3 -u script-{0}.py\n"),
+    ("fit-{0}", "bash -e {0}.sh\n"),
+    ("fit-{0}", "  exec ./run-{0}\n"),
+    # Galaxy gives Pulsar only this file of the job's own folder.
+    ("pulsar_4711", "/bin/bash /pulsar/staging/4711/tool_script.sh > /dev/null\n"),
 ]
 
 
@@ -246,6 +251,9 @@ def test_jobs_that_run_files_of_their_own_are_not_taken_for_each_other(
         "./fish {0}; mysource {0}\n",
         "cp a.sh {0}.sh\n",
         "Rscript --vanilla slurm_run_all.R {0}\n",
+        "cat ./{0}.sh; # bash {0}.sh\n",
+        "# bash run-{0}.sh\n./fit {0}\n",
+        "bash -e fit.sh {0}\n",
     ],
 )
 def test_a_run_in_the_path_or_the_arguments_of_a_program_says_nothing_of_it(script: str) -> None:

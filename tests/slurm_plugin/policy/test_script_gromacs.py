@@ -20,6 +20,9 @@ DIVIDES = ScriptFloors(kept=(("cores", "GROMACS' ranks and threads must divide i
         ("gmx mdrun -ntmpi 1 -ntomp $SLURM_CPUS_PER_TASK", 1, 1),
         ("gmx mdrun -ntmpi $SLURM_NTASKS -ntomp $SLURM_CPUS_PER_TASK -npme 2", 4, 0),
         ("gmx mdrun -nt $SLURM_CPUS_PER_TASK -npme 0", 1, 0),
+        # One divides every number, and the number of GPUs is no number of CPUs.
+        ("gmx mdrun -nt $SLURM_CPUS_PER_TASK -ntmpi 1", 1, 1),
+        ("gmx mdrun -ntmpi $SLURM_GPUS_ON_NODE -npme 1", 1, 0),
         ("gmx mdrun", 1, 0),
         ("gmx grompp -ntomp 8; xmdrun -ntomp 8", 1, 0),
     ],

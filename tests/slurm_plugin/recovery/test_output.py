@@ -105,6 +105,14 @@ needs_root = pytest.mark.skipif(ME != 0, reason="only root can read as another u
             b"The size of the domain decomposition grid (4) does not match the number of PP\nranks (2).",
             "said_no_cpus",
         ),
+        (
+            b"The size of the domain decomposition grid (128) does not match the number of\nPP ranks (16).",
+            "said_no_cpus",
+        ),
+        (
+            b"The number of ranks selected for particle-particle work (13) contains a large\nprime factor 13.",
+            "said_no_cpus",
+        ),
         (b"While computing bindings, we found no available cpus on\nthe following node:\n", "said_no_cpus"),
         (b"Process requirement exceeds available CPUs -- req: 4; avail: 2", "said_no_cpus"),
         (b"Requested at least 16 cores but only 2.0 available", "said_no_cpus"),
