@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
 
-from slurm_plugin.policy.facts import NO_MAXIMUMS, Maximums, Whose
+from slurm_plugin.policy.facts import Maximums, Whose
 from slurm_plugin.slurm.limits import maximums_of, strictest_maximums
 
 # The last fields of a line; those of the same name are in the same order for a QOS.
@@ -27,7 +27,7 @@ def parse_account_maximums(text: str, cluster: str) -> dict[Whose, dict[str, Max
     it sets, which includes what the accounts above set for each of their users, and of what each of these accounts
     lets all its users have together. Users without any are left out.
     """
-    of_users: dict[Whose, dict[str, Maximums]] = {}
+    of_users: dict[Whose, dict[str, tuple[str, ...]]] = {}
     together: dict[str, Maximums] = {}
     above: dict[str, str] = {}
     for line in text.splitlines():
@@ -35,28 +35,26 @@ def parse_account_maximums(text: str, cluster: str) -> dict[Whose, dict[str, Max
         if row[0] != cluster or len(row) != _FIELDS:
             continue
         _, account, user, partition, _, _, parent, *limits = row
-        most, of_all, of_node, minutes, *minutes_of_all = limits
         if user:
-            own = (
-                maximums_of((most, of_all), (of_node,), (minutes, *minutes_of_all))
-                if any(limits)
-                else NO_MAXIMUMS
-            )
-            of_users.setdefault((account, user.lower()), {})[partition] = own
+            of_users.setdefault((account, user.lower()), {})[partition] = tuple(limits)
         else:
             above[account] = parent
+            _, of_all, _, _, *minutes_of_all = limits
             if any((of_all, *minutes_of_all)):
                 together[account] = maximums_of(("", of_all), (), ("", *minutes_of_all))
-    of_accounts = {account: _of_account(account, together, above) for account in above}
-    found = {
-        whose: {partition: _with(one, of_accounts.get(whose[0], ())) for partition, one in own.items()}
-        for whose, own in of_users.items()
+
+    # Most users of an account have the same limits.
+    @cache
+    def maximums(account: str, limits: tuple[str, ...]) -> Maximums:
+        most, of_all, of_node, minutes, *minutes_of_all = limits
+        own = maximums_of((most, of_all), (of_node,), (minutes, *minutes_of_all))
+        return strictest_maximums((own, *_of_account(account, together, above)))
+
+    return {
+        (account, user): {partition: maximums(account, limits) for partition, limits in own.items()}
+        for (account, user), own in of_users.items()
+        if any(any(limits) for limits in own.values()) or _of_account(account, together, above)
     }
-    return {whose: own for whose, own in found.items() if any(one != NO_MAXIMUMS for one in own.values())}
-
-
-def _with(own: Maximums, of_accounts: Sequence[Maximums]) -> Maximums:
-    return strictest_maximums((own, *of_accounts)) if of_accounts else own
 
 
 def _of_account(account: str, together: dict[str, Maximums], above: dict[str, str]) -> list[Maximums]:
