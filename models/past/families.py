@@ -161,7 +161,8 @@ def _runs_own_file(head: str, plain: str) -> bool:
         for line, without in zip(head.splitlines(), plain.splitlines(), strict=False)
         if line != without and not line.lstrip().startswith("#")
     )
-    files = (max(found).rpartition("/")[2] for line in named for found in _RUN_FILE.findall(line))
+    # Of the groups, one has matched.
+    files = ("".join(found).rpartition("/")[2] for line in named for found in _RUN_FILE.findall(line))
     return any(without_digests(file) != file for file in files)
 
 

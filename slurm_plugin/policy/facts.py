@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 
 import msgspec
 
 from accounting.request import JobRequest
 from slurm_plugin.policy.braked import Brake
+from slurm_plugin.policy.maximums import (
+    NO_MAXIMUMS,
+    NO_QOS_MAXIMUMS,
+    Capacity,
+    Maximums,
+    QosMaximums,
+    asks_for_more,
+    cpus_of_node,
+    is_beyond,
+)
 
 # Stands for all of a node's memory if nothing says how much that is: more than any node has.
 WHOLE_NODE_MIB = 2**40
@@ -35,93 +43,6 @@ class Minimum(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_MINIMUM = Minimum()
-
-
-class Maximum(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a job may ask for before Slurm refuses it; memory is MiB, 0 = any amount."""
-
-    cpus: int = 0
-    gpus: int = 0
-    mem_mib: int = 0
-
-    def is_below(self, request: JobRequest, times: int = 1) -> bool:
-        """Whether a job asks in all, or so many times that, for more than this of anything."""
-        return self._is_below(
-            request.cpus * times, (request.gpus or 0) * times, (request.mem_mib or 0) * times
-        )
-
-    def is_below_on_node(self, request: JobRequest) -> bool:
-        """Whether a job asks on one of its nodes for more than this of anything."""
-        cpus, gpus = cpus_of_node(request), request.gpus_per_node or request.gpus_per_task or 0
-        return self._is_below(cpus, gpus, mem_of_node_mib(request))
-
-    def _is_below(self, cpus: int, gpus: int, mem_mib: int) -> bool:
-        asked = ((cpus, self.cpus), (gpus, self.gpus), (mem_mib, self.mem_mib))
-        return any(is_beyond(amount, most) for amount, most in asked)
-
-
-NO_MAXIMUM = Maximum()
-
-
-class Maximums(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a QOS or an association lets one job ask for: in all, on a node, and in all times its minutes.
-
-    Each holds one maximum for each kind of limit, in one order; an association lacks the last kinds.
-    """
-
-    of_job: tuple[Maximum, ...] = ()
-    of_node: tuple[Maximum, ...] = ()
-    minutes: tuple[Maximum, ...] = ()
-
-
-NO_MAXIMUMS = Maximums()
-
-
-class QosMaximums(msgspec.Struct, frozen=True, kw_only=True):
-    """A QOS's maximums, whether it `refuses` jobs that ask for more (DenyOnLimit), and whether it has OverPartQOS."""
-
-    most: Maximums = NO_MAXIMUMS
-    refuses: bool = False
-    over_partition: bool = False
-
-
-NO_QOS_MAXIMUMS = QosMaximums()
-
-
-def asks_for_more(request: JobRequest, levels: Sequence[Maximums]) -> bool:
-    """Whether a job asks for more of anything than allowed by the first level that says how much.
-
-    A job that names no time limit is not judged by its minutes.
-    """
-    in_all = (request.cpus, request.gpus or 0, request.mem_mib or 0)
-    # Slurm divides by the nodes that a job asks for, one if it does not say, however many it needs (22.05 to 26.05).
-    on_node = tuple(amount // (request.nodes or 1) for amount in in_all)
-    in_minutes = tuple(amount * ((request.wall_s or 0) // 60) for amount in in_all)
-    return (
-        _exceed(in_all, [one.of_job for one in levels])
-        or _exceed(on_node, [one.of_node for one in levels])
-        or _exceed(in_minutes, [one.minutes for one in levels])
-    )
-
-
-def _exceed(asked: tuple[int, ...], levels: Sequence[tuple[Maximum, ...]]) -> bool:
-    return any(
-        is_beyond(amount, next(filter(None, (getattr(one, resource) for one in of_kind)), 0))
-        for of_kind in zip_longest(*levels, fillvalue=NO_MAXIMUM)
-        for amount, resource in zip(asked, ("cpus", "gpus", "mem_mib"), strict=True)
-    )
-
-
-class Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """What `nodes` nodes of a partition have for jobs: the most of anything that one of them has, and all together."""
-
-    nodes: int
-    of_node: Maximum
-    together: Maximum
-
-    def is_below(self, request: JobRequest) -> bool:
-        """Whether a job could not even run there if all nodes were free."""
-        return self.of_node.is_below_on_node(request) or self.together.is_below(request)
 
 
 class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -367,22 +288,6 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             return None
         terms = [_with_default(partition.memory) for partition in self.partitions_of(request)]
         return terms[0] if len(terms) == 1 else strictest(terms)
-
-
-def cpus_of_node(request: JobRequest) -> int:
-    """Return how many CPUs of one node a job asks for at least: each of its tasks may be on another node."""
-    tasks = math.ceil(request.num_tasks / request.nodes) if request.nodes else 1
-    return (request.cpus_per_task or 1) * tasks
-
-
-def mem_of_node_mib(request: JobRequest) -> int:
-    """Return how much memory of one node a job asks for at least, 0 if it does not say or memory comes with GPUs."""
-    return max(request.mem_per_node_mib or 0, (request.mem_per_cpu_mib or 0) * cpus_of_node(request))
-
-
-def is_beyond(asked: int, most: int) -> bool:
-    """Whether more is asked than the maximum allows; 0 means no maximum."""
-    return 0 < most < asked
 
 
 def gives_whole_sockets(parameters: str | None) -> bool:

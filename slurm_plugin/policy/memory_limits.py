@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 
 from accounting.request import Dimension, JobRequest
-from slurm_plugin.policy.facts import MemoryTerms, is_beyond, mem_of_node_mib
+from slurm_plugin.policy.facts import MemoryTerms
+from slurm_plugin.policy.maximums import is_beyond, mem_of_node_mib
 
 
 def lowest_share_mib(share_mib: int | None, max_per_cpu_mib: int) -> int | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from slurm_plugin.policy.facts import Maximums, Whose
-from slurm_plugin.slurm.limits import maximums_of, strictest_maximums
+from slurm_plugin.policy.facts import Whose
+from slurm_plugin.policy.maximums import Maximums, strictest_maximums
+from slurm_plugin.slurm.limits import maximums_of
 
 # The last fields of a line; those of the same name are in the same order for a QOS.
 LIMITS = (

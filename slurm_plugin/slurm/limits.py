@@ -11,25 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import zip_longest
 from typing import NamedTuple
 
 import msgspec
 
 from accounting.tres import gpu_types, parse_tres, split_tres
 from accounting.units import whole
-from slurm_plugin.policy.facts import (
-    NO_MAXIMUM,
-    NO_MINIMUM,
-    Capacity,
-    Maximum,
-    Maximums,
-    MemoryTerms,
-    Minimum,
-    Partition,
-    QosMaximums,
-    gives_whole_sockets,
-)
+from slurm_plugin.policy.facts import NO_MINIMUM, MemoryTerms, Minimum, Partition, gives_whole_sockets
+from slurm_plugin.policy.maximums import Capacity, Maximum, Maximums, QosMaximums
 from slurm_plugin.slurm.node_words import core_cpus, gpus_of, has_of, words_of
 
 _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
@@ -109,26 +98,6 @@ def _maximum(tres: str) -> Maximum:
     most = parse_tres(tres)
     gpus = whole(split_tres(tres).get("gres/gpu", "")) or 0
     return Maximum(cpus=most.cpus or 0, gpus=gpus, mem_mib=most.mem_mib or 0)
-
-
-def strictest_maximums(several: Sequence[Maximums]) -> Maximums:
-    """Return the lowest amount of each kind among maximums that all count."""
-    return Maximums(
-        of_job=_lowest([one.of_job for one in several]),
-        of_node=_lowest([one.of_node for one in several]),
-        minutes=_lowest([one.minutes for one in several]),
-    )
-
-
-def _lowest(several: Sequence[tuple[Maximum, ...]]) -> tuple[Maximum, ...]:
-    return tuple(
-        Maximum(
-            cpus=min((one.cpus for one in of_kind if one.cpus), default=0),
-            gpus=min((one.gpus for one in of_kind if one.gpus), default=0),
-            mem_mib=min((one.mem_mib for one in of_kind if one.mem_mib), default=0),
-        )
-        for of_kind in zip_longest(*several, fillvalue=NO_MAXIMUM)
-    )
 
 
 def config_words(text: str) -> dict[str, str]:
