@@ -1,9 +1,10 @@
 """Limits on what jobs may have together, by QOS, account, array and licence, and what each job counts for. Pure.
 
 Follows `acct_policy.c` (22.05 to 26.05): what the QOS of the partition limits, the job's QOS does not, and what
-either limits, an account does not; with OverPartQOS the job's own QOS comes first. A job that is not bound by a limit
-still counts for it. Jobs, CPUs, memory, GPUs and billing are counted, and the nodes of jobs that have them to
-themselves: Slurm counts a node that jobs share once.
+either limits, an account does not; with OverPartQOS the job's own QOS comes first. What an account lets its jobs have
+at a time is multiplied for jobs of a QOS with LimitFactor. A job that is not bound by a limit still counts for it.
+Jobs, CPUs, memory, GPUs and billing are counted, and the nodes of jobs that have them to themselves: Slurm counts a
+node that jobs share once.
 
 The time that jobs may still use is counted too (GrpTRESRunMins, MaxTRESRunMinsPU and PA): it falls from a job's limit
 to nothing as the job runs, and here each node counts for each job. Of a budget of time (GrpTRESMins, GrpWall), what
@@ -78,6 +79,9 @@ class SharedLimits:
         self._associations = {(one.account, one.user, one.partition): one for one in associations}
         self._at_once = {job.array_job_id: most for job in snapshot.jobs if (most := at_once_of(job))}
         self._licences = snapshot.licences
+        self._factors = {1.0} | {
+            one.account_factor for one in self._qos.values() if one.account_factor is not None
+        }
         # With another PriorityType it counts in full until the end.
         self._falls = snapshot.terms.priority_type == MULTIFACTOR
         self._safe, self._left = snapshot.terms.safe, snapshot.left if holds else {}
@@ -175,16 +179,26 @@ class SharedLimits:
     def _rules_of_account(self, whose: Whose, bound: set[tuple[str, str]]) -> Iterator[_Rule]:
         own = ((whose.account, whose.user, name) for name in (*whose.partitions, ""))
         first = next((key for key in own if key in self._associations), (whose.account, "", ""))
+        told = (self._qos[name].account_factor for name in self._both_qos(whose))
+        own_factor = next((factor for factor in told if factor is not None), 1.0)
         for one in self._upwards(first):
-            yield from (
-                _Rule(_ALL, kind, f"{one.name}: {kind}", _most(kind, most))
-                for kind, most in one.together.items()
-            )
+            for kind, most in one.together.items():
+                rule = _Rule(_ALL, kind, f"{one.name}: {kind}", _most(kind, most))
+                if kind == JOBS or is_of_time(kind):
+                    yield rule
+                else:
+                    yield from self._multiplied(rule, own_factor)
             yield from self._budget(one.name)
             # Slurm passes MaxJobs down to the users' own associations, where it counts.
             if one.user and one.most_jobs is not None:
                 whom = _ACCOUNT if (_ACCOUNT, JOBS) in bound else _USER
                 yield _Rule(whom, JOBS, f"{one.name}: its user's jobs", one.most_jobs)
+
+    def _multiplied(self, rule: _Rule, own_factor: float) -> Iterator[_Rule]:
+        """Yield an account's limit with each LimitFactor that there is: a job counts for all, and is bound by one."""
+        for factor in sorted(self._factors):
+            name = rule.name if factor == 1 else f"{rule.name} times {factor:g}"
+            yield rule._replace(name=name, most=int(rule.most * factor), binds=factor == own_factor)
 
     def _budget(self, whose: str) -> Iterator[_Rule]:
         for kind, left in self._left.get(whose, {}).items():
@@ -275,7 +289,7 @@ def _rules_of_qos(name: str, qos: QosState, whose: Whose) -> Iterator[_Rule]:
 
 
 def _after(rules: Iterable[_Rule], bound: Collection[tuple[str, str]]) -> Iterator[_Rule]:
-    yield from (rule._replace(binds=(rule.whom, rule.kind) not in bound) for rule in rules)
+    yield from (rule._replace(binds=rule.binds and (rule.whom, rule.kind) not in bound) for rule in rules)
 
 
 def _counts(taken: Amounts, job: QueuedJob | None) -> dict[str, int]:

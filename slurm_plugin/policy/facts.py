@@ -17,6 +17,7 @@ from slurm_plugin.policy.maximums import (
     asks_for_more,
     cpus_of_node,
     is_beyond,
+    multiplied,
 )
 
 # Stands for all of a node's memory if nothing says how much that is: more than any node has.
@@ -257,7 +258,8 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         second = self.qos_maximums.get(qos.lower(), NO_QOS_MAXIMUMS)
         if second.over_partition:
             first, second = second, first
-        levels = (first.most, second.most, association)
+        factor = next((one.account_factor for one in (first, second) if one.account_factor is not None), 1.0)
+        levels = (first.most, second.most, multiplied(association, factor))
         return (first.refuses or second.refuses) and asks_for_more(request, levels)
 
     def minimum_for(self, request: JobRequest) -> Minimum:

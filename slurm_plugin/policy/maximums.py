@@ -50,11 +50,15 @@ NO_MAXIMUMS = Maximums()
 
 
 class QosMaximums(msgspec.Struct, frozen=True, kw_only=True):
-    """A QOS's maximums, whether it `refuses` jobs that ask for more (DenyOnLimit), and whether it has OverPartQOS."""
+    """A QOS's maximums, whether it `refuses` jobs that ask for more (DenyOnLimit), and whether it has OverPartQOS.
+
+    `account_factor` is what multiplies an association's maximums of a job (LimitFactor); None: it says nothing of that.
+    """
 
     most: Maximums = NO_MAXIMUMS
     refuses: bool = False
     over_partition: bool = False
+    account_factor: float | None = None
 
 
 NO_QOS_MAXIMUMS = QosMaximums()
@@ -102,6 +106,23 @@ def strictest_maximums(several: Sequence[Maximums]) -> Maximums:
         of_job=_lowest([one.of_job for one in several]),
         of_node=_lowest([one.of_node for one in several]),
         minutes=_lowest([one.minutes for one in several]),
+    )
+
+
+def multiplied(most: Maximums, factor: float) -> Maximums:
+    """Return what an association lets a job ask for with a QOS of that LimitFactor; minutes stay as they are.
+
+    None of anything is the least, as 0 is any amount: so a share below one counts as one.
+    """
+
+    def of(amount: int) -> int:
+        return max(1, int(amount * factor)) if amount else 0
+
+    return msgspec.structs.replace(
+        most,
+        of_job=tuple(
+            Maximum(cpus=of(one.cpus), gpus=of(one.gpus), mem_mib=of(one.mem_mib)) for one in most.of_job
+        ),
     )
 
 

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping
 
 from accounting.tres import split_tres
 from accounting.units import parse_duration_s, parse_memory_mib, whole
-from slurm_plugin.slurm.cluster_lines import NUMBER, listed, number, preempt_mode_of
-from slurm_plugin.slurm.limits import RELATIVE
+from slurm_plugin.slurm.cluster_lines import listed, number, preempt_mode_of
+from slurm_plugin.slurm.limits import NUMBER, RELATIVE, limit_factor_of
 from slurm_plugin.slurm.node_words import words_of
 from slurm_plugin.slurm.snapshot import MINUTES, RUN_MINUTES, WALL, AssociationState, QosState
 
 _COUNTED = re.compile(r"jobs|cpu|node|billing|gres/gpu(:.+)?")
 # What sacctmgr is asked for.
 QOS_FORMAT = (
-    "Name,Preempt,PreemptMode,PreemptExemptTime,Flags,UsageFactor,GrpTRES,GrpTRESRunMins,GrpJobs,"
+    "Name,Preempt,PreemptMode,PreemptExemptTime,Flags,UsageFactor,LimitFactor,GrpTRES,GrpTRESRunMins,GrpJobs,"
     "MaxTRESPU,MaxTRESRunMinsPU,MaxJobsPU,MaxTRESPA,MaxTRESRunMinsPA,MaxJobsPA,GrpTRESMins,GrpWall"
 )
 ASSOCIATIONS_FORMAT = (
@@ -107,7 +107,7 @@ def parse_qos_states(text: str) -> dict[str, QosState]:
     for row in (line.split("|") for line in text.splitlines()):
         if len(row) != _QOS_FIELDS:
             continue
-        name, preempts, mode, exempt, flags, usage_factor, *limits = row
+        name, preempts, mode, exempt, flags, usage_factor, limit_factor, *limits = row
         # Of all its jobs, of each user's, of each account's: TRES, TRES times minutes, and numbers of jobs.
         together, of_user, of_account = limits[:3], limits[3:6], limits[6:9]
         if RELATIVE in listed(flags):
@@ -123,5 +123,6 @@ def parse_qos_states(text: str) -> dict[str, QosState]:
             over_partition="OverPartQOS" in listed(flags),
             usage_factor=float(usage_factor) if NUMBER.match(usage_factor) else 1.0,
             usage_factor_asked="UsageFactorSafe" in listed(flags),
+            account_factor=limit_factor_of(limit_factor),
         )
     return found

@@ -17,6 +17,7 @@ from accounting.units import parse_duration_s, whole
 from slurm_plugin.policy.facts import MemoryTerms, gives_whole_sockets
 from slurm_plugin.slurm.hostlist import expand_nodes
 from slurm_plugin.slurm.limits import (
+    NUMBER,
     config_words,
     counts_memory,
     parameters_in,
@@ -37,7 +38,6 @@ from slurm_plugin.slurm.snapshot import (
     SchedulerTerms,
 )
 
-NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
 # Which cores of a node a reservation holds, of one that does not hold whole nodes: `NodeName=n1 CoreIDs=0-3,8`.
 _CORES = re.compile(r" NodeName=(\S+) CoreIDs=(\S+)")
 _WEIGHT = "PriorityWeight"

@@ -21,6 +21,7 @@ from slurm_plugin.policy.facts import NO_MINIMUM, MemoryTerms, Minimum, Partitio
 from slurm_plugin.policy.maximums import Capacity, Maximum, Maximums, QosMaximums
 from slurm_plugin.slurm.node_words import core_cpus, gpus_of, has_of, words_of
 
+NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?\Z", re.ASCII)
 _CONFIG_LINE = re.compile(r"^(\w+)\s*= (.*)$", re.MULTILINE)
 # The names in Slurm's `scontrol show`, both for a partition's own values and for the cluster's.
 _TERMS = {
@@ -35,8 +36,9 @@ _CHOOSE_PARTITIONS = frozenset({"all_partitions", "partition"})
 # first of each, too.
 _OF_JOB = ("MaxTRES", "GrpTRES", "MaxTRESPU", "MaxTRESPA")
 _MINUTES = ("MaxTRESMins", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESRunMinsPU", "MaxTRESRunMinsPA")
-# For each QOS: its minimum, whether it refuses a job that asks for more than its maximums, and the maximums.
-QOS_FORMAT = ",".join(("format=Name,MinTRES,Flags", *_OF_JOB, "MaxTRESPerNode", *_MINUTES))
+# For each QOS: its minimum, whether it refuses a job that asks for more than its maximums, the maximums, and what it
+# multiplies those of accounts with.
+QOS_FORMAT = ",".join(("format=Name,MinTRES,Flags", *_OF_JOB, "MaxTRESPerNode", *_MINUTES, "LimitFactor"))
 _REFUSES = "DenyOnLimit"
 _OVER_PARTITION = "OverPartQOS"
 # The flag of a QOS whose amounts are percentages of all that the cluster, or the partition that it belongs to, has.
@@ -73,13 +75,22 @@ def parse_qos_maximums(text: str) -> dict[str, QosMaximums]:
     found: dict[str, QosMaximums] = {}
     for line in text.splitlines():
         name, _, flags, *limits = [*line.split("|"), "", ""]
-        has, of_node = flags.split(","), len(_OF_JOB)
+        has, of_node, last = flags.split(","), len(_OF_JOB), len(_OF_JOB) + 1 + len(_MINUTES)
         if RELATIVE not in has:
-            most = maximums_of(limits[:of_node], limits[of_node : of_node + 1], limits[of_node + 1 :])
             found[name] = QosMaximums(
-                most=most, refuses=_REFUSES in has, over_partition=_OVER_PARTITION in has
+                most=maximums_of(limits[:of_node], limits[of_node : of_node + 1], limits[of_node + 1 : last]),
+                refuses=_REFUSES in has,
+                over_partition=_OVER_PARTITION in has,
+                account_factor=limit_factor_of("".join(limits[last : last + 1])),
             )
     return found if any(one.refuses for one in found.values()) else {}
+
+
+def limit_factor_of(text: str) -> float | None:
+    """Return the LimitFactor of a QOS; None if it has none. One of 0 changes nothing (`_apply_limit_factor`)."""
+    if not NUMBER.match(text):
+        return None
+    return float(text) or 1.0
 
 
 def maximums_of(of_job: Sequence[str], of_node: Sequence[str], minutes: Sequence[str]) -> Maximums:

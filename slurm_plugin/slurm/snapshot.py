@@ -214,7 +214,8 @@ class QosState(msgspec.Struct, frozen=True, kw_only=True):
 
     `over_partition`: its limits replace the same limits of a partition's QOS (OverPartQOS). The time of its jobs
     counts `usage_factor` times; that of a job that is to start, only with `usage_factor_asked` (UsageFactorSafe).
-    `has_budget`: its jobs may use only so much time in all (GrpTRESMins, GrpWall).
+    `has_budget`: its jobs may use only so much time in all (GrpTRESMins, GrpWall). `account_factor` multiplies what an
+    account lets its jobs have at a time, for jobs of this QOS (LimitFactor); None: it says nothing of that.
     """
 
     preempts: frozenset[str] = frozenset()
@@ -227,6 +228,7 @@ class QosState(msgspec.Struct, frozen=True, kw_only=True):
     usage_factor: float = 1.0
     usage_factor_asked: bool = False
     has_budget: bool = False
+    account_factor: float | None = None
 
 
 class AssociationState(msgspec.Struct, frozen=True, kw_only=True):

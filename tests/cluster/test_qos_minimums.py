@@ -53,10 +53,18 @@ COMMANDS = (
     *((*_ADD, "qos", name, limit, "Flags=DenyOnLimit") for name, limit in MOST.items()),
     (*_ADD, "qos", "strict", "Flags=DenyOnLimit"),
     (*_ADD, "qos", "wide", "MaxTRESPerJob=cpu=32", "Flags=DenyOnLimit"),
+    # They multiply what an account lets a job have.
+    *(
+        (*_ADD, "qos", name, f"LimitFactor={factor}", "Flags=DenyOnLimit")
+        for name, factor in (("half", 0.5), ("triple", 3))
+    ),
     (*_ADD, "account", "several", "large", "roomy", "divided"),
     *((*_ADD, "account", name, limit) for name, limit in MOST_OF_ACCOUNT.items()),
     (*_ADD, "account", "below", "parent=together"),
-    *((*_USER, f"account={name}", "qos=normal,strict,wide") for name in (*MOST_OF_ACCOUNT, "below")),
+    *(
+        (*_USER, f"account={name}", "qos=normal,strict,wide,half,triple")
+        for name in (*MOST_OF_ACCOUNT, "below")
+    ),
     (*_USER, "account=several", f"qos=normal,large,roomy,patient,{','.join(MOST)}"),
     *((*_USER, f"account={name}", f"qos={name}") for name in ("large", "roomy")),
     (*_USER, "account=divided", "qos=normal"),
@@ -95,6 +103,7 @@ REFUSED = (
         form(f"beyond-account-{name}", f"-A {name} -q strict -c 8 --mem=8000")
         for name in (*MOST_OF_ACCOUNT, "below")
     ),
+    form("beyond-halved", "-A each -q half -c 4 --mem=4000"),
 )
 BEYOND_NODES = (
     form("beyond-memory", "-A several -c 8 --mem=65000"),
@@ -108,6 +117,7 @@ WITHIN = (
         form(f"within-account-{name}", f"-A {name} -q strict -c 4 --mem=4000", cpu=2, mem=256)
         for name in (*MOST_OF_ACCOUNT, "below")
     ),
+    form("within-tripled", "-A each -q triple -c 8 --mem=8000", cpu=2, mem=256),
     # Its QOS lets it have what its account does not.
     form("above-account", "-A each -q wide -c 8 --mem=8000", cpu=2, mem=256),
 )

@@ -38,7 +38,7 @@ OF_ACCOUNTS = ("MaxJobs=1", "GrpTRES=mem=100", "GrpTRES=gres/gpu=1", "GrpJobs=1"
 FOR_EACH_SINCE = (24, 5)
 # It lets two jobs of 4 CPUs for 20 minutes run, and a third once the first of them has ended early.
 BUDGET = "GrpTRESMins=cpu=165"
-OF_PARTITION, TWICE = "of-partition", "over-partition"
+OF_PARTITION, TWICE, DOUBLE = "of-partition", "over-partition", "double"
 MANAGE = ("sacctmgr", "--immediate")
 
 
@@ -55,6 +55,7 @@ def shell(make_folder: Callable[[], Path]) -> Iterator[Shell]:
         shell = Shell(sandbox)
         qos = {f"q{number}": limit for number, limit in enumerate(OF_QOS)}
         qos |= {OF_PARTITION: "MaxJobsPU=1", TWICE: "MaxJobsPU=2 Flags=OverPartQOS"}
+        qos |= {DOUBLE: "LimitFactor=2"}
         for name, limits in qos.items():
             shell.run(*MANAGE, "add", "qos", name, "set", *limits.split())
         accounts = {f"a{number}": f"set {limit}" for number, limit in enumerate(OF_ACCOUNTS)}
@@ -169,6 +170,15 @@ def run_time(job: QueuedJob, runs_s: dict[int, float]) -> RunTime:
 
 def test_a_qos_that_overrides_its_partition_lets_two_jobs_run(shell: Shell) -> None:
     options = ("--partition=held", f"--qos={TWICE}")
+    jobs = [submit(shell, *options) for _ in range(3)]
+    for job in jobs[:2]:
+        shell.wait_state(job, "RUNNING")
+    wait_held(shell, jobs[2])
+    assert LIMIT_S / 2 < foreseen()[1][jobs[2]] <= LIMIT_S
+
+
+def test_a_qos_that_doubles_the_limit_of_an_account_lets_two_jobs_run(shell: Shell) -> None:
+    options = (f"--account=below-a{OF_ACCOUNTS.index('GrpTRES=mem=100')}", f"--qos={DOUBLE}")
     jobs = [submit(shell, *options) for _ in range(3)]
     for job in jobs[:2]:
         shell.wait_state(job, "RUNNING")

@@ -111,6 +111,35 @@ def test_a_limit_of_the_partition_qos_overrides_that_of_the_job_qos_and_of_the_a
     )
 
 
+def test_a_limit_factor_multiplies_what_an_account_may_have_at_a_time() -> None:
+    """Jobs of all QOS count for each of the products; which one binds a job is told by its QOS (22.05, 26.05)."""
+    known = site(
+        qos={
+            "normal": QosState(),
+            "triple": QosState(account_factor=3.0),
+            "half": QosState(account_factor=0.5),
+        },
+        partitions=(PartitionState(name="batch"), PartitionState(name="own", qos="half")),
+        associations=(
+            AssociationState(account="physics", together={"cpu": 6, "jobs": 9, f"cpu{RUN_MINUTES}": 600}),
+        ),
+    )
+    others = {"account physics: jobs": (1, True), f"account physics: cpu{RUN_MINUTES}": (4 * 3600, True)}
+
+    def counts(bound: str) -> dict[str, tuple[int, bool]]:
+        names = ("account physics: cpu", "account physics: cpu times 0.5", "account physics: cpu times 3")
+        return others | {name: (4, name.endswith(bound)) for name in names}
+
+    assert told(known) == counts("cpu")
+    assert told(known, waiting(1, qos="triple")) == counts("times 3")
+    # The partition's QOS comes first.
+    assert told(known, waiting(1, qos="triple"), ("own",)) == counts("times 0.5")
+    found = SharedLimits(known)
+    found.dues(waiting(1), ("batch",), TAKEN, LIMIT_S)
+    most = {name: most for name, most in found.most.items() if "cpu" in name and RUN_MINUTES not in name}
+    assert list(most.values()) == [3, 6, 18]
+
+
 def test_the_qos_of_one_of_several_partitions_is_not_known_to_apply() -> None:
     known = site(
         qos={"part": QosState(together={"jobs": 1})},

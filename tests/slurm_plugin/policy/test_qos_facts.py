@@ -260,6 +260,48 @@ def test_maximums_of_partition_job_and_association_replace_each_other_as_in_slur
     assert forms == (("qos_maximum",) if refused else ())
 
 
+@pytest.mark.parametrize(
+    ("qos", "partition", "asked", "refused"),
+    [
+        ("half", "plain", {"cpus_per_task": 2}, False),
+        ("half", "plain", {"cpus_per_task": 3}, True),
+        ("triple", "plain", {"cpus_per_task": 12, "mem_per_node_mib": 24000}, False),
+        ("triple", "plain", {"cpus_per_task": 13}, True),
+        ("triple", "plain", {"mem_per_node_mib": 24001}, True),
+        ("none", "plain", {"cpus_per_task": 4}, False),
+        ("none", "plain", {"cpus_per_task": 5}, True),
+        # A limit of a node is not multiplied, nor is one of minutes.
+        ("triple", "plain", {"gpus_per_node": 2, "nodes": 1}, True),
+        ("triple", "plain", {"cpus_per_task": 4, "wall_s": 31 * 60}, True),
+        # The partition's QOS says it first, then the job's.
+        ("half", "tripled", {"cpus_per_task": 4}, False),
+        ("half", "nothing", {"cpus_per_task": 3}, True),
+    ],
+)
+def test_a_limit_factor_of_a_qos_multiplies_the_limits_of_accounts(
+    qos: str, partition: str, asked: dict[str, Any], refused: bool
+) -> None:
+    """As on 22.05: of 4 CPUs of an account, a job has 2 with LimitFactor=0.5, and 12 with LimitFactor=3."""
+    factors = {"half": "0.500000", "triple": "3.000000", "none": "0.000000", "plain": ""}
+    qos_lines = "".join(
+        f"{name}||DenyOnLimit{'|' * 11}{factor}\n" for name, factor in factors.items() if name != "plain"
+    )
+    partitions = "".join(
+        f"PartitionName={name} QoS={of}\n"
+        for name, of in (("plain", "N/A"), ("tripled", "triple"), ("nothing", "plain"))
+    )
+    facts = SiteFacts(
+        qos_maximums=parse_qos_maximums(qos_lines + f"plain||{'|' * 11}\n"),
+        account_maximums=parse_account_maximums(
+            "here|all|||normal||root||mem=8000M||||\nhere|all|bob||normal|||cpu=4||gres/gpu=1|cpu=120||\n",
+            "here",
+        ),
+        partitions=parse_partitions(partitions, MemoryTerms(), None),
+    )
+    request = JobRequest(account="all", user="bob", qos=qos, partition=partition, **asked)
+    assert facts.forms_of(request) == (("qos_maximum",) if refused else ())
+
+
 def test_a_maximum_of_one_type_of_gpus_limits_no_others() -> None:
     facts = SiteFacts(qos_maximums=parse_qos_maximums("debug||DenyOnLimit|gres/gpu:a100=2,gres/gpu:h100=1\n"))
     assert facts.forms_of(JobRequest(user="alice", qos="debug", gpus_per_job=4, nodes=1)) == ()

@@ -16,8 +16,8 @@ def test_which_account_is_the_parent_of_which() -> None:
 def test_which_qos_preempts_which() -> None:
     # As sacctmgr of 22.05, 24.11 and 26.05 prints it; a QOS without its own mode has that of the cluster.
     text = (
-        "normal||cluster|||1.000000|||||||||||\nscavenger||cancel|00:10:00||1.000000|||||||||||\n"
-        "urgent|normal,scavenger|cluster|||1.000000|||||||||||\n"
+        "normal||cluster|||1.000000||||||||||||\nscavenger||cancel|00:10:00||1.000000||||||||||||\n"
+        "urgent|normal,scavenger|cluster|||1.000000||||||||||||\n"
     )
     assert account_lines.parse_qos_states(text) == {
         "normal": QosState(),
@@ -29,7 +29,7 @@ def test_which_qos_preempts_which() -> None:
 def test_percentages_of_the_cluster_are_no_amounts() -> None:
     """With Flags=Relative and 32 CPUs, slurmctld made 16 CPUs of GrpTRES=cpu=50 (24.11 and 26.05)."""
     (found,) = account_lines.parse_qos_states(
-        "q1||cluster||Relative|1.000000|cpu=50|cpu=50|5|cpu=25|cpu=9|2|cpu=40|cpu=9|7|cpu=60|\n"
+        "q1||cluster||Relative|1.000000||cpu=50|cpu=50|5|cpu=25|cpu=9|2|cpu=40|cpu=9|7|cpu=60|\n"
     ).values()
     assert found == QosState(
         together={"jobs": 5}, of_user={"jobs": 2}, of_account={"jobs": 7}, has_budget=True
@@ -39,7 +39,7 @@ def test_percentages_of_the_cluster_are_no_amounts() -> None:
 def test_how_much_jobs_may_have_at_once() -> None:
     # As sacctmgr of 22.05, 24.11 and 26.05 prints it.
     (found,) = account_lines.parse_qos_states(
-        "q1||cluster||NoReserve,OverPartQOS,UsageFactorSafe|2.000000|cpu=8,mem=10G,node=2,billing=9|"
+        "q1||cluster||NoReserve,OverPartQOS,UsageFactorSafe|2.000000|0.500000|cpu=8,mem=10G,node=2,billing=9|"
         "billing=30,cpu=20,gres/gpu=7,mem=2000M,node=3|5|cpu=4,gres/gpu=2|cpu=40||gres/gpu:a100=1|cpu=50|7||01:40:00\n"
     ).values()
     assert found == QosState(
@@ -61,6 +61,7 @@ def test_how_much_jobs_may_have_at_once() -> None:
         usage_factor=2.0,
         usage_factor_asked=True,
         has_budget=True,
+        account_factor=0.5,
     )
     account, user = account_lines.parse_association_states(
         "a1|||root|mem=5000M|cpu=20|9|4|cpu=300|01:17:00\na1|ann|main||cpu=3|||2||\n"

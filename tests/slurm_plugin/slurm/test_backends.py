@@ -163,7 +163,7 @@ def test_the_rest_of_a_budget_is_asked_only_for_associations_that_have_one(
 ) -> None:
     config = "AccountingStorageEnforce = associations,limits\nClusterName = c\n"
     told = {
-        "qos": "normal||cluster|||1.000000|||||||||||\nq0||cluster|||1.000000||||||||||cpu=9|\n",
+        "qos": "normal||cluster|||1.000000||||||||||||\nq0||cluster|||1.000000|||||||||||cpu=9|\n",
         "association": "a0|||root|||||cpu=20|\nb0|||a0||||||\nb0|ann||||||||01:00:00\nc0|bob||||||||\n",
         "flags=assoc": "Account=a0 UserName= Partition= GrpWall=N(0.00) GrpTRESMins=cpu=20(12)\n",
         "flags=qos": "QOS=q0(2) GrpWall=N(0.00) GrpTRESMins=cpu=9(9)\n",
@@ -193,7 +193,7 @@ def test_which_qos_preempts_which_is_asked_only_if_it_matters_and_then_remembere
 ) -> None:
     said = {
         "config": "PreemptType             = preempt/qos\nPreemptMode             = REQUEUE\n",
-        "qos": "urgent|normal|cluster|||1.000000|||||||||||\n",
+        "qos": "urgent|normal|cluster|||1.000000||||||||||||\n",
     }
     asked = list[str]()
 
