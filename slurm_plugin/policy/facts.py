@@ -53,7 +53,8 @@ class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
     of other partitions that the job may run in. The defaults are what a job gets per CPU or per node if it asks for no
     memory, and the memory and CPUs that come with each GPU (JobDefaults). `is_uncounted`: SelectTypeParameters names no
     memory, so that Slurm does not allocate it and limits nobody to it; what a job asks for only decides which nodes are
-    large enough. `limits_virtual`: VSizeFactor also limits the address space of each process.
+    large enough. `limits_virtual`: VSizeFactor also limits the address space of each process. `limit_percent`: Slurm
+    limits jobs to less than what they have (AllowedRAMSpace); 0: to no less.
     """
 
     max_per_cpu_mib: int = 0
@@ -65,6 +66,7 @@ class MemoryTerms(msgspec.Struct, frozen=True, kw_only=True):
     default_cpus_per_gpu: int = 0
     is_uncounted: bool = False
     limits_virtual: bool = False
+    limit_percent: float = 0.0
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
@@ -326,6 +328,7 @@ def strictest(terms: Sequence[MemoryTerms]) -> MemoryTerms:
         default_cpus_per_gpu=max(one.default_cpus_per_gpu for one in terms),
         is_uncounted=any(one.is_uncounted for one in terms),
         limits_virtual=any(one.limits_virtual for one in terms),
+        limit_percent=min((one.limit_percent for one in terms if one.limit_percent), default=0.0),
     )
 
 

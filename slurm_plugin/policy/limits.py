@@ -19,8 +19,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     CPUs only. None: not known, and such a job keeps its CPUs. 0: memory does not follow CPUs here.
     `def_mem_per_node_mib` is what such a job gets per node instead (0: nothing is set), and `max_mem_per_cpu_mib` the
     most that Slurm lets one CPU carry (0: any amount); in some of the job's partitions that may be one of
-    `looser_mem_per_cpu_mib`. `tasks_stay`: the number of tasks on each node is fixed.
-    `cut_sessions`: sessions that a person works in are sized like any other job.
+    `looser_mem_per_cpu_mib`. Slurm limits jobs to `mem_limit_share` of the memory that they have. `tasks_stay`: the
+    number of tasks on each node is fixed. `cut_sessions`: sessions that a person works in are sized like any other job.
     """
 
     memory_floor_mib: int
@@ -35,6 +35,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     def_mem_per_node_mib: int = 0
     max_mem_per_cpu_mib: int = 0
     looser_mem_per_cpu_mib: tuple[int, ...] = ()
+    mem_limit_share: float = 1.0
     tasks_stay: bool = False
     cut_sessions: bool = False
 

@@ -142,8 +142,8 @@ def memory_need_mib(request: JobRequest, prediction: Prediction, limits: Limits)
     """
     if prediction.memory is None:
         return None
-    wanted_mib = prediction.memory.upper * (1 + limits.headroom)
-    need_mib = round_up(max(wanted_mib, limits.memory_floor_mib), limits.memory_step_mib)
+    wanted_mib = max(prediction.memory.upper * (1 + limits.headroom), limits.memory_floor_mib)
+    need_mib = round_up(wanted_mib / limits.mem_limit_share, limits.memory_step_mib)
     spread = request.mem_per_gpu_mib is not None or per_cpu_mib(request, limits)
     return need_mib * max(request.num_tasks, request.nodes or 1) if spread else need_mib
 

@@ -227,6 +227,7 @@ def with_memory_terms(limits: Limits, memory: MemoryTerms, *, known: bool) -> Li
         max_mem_per_cpu_mib=memory.max_per_cpu_mib,
         looser_mem_per_cpu_mib=memory.looser_per_cpu_mib,
         def_mem_per_node_mib=memory.default_per_node_mib,
+        mem_limit_share=memory.limit_percent / 100 or 1.0,
         def_mem_per_cpu_mib=min(filter(None, said), default=0) if said else None,
     )
 

@@ -150,6 +150,17 @@ def select_names(parameters: str | None) -> set[str]:
     return {name.strip().removesuffix("_MEMORY") for name in (parameters or "").upper().split(",")}
 
 
+def limit_percent(words: dict[str, str]) -> float:
+    """Return at how much of what a job has Slurm limits it, in percent, if that is less than all; else 0.
+
+    `words` are those of `scontrol show config`, which has cgroup.conf too: `AllowedRAMSpace         = 90.0%`.
+    """
+    percent = words.get("AllowedRAMSpace", "").removesuffix("%")
+    if words.get("ConstrainRAMSpace") != "yes" or not NUMBER.match(percent):
+        return 0.0
+    return float(percent) if 0 < float(percent) < 100 else 0.0
+
+
 def gives_whole_nodes(text: str) -> bool:
     """Whether `scontrol show config` says that jobs get whole nodes everywhere."""
     return "linear" in config_words(text).get("SelectType", "")
@@ -273,6 +284,7 @@ def _terms(words: dict[str, str], select: str | None) -> MemoryTerms:
         terms,
         is_uncounted=not counts_memory(select),
         limits_virtual=limits_virtual(words.get("VSizeFactor")),
+        limit_percent=limit_percent(words),
     )
 
 

@@ -254,6 +254,27 @@ def test_memory_that_is_not_allocated_or_limits_address_space_is_kept(
         assert kept_by_limits(request(cpus_per_task=2, mem_per_node_mib=900), terms, 1) == kept
 
 
+@pytest.mark.parametrize(
+    ("said", "granted_mib"),
+    [
+        ("ConstrainRAMSpace       = yes\nAllowedRAMSpace         = 50.0%", 896),
+        ("ConstrainRAMSpace       = yes\nAllowedRAMSpace         = 98.5%", 480),
+        ("ConstrainRAMSpace       = yes\nAllowedRAMSpace         = 100.0%", 448),
+        ("ConstrainRAMSpace       = yes\nAllowedRAMSpace         = 150.0%", 448),
+        ("ConstrainRAMSpace       = no\nAllowedRAMSpace         = 50.0%", 448),
+    ],
+)
+def test_a_job_is_granted_more_where_slurm_limits_it_to_less_than_it_has(said: str, granted_mib: int) -> None:
+    """With AllowedRAMSpace=50, a job of 280 MiB with a grant of 320 was killed at 160 (22.05)."""
+    facts = facts_of(f"{CONFIG}{said}\n")
+    asked = request(cpus_per_task=1, mem_per_node_mib=1600)
+    for partition in ("main", "node,own", "unknown"):
+        terms = facts.memory_for(request(partition=partition))
+        assert terms
+        bounds = with_memory_terms(limits(), terms, known=True)
+        assert size(asked, prediction(memory=448.0), bounds).grant == Grant(mem_per_node_mib=granted_mib)
+
+
 @dataclass(frozen=True)
 class Given:
     """What slurmctld makes of a job: CPUs per task, total CPUs, total MiB on one node."""
