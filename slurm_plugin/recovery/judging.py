@@ -214,9 +214,9 @@ def _waited_for_the_killed(run: Failed) -> bool:
 
 def lost_points(job: QueuedJob, terms: SiteTerms) -> int:
     """Return the points of priority that a job had for its age when it started: once requeued, it is young."""
-    if not terms.most_age_s or not job.eligible_s or job.waits:
+    if not terms.most_age_s or not job.accrues_s or job.waits:
         return 0
-    age = min(1.0, max(0.0, job.start_s - job.eligible_s) / terms.most_age_s)
+    age = min(1.0, max(0.0, job.start_s - job.accrues_s) / terms.most_age_s)
     return round(age * terms.age_points)
 
 

@@ -54,7 +54,7 @@ _TEXTS_FROM, _TOKEN_AFTER = "Command", "WorkDir"
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "Priority": ("Priority", "Nice", "Account", "QOS"), "JobState": ("JobState", "Reason", "Dependency"),
     "Requeue": ("Requeue", "BatchFlag", "Restarts"), "RunTime": ("TimeLimit", "TimeMin"),
-    "SubmitTime": ("SubmitTime", "EligibleTime"),
+    "SubmitTime": ("SubmitTime", "EligibleTime"), "AccrueTime": ("AccrueTime",),
     "StartTime": ("StartTime", "EndTime", "Deadline"), "SuspendTime": ("SuspendTime", "SecsPreSuspend"),
     "Partition": ("Partition",),
     "ReqNodeList": ("ReqNodeList", "ExcNodeList"), "NodeList": ("NodeList",),
@@ -291,7 +291,8 @@ def _job(first: re.Match[str], lines: Sequence[str], heads: Sequence[str]) -> Qu
         job_id=int(first["job"]), user=owner[1], uid=int(owner[2]), account=_text(words["Account"]),
         partitions=tuple(words["Partition"].split(",")), qos=_text(words["QOS"]), name=first["name"], state=state,
         reason=words.get("Reason", ""), submit_s=_time_s(words["SubmitTime"]),
-        eligible_s=_time_s(words["EligibleTime"]), start_s=_time_s(words["StartTime"]),
+        eligible_s=_time_s(words["EligibleTime"]), accrues_s=_time_s(words.get("AccrueTime", "")),
+        start_s=_time_s(words["StartTime"]),
         end_s=_time_s(words["EndTime"]), limit_s=_limit_s(words["TimeLimit"]),
         deadline_s=_time_s(words["Deadline"]), least_limit_s=_limit_s(words["TimeMin"]),
         priority=int(words["Priority"]), site_factor=0, nice=int(words.get("Nice", "0")),

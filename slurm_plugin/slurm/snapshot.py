@@ -37,10 +37,11 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     words (`cpu=2,gres/gpu=1`), including CPUs from 23.11; only scontrol shows it, and how many CPUs and MiB come with
     each GPU (0: it does not say). A waiting job's `cpus` lack the former.
 
-    `start_s` of a waiting job is Slurm's estimate. `fixed` says that its priority was set directly, so that no factor
-    counts; `nice` is what its user subtracts from it. `fair_share` is the factor of 0 to 1, None if it does not
-    count. A job must have ended by `deadline_s`: Slurm gives it up if it waits so long that `least_limit_s` (None:
-    its limit) would end later.
+    `accrues_s` is when a job's age in its priority began (0: not yet, or only pyslurm was asked): not always when it
+    became eligible (MaxJobsAccruePU, ACCRUE_ALWAYS). `start_s` of a waiting job is Slurm's estimate. `fixed` says that
+    its priority was set directly, so that no factor counts; `nice` is what its user subtracts from it. `fair_share` is
+    the factor of 0 to 1, None if it does not count. A job must have ended by `deadline_s`: Slurm gives it up if it
+    waits so long that `least_limit_s` (None: its limit) would end later.
 
     `stopped_s` is when it was last suspended or resumed (0: never); until then it had run for `ran_before_s`.
     `requeues`: its user allows it to be requeued once it has run (`--no-requeue` does not). `has_siblings`: other
@@ -97,6 +98,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     requeues: bool = True
     has_siblings: bool = False
     other: tuple[str, ...] = ()
+    accrues_s: float = 0.0
     comment: str = ""
     admin_comment: str = ""
     restarts: int = 0

@@ -321,18 +321,22 @@ def test_a_step_that_takes_exported_options_would_be_killed_again() -> None:
     ("waited_s", "points"), [(0.0, 0), (-5.0, 0), (1800.0, 500), (3600.0, 1000), (9e9, 1000)]
 )
 def test_a_job_that_comes_back_gets_the_age_points_that_it_loses(waited_s: float, points: int) -> None:
-    run = failed(eligible_s=1e9, start_s=1e9 + waited_s)
+    run = failed(accrues_s=1e9, start_s=1e9 + waited_s)
     found = judge(run, SiteTerms(age_points=1000, most_age_s=3600.0))
     assert isinstance(found, Recovery)
     assert found.requeue is not None
     assert found.requeue.site_factor == points
     # Queued again by others, it has lost them already, and its start is in the future.
-    fields: dict[str, Any] = {"restarts": 1, "min_cpus": 8, "eligible_s": 1e9, "start_s": 1e9 + waited_s}
+    fields: dict[str, Any] = {"restarts": 1, "min_cpus": 8, "accrues_s": 1e9, "start_s": 1e9 + waited_s}
     waits = judge(failed("PENDING", "0:0", "0:125", **fields), SiteTerms(age_points=1000, most_age_s=3600.0))
     assert isinstance(waits, Recovery)
     assert waits.requeue is not None
     assert waits.requeue.site_factor == 0
-    unknown = judge(failed(eligible_s=0.0, start_s=1e9), SiteTerms(age_points=1000, most_age_s=3600.0))
+    # A limit on how many jobs grow old at a time (MaxJobsAccruePU) kept it young.
+    unknown = judge(
+        failed(accrues_s=0.0, eligible_s=1e9 - 1800, start_s=1e9),
+        SiteTerms(age_points=1000, most_age_s=3600.0),
+    )
     assert isinstance(unknown, Recovery)
     assert unknown.requeue is not None
     assert unknown.requeue.site_factor == 0

@@ -22,7 +22,7 @@ from tests.slurm_plugin.slurm.memory_queue import Killed
 
 
 def test_a_job_comes_back_once_but_not_a_second_time(tmp_path: Path) -> None:
-    gate = Controller(failed(eligible_s=1000.0, start_s=2800.0))
+    gate = Controller(failed(accrues_s=1000.0, start_s=2800.0))
     terms = SiteTerms(age_points=1000, most_age_s=3600.0)
     own = Recoverer(gate, Journal(tmp_path), apply=True, most=10, terms=terms)
     assert [one.problem for one in own.round()] == [""]

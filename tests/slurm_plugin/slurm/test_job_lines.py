@@ -103,6 +103,8 @@ def test_what_holds_a_job_back_is_read(captured: Captured) -> None:
     assert not captured.job("dep").held
     assert captured.job("dep").dependency.startswith("afterok:")
     assert captured.job("later").eligible_s > captured.job("later").submit_s
+    assert captured.job("held").accrues_s == 0
+    assert max(job.accrues_s for job in captured.listing.jobs if job.waits) > 0
     assert captured.job("resv").reservation == "talk"
     for name in ("held", "dep", "later"):
         assert captured.job(name).job_id not in captured.factors
