@@ -58,7 +58,8 @@ _PROGRAMS = (
         "Dask shares out the memory of its job",
         ("memory",),
         ("dask", "LocalCluster("),
-        re.compile(r"\bdask[ -]worker\b|distributed\.cli\.dask_worker\b|LocalCluster\("),
+        # Dask-MPI's ranks are workers, but for the first two.
+        re.compile(r"\bdask[ -]worker\b|\bdask[-_]mpi\b|distributed\.cli\.dask_worker\b|LocalCluster\("),
     ),
     # A task that asks Ray for more CPUs, GPUs or memory than it was started with waits for ever.
     Program(

@@ -32,6 +32,8 @@ SNAKEMAKE = (
         ("dask worker --nthreads 1 $SCHEDULER", ["memory"]),
         ("srun dask-worker --memory-limit 4GB $SCHEDULER", ["memory"]),
         ("python3 - <<X\nfrom dask.distributed import LocalCluster\nLocalCluster()\nX", ["memory"]),
+        ("mpirun -np 4 dask-mpi --scheduler-file s.json --nthreads 1 &", ["memory"]),
+        ("python3 - <<X\nfrom dask_mpi import initialize\ninitialize()\nX", ["memory"]),
         ("dask scheduler; python3 dask_worker.py", []),
         ("srun --ntasks=2 ray symmetric-run --address $head:6379 --min-nodes 2 -- python3 a.py", ALL),
         ("xray start; ray stop; python3 train_ray.py", []),
