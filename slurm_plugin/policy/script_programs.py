@@ -137,10 +137,9 @@ _PROGRAMS = (
         ),
         re.compile(
             # The workers of clustermq and crew, in R.
-            r"\b(?:work_queue|vine)_worker\b|\bclustermq:::worker\(|\bcrew::crew_worker\(|"
-            + _with("rlaunch", r"\b(?:rapidfire|singleshot|multi)\b")
+            r"\b(?:work_queue|vine)_worker\b|\bclustermq:::worker\(|\bcrew::crew_worker\(|\brlaunch[ \t]"
             # A batch worker of jobflow-remote.
-            + r"|\bjf[ \t](?:-\w{1,20}[ \t])?execution[ \t]+run-batch\b"
+            r"|\bjf[ \t](?:-\w{1,20}[ \t])?execution[ \t]+run-batch\b"
             r"|\bglidein_startup\.sh\b|\bcondor_(?:master|startd)\b"
             r"|\brunpilot\d*-wrapper\.sh\b|\bdirac-pilot\b"
             # bootstrap_0.sh of RADICAL-Pilot, which starts its agent.

@@ -47,6 +47,7 @@ SNAKEMAKE = (
         ("hq server start & hq submit ./a; hq worker list", []),
         ("cd /home/ann; rlaunch -w /home/ann/my_fworker.yaml rapidfire --nlaunches 2", ALL),
         ("rlaunch singleshot", ALL),
+        (f"rlaunch -w {'/config' * 15}/w.yaml -l {'/config' * 15}/my_launchpad.yaml rapidfire", ALL),
         ("qlaunch rapidfire", []),
         ("jf -fe execution run-batch /scratch/ann /scratch/ann/handle 0b6f -mj 5", ALL),
         ("jf -fe execution run /scratch/ann/ab/cd/ef", []),
