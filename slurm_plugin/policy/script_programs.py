@@ -158,6 +158,7 @@ _PROGRAMS = (
 )
 _SESSION_WORDS = (
     "jupyter",
+    "batchspawner-",
     "connection YAML",
     "rserver",
     "rstudio-server",
@@ -167,6 +168,8 @@ _SESSION_WORDS = (
 )
 _SESSION = re.compile(
     r"\bjupyter(?:hub-singleuser\b|-(?:lab|labhub|notebook|server)\b|[ \t]+(?:lab|notebook|server)\b)"
+    # Batchspawner's own part of the command of each of JupyterHub's sessions: what follows may be a site's own.
+    r"|\bbatchspawner-singleuser\b"
     # Open OnDemand's own part of the script of each of its sessions.
     r"|\bGenerating connection YAML file\b"
     r"|\brserver[ \t]+-|\brstudio-server[ \t]+(?:start|restart)\b"

@@ -114,6 +114,7 @@ def test_a_program_that_divides_up_its_job_keeps_it(body: str, kept: list[str]) 
     ("body", "session"),
     [
         ("batchspawner-singleuser jupyterhub-singleuser --ip=0.0.0.0", True),
+        ("srun /opt/hub/bin/batchspawner-singleuser /opt/hub/launch.sh --ip=0.0.0.0", True),
         ("jupyter lab --no-browser --port $(shuf -i 8000-9000 -n 1)", True),
         ("singularity exec j.sif jupyter-notebook --no-browser", True),
         ("/opt/conda/bin/jupyter-labhub", True),
