@@ -127,6 +127,18 @@ def test_without_a_model_every_job_keeps_its_request(site: Site) -> None:
     assert ";why=no-model" in answer.token
 
 
+def test_a_new_configuration_counts_for_jobs_that_were_answered_before_too(
+    site: Site, trained_model: TrainedModel
+) -> None:
+    install(site, trained_model)
+    config = site.configure(mode="enforce")
+    journal = Journal(Path(config.service.journal))
+    answers = Answers(config, model_in_use(config), CurrentFacts(config), journal)
+    assert decode_reply(asked(answers.handle, line_of(KNOWN))).grant
+    answers.retune(site.configure(mode="observe"))
+    assert not decode_reply(asked(answers.handle, line_of(KNOWN))).grant
+
+
 def test_every_decision_is_journalled_as_it_was_answered(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     site.configure(mode="enforce")

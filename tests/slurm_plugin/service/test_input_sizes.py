@@ -9,15 +9,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from accounting.decisions.decision import decode_decision
 from models.past.families import family_keys
 from slurm_plugin.config.settings import Config, Inputs
 from slurm_plugin.policy.submission import Submission
 from slurm_plugin.service import aside, input_sizes
+from slurm_plugin.service.answers import Answers
 from slurm_plugin.service.aside import MOST_LATE, REST_S, Aside
+from slurm_plugin.service.current_facts import CurrentFacts
 from slurm_plugin.service.input_sizes import MIB, InputSizes
+from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.readable_files import Reader
 from tests.builders import submission
-from tests.conftest import PATIENCE_S
+from tests.conftest import PATIENCE_S, Site
+from tests.slurm_plugin.service.asking import asked, line_of, model_in_use
 from tests.waiting import wait_until
 
 WAIT_S = 0.004
@@ -163,6 +168,22 @@ def test_the_wait_is_part_of_the_deadline_of_the_hook(root: Path) -> None:
     sizes = InputSizes(quick)
     assert sizes._aside._wait_s == pytest.approx(0.010)
     assert aside.MOST_LATE * sizes._aside._wait_s < quick.hook.deadline_ms / 1000 * 2
+
+
+def test_roots_of_a_new_configuration_count_from_the_next_job_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_long(monkeypatch)
+    file, journal = site.folder / "a.csv", Path(site.config.service.journal)
+    file.write_bytes(b"x" * MIB)
+    answers = Answers(site.config, model_in_use(site.config), CurrentFacts(site.config), Journal(journal))
+    line = line_of(of(f"fit {file}"))
+    assert asked(answers.handle, line)
+    answers.retune(site.configure(inputs={"roots": [str(site.folder)]}))
+    assert asked(answers.handle, line)
+    (written,) = journal.iterdir()
+    decisions = [decode_decision(line) for line in written.read_bytes().splitlines()]
+    assert [one.request.input_mib for one in decisions if one] == [None, 1.0]
 
 
 def test_the_input_does_not_change_the_family(root: Path) -> None:

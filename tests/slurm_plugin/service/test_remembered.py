@@ -193,14 +193,6 @@ def test_a_name_that_differs_in_more_than_its_number_is_decided_anew() -> None:
     assert asked.times == 3  # the last is the first without its ending
 
 
-def test_the_time_limit_counts_if_the_site_accepts_slower_jobs() -> None:
-    asked, predictor = Asked(), Predictor("m", History(5), {}, ChainSettings(most_slowdown=0.1))
-    remembered = Remembered(asked)
-    for minutes in (10, 20, 10):
-        remembered.answer(submission(time_limit_min=minutes), predictor, FACTS, "a", 1.0)
-    assert asked.times == 2
-
-
 def learned(*, with_growth: bool) -> Predictor:
     """Return a predictor of settled families; its growth model depends only on the time limit."""
     history = History(100)
@@ -228,6 +220,26 @@ LIMITED = msgspec.structs.replace(
 )
 # batchtools takes what sbatch says for a job's number.
 DUMB = f"{SCRIPT}# batchtools::doJobCollection()\n"
+
+
+def test_the_time_limit_counts_if_slower_jobs_are_accepted_or_a_qos_refuses_minutes() -> None:
+    slower = Predictor("m", History(5), {}, ChainSettings(most_slowdown=0.1))
+    for predictor, facts in ((slower, FACTS), (model(), LIMITED)):
+        asked = Asked()
+        remembered = Remembered(asked)
+        for minutes in (10, 20, 10):
+            remembered.answer(submission(time_limit_min=minutes), predictor, facts, "a", 1.0)
+        assert asked.times == 2
+
+
+def test_a_script_whose_tool_misreads_messages_is_decided_apart() -> None:
+    asked, predictor = Asked(), model()
+    remembered = Remembered(asked)
+    for script in (SCRIPT, DUMB, SCRIPT):
+        remembered.answer(submission(script=script), predictor, FACTS, "a", 1.0)
+    assert asked.times == 2
+
+
 SUBMISSIONS = st.builds(
     submission,
     user=st.sampled_from(["alice", "bob"]),
