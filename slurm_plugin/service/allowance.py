@@ -21,7 +21,7 @@ class _User:
 
 
 class Allowance:
-    """Counts by uid. A user who has all of the allowance again is forgotten."""
+    """Counts by uid, on a clock that is never set back. A user who has all of the allowance again is forgotten."""
 
     def __init__(self) -> None:
         self._users: dict[int, _User] = {}
@@ -32,7 +32,7 @@ class Allowance:
         if user is None:
             self._forget_rested(now_s)
             user = self._users[uid] = _User(BURST, now_s)
-        user.left = min(BURST, user.left + max(0.0, now_s - user.seen_s) * PER_S)
+        user.left = min(BURST, user.left + (now_s - user.seen_s) * PER_S)
         user.seen_s = now_s
         in_all = sum(one.open for one in self._users.values())
         if user.open >= AT_ONCE or in_all >= AT_ONCE_IN_ALL or user.left < 1:

@@ -358,6 +358,12 @@ def test_a_user_who_asks_too_often_is_not_answered_for_a_while(serving: Path) ->
     assert refused >= BURST - 10
 
 
+def test_long_requests_are_answered_more_rarely(serving: Path) -> None:
+    long = line_of()[:-1] + b" " * (MAX_REQUEST_BYTES // 2) + b"\n"
+    assert decode_reply(ask(serving, long)).id == "7"
+    assert not all(ask(serving, long) for _ in range(BURST // 2))
+
+
 @pytest.mark.usefixtures("site")
 def test_without_a_socket_for_clients_the_command_says_what_to_set() -> None:
     done = subprocess.run(

@@ -11,8 +11,8 @@ import pytest
 from accounting.decisions.decision import decode_decision
 from slurm_plugin.brakes.pulled import FILE, Pulled, pulled_file
 from slurm_plugin.config.settings import Brakes, Config, Rule
-from slurm_plugin.policy.braked import ALL
-from slurm_plugin.policy.facts import ANYBODY, SLURM_PARTS, MemoryTerms, Minimum, Partition
+from slurm_plugin.policy.braked import ALL, family_brake
+from slurm_plugin.policy.facts import ANYBODY, SLURM_PARTS, MemoryTerms, Minimum, Partition, SiteFacts
 from slurm_plugin.policy.submission import OPTED_OUT, ClientSubmission
 from slurm_plugin.service import current_facts
 from slurm_plugin.service.clients import make_client_handler
@@ -20,6 +20,7 @@ from slurm_plugin.service.current_facts import CHECK_S, RETRY_S, CurrentFacts
 from slurm_plugin.service.decide import SITE_NOT_KNOWN
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import VERSION, ClientRequest, decode_reply, encode_request
+from slurm_plugin.slurm.facts import Gathered
 from tests.builders import SCRIPT, executable
 from tests.conftest import Site, TrainedModel
 from tests.slurm_plugin.service.asking import KNOWN as ASKED
@@ -102,6 +103,29 @@ def test_slurm_is_asked_at_once_and_then_at_intervals(slurm: Slurm) -> None:
     assert facts.facts.partitions == {"main": MAIN}
     assert facts.facts.qos_minimums == {"large": Minimum(cpus=8, mem_mib=32000)}
     assert (facts.facts.cpus_per_core, facts.facts.missing) == ({"main": 2}, frozenset())
+
+
+def test_a_reload_asks_slurm_at_the_next_look(slurm: Slurm) -> None:
+    slurm.says_all()
+    facts = CurrentFacts(Config())
+    facts.refresh_when_due()
+    facts.retune(Config(), {})
+    facts.refresh_when_due()
+    assert slurm.asked() == 2
+
+
+def test_what_changes_while_slurm_is_asked_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts, groups = CurrentFacts(Config()), {"lab": frozenset({"alice"})}
+    changes = [lambda: facts.hold(ALL), lambda: facts.retune(Config(mode="enforce"), groups)]
+
+    def gather_meanwhile(known: SiteFacts) -> Gathered:
+        changes.pop(0)()
+        return Gathered(known, ())
+
+    monkeypatch.setattr(current_facts, "gather", gather_meanwhile)
+    while changes:
+        facts.refresh()
+    assert (facts.facts.brakes, facts.facts.groups) == ({ALL}, groups)
 
 
 def test_a_slurm_that_is_away_is_asked_again_soon_and_reported_once(
@@ -222,6 +246,15 @@ def test_a_job_of_a_partition_made_since_is_kept_and_slurm_is_asked_again_soon(
     assert slurm.asked() - before == 1
 
 
+def test_a_job_whose_partition_is_known_has_slurm_asked_no_sooner(slurm: Slurm, enforcing: Site) -> None:
+    facts = CurrentFacts(enforcing.config)
+    facts.refresh_when_due()
+    assert decode_reply(asked(handler_of(enforcing, facts), line_of(ASKED))).grant
+    slurm.now_s += CHECK_S - 1.0
+    facts.refresh_when_due()
+    assert slurm.asked() == 1
+
+
 def test_a_client_that_names_a_partition_made_since_has_slurm_asked_again_too(
     slurm: Slurm, enforcing: Site
 ) -> None:
@@ -259,9 +292,11 @@ def test_brakes_that_cannot_be_read_for_a_moment_stop_everything_only_for_that_m
 def test_a_brake_that_is_not_written_down_yet_holds_at_the_first_look_too(tmp_path: Path) -> None:
     brakes = msgspec.structs.replace(Config().brakes, directory=str(tmp_path))
     facts = CurrentFacts(msgspec.structs.replace(Config(), brakes=brakes))
-    facts.hold(ALL)
+    family = family_brake("alice", "fit")
+    for brake in (family, ALL):
+        facts.hold(brake)
     facts.refresh_brakes()
-    assert facts.facts.brakes == {ALL}
+    assert facts.facts.brakes == {family, ALL}
     pulled_file(brakes).pull(Pulled(brake=ALL, time_s=0.0, why=""))
     facts.refresh_brakes()
     assert facts.facts.brakes == {ALL}

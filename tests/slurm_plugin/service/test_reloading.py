@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import select
 import signal
@@ -12,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from accounting.decisions.decision import Decision
+from slurm_plugin.brakes.pulled import Pulled, pulled_file
 from slurm_plugin.config.settings import Config, Service
+from slurm_plugin.policy.braked import ALL
 from slurm_plugin.service.protocol import decode_reply
 from slurm_plugin.service.reloading import FIXED, changed
 from tests.conftest import PATIENCE_S, Site, TrainedModel
@@ -124,12 +128,27 @@ def test_every_fixed_key_exists_in_the_configuration() -> None:
     assert changed(whole, whole) == []
 
 
+def decided(site: Site, path: Path) -> Decision:
+    """Ask as a client; return what was journalled of that."""
+    assert ask(path, test_clients.line_of())
+    return test_clients.journalled(site)[-1]
+
+
 def test_the_service_for_clients_reloads_too(site: Site, trained_model: TrainedModel) -> None:
     install(site, trained_model)
     path, other = site.folder / "clients", site.folder / "other.off"
     site.configure(client={"socket": str(path), "kill_switch": str(site.folder / "clients.off")})
     served = Served(site.start("serve", "--clients"))
     wait_until(path.is_socket, "the service does not come up")
+    site.configure(
+        policy={"memory_margin": 1.0}, rules=[{"name": "own", "group": [grp.getgrgid(os.getgid()).gr_name]}]
+    )
+    served.hang_up(READ_ANEW)
+    assert decided(site, path).rule == "own", "the members of its group are known"
+    wait_until(
+        lambda: (under := decided(site, path).settings) and under.memory_margin == 1.0,
+        "the margin does not come",
+    )
     other.touch()
     assert ask(path, test_clients.line_of())
     site.configure(client={"kill_switch": str(other)})
@@ -137,4 +156,19 @@ def test_the_service_for_clients_reloads_too(site: Site, trained_model: TrainedM
     assert ask(path, test_clients.line_of()) == b"", "the new switch counts"
     other.unlink()
     assert ask(path, test_clients.line_of())
+    served.stop()
+
+
+def test_the_service_for_clients_follows_models_and_brakes(site: Site, trained_model: TrainedModel) -> None:
+    path = site.folder / "clients"
+    brakes = pulled_file(site.configure(mode="enforce", client={"socket": str(path)}).brakes)
+    served = Served(site.start("serve", "--clients"))
+    wait_until(path.is_socket, "the service does not come up")
+    assert decided(site, path).reason == "no-model"
+    install(site, trained_model)
+    wait_until(lambda: decided(site, path).model == trained_model.version, "the model does not come")
+    brakes.pull(Pulled(brake=ALL, time_s=0.0, why=""))
+    wait_until(lambda: decided(site, path).mode == "observe", "the brake does not come")
+    assert brakes.let_go(ALL)
+    wait_until(lambda: decided(site, path).mode == "enforce", "the brake stays")
     served.stop()
