@@ -32,6 +32,13 @@ def test_days_before_the_oldest_job_are_skipped_and_the_others_read_once(tmp_pat
     assert set(decided.of({}, later_s)) == set()
 
 
+def test_a_job_that_was_submitted_at_midnight_was_decided_the_day_before(tmp_path: Path) -> None:
+    day_s = 1767225600.0  # 2026-01-01
+    made = decide(submission(), None, Config(), "old", day_s - 0.1).decision
+    (tmp_path / "decisions-20251231.jsonl").write_bytes(encode_decision(made))
+    assert set(Decided(tmp_path).of({"old": day_s}, day_s + 60)) == {"old"}
+
+
 def test_a_journal_that_cannot_be_read_is_logged_once_until_it_can_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -50,7 +57,9 @@ def test_a_journal_that_cannot_be_read_is_logged_once_until_it_can_be(
 def test_a_long_journal_is_never_held_in_memory_as_a_whole(tmp_path: Path) -> None:
     made = decide(submission(script=SCRIPT), None, Config(), "one", 0.0).decision
     file = tmp_path / "decisions-20260101.jsonl"
-    file.write_bytes(encode_decision(made) * (2**23 // len(encode_decision(made))))
+    line = encode_decision(made)
+    lines = (line.replace(b'"one"', b'"%d"' % number) for number in range(2**23 // len(line)))
+    file.write_bytes(b"".join(lines))
     tracemalloc.start()
     try:
         assert Decided(tmp_path).of({"other": 1767225600.0}, 1767225600.0) == {}

@@ -78,6 +78,24 @@ def test_a_cycle_that_takes_longer_than_a_period_is_followed_by_a_pause(
     assert pauses_s == [50.0, 100.0]
 
 
+def test_a_cycle_that_fails_leaves_changes_whose_lease_holds(
+    make: MakeAdvisor, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advisor, stop = make(lease_s=600), threading.Event()
+    advisor.cycle()
+    changed, left = queue.factors(), list[dict[int, int]]()
+
+    def wait(_event: threading.Event, _pause_s: float) -> None:
+        left.append(queue.factors())
+        stop.set()
+
+    monkeypatch.setattr(cycle_module, "unfit", lambda _terms: ["something"])
+    monkeypatch.setattr(threading.Event, "wait", wait)
+    watch(advisor, stop, lambda _outcome: None)
+    assert left == [changed]
+    assert changed
+
+
 def test_changes_that_outlive_their_lease_are_undone_as_soon_as_slurmctld_answers(
     make: MakeAdvisor, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

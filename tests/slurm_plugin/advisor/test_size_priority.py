@@ -50,6 +50,12 @@ def test_points_are_those_of_sprio(config: str, job: tuple[int, int, int], point
     assert int(size_points(asking(job), ("batch",), seen(config))) == points
 
 
+def test_shares_are_those_of_the_first_of_several_partitions() -> None:
+    of_tres = seen("PriorityWeightTRES = CPU=100000")
+    assert size_points(asking(WHOLE), ("batch", "empty"), of_tres) == 25_000
+    assert size_points(asking(WHOLE), ("empty", "batch"), of_tres) == 0
+
+
 def test_a_job_without_a_limit_gets_no_points_for_its_time() -> None:
     by_time = seen("PriorityWeightJobSize = 1000\nPriorityFlags = SMALL_RELATIVE_TO_TIME")
     assert size_points(asking(WHOLE, float("inf")), ("batch",), by_time) == 0.0

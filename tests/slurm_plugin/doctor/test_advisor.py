@@ -43,6 +43,10 @@ def test_an_advisor_that_still_runs_is_fine(whole: Installation) -> None:
     whole.expect("advisor", "ok", "not in use")
     advised(whole, factors=3)
     whole.expect("advisor", "ok", "10 s ago, 3 SiteFactors are set")
+    # One that has nothing to undo, and whose periods are long.
+    whole.site.configure(advisor={"period_s": 600, "lease_s": 1200})
+    advised(whole, factors=0, stamped_ago_s=700, cycle_ago_s=2000)
+    whole.expect("advisor", "ok", "33 minutes ago, 0 SiteFactors are set")
 
 
 def test_factors_that_have_outlived_their_lease_are_a_problem(whole: Installation) -> None:
