@@ -276,7 +276,8 @@ def test_across_midnight_each_hour_counts_with_its_own_figure() -> None:
 
 
 def test_the_configuration_becomes_a_site(tmp_path: Path) -> None:
-    (tmp_path / "grid.csv").write_text(SERIES)
+    # As Excel writes it: with a byte order mark.
+    (tmp_path / "grid.csv").write_text(SERIES, encoding="utf-8-sig")
     text = f'[energy]\ncarbon_g_per_kwh = {list(range(24))}\ncarbon_file = "{tmp_path}/grid.csv"\npue = 1.2\n'
     config = parse_config(text + 'time_zone = "Europe/Berlin"')
     assert parse_config(render_config(config)) == config

@@ -396,7 +396,9 @@ def test_a_smaller_request_counts_for_less() -> None:
 )
 def test_licences_are_a_limit_of_the_cluster(asked: str, counts: dict[str, int]) -> None:
     known = snapshot(licences={"matlab": 4, "ansys@db": 1})
-    assert told(known, waiting(1, other=(asked,))) == {name: (count, True) for name, count in counts.items()}
+    assert told(known, waiting(1, other=("Features=a100", asked))) == {
+        name: (count, True) for name, count in counts.items()
+    }
 
 
 def test_a_job_that_waits_for_licences_is_foreseen_once_others_return_them() -> None:

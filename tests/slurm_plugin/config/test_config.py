@@ -6,11 +6,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from accounting.errors import ConfigError
-from slurm_plugin.config.file import config_path, known_keys, load_config, parse_config, render_config
+from slurm_plugin.config.file import (
+    SYSTEM_CONFIG,
+    config_path,
+    known_keys,
+    load_config,
+    parse_config,
+    render_config,
+)
 from slurm_plugin.config.settings import Config, LentPartition, Policy, Rule
 
 SHIPPED = Path(__file__).resolve().parents[3] / "etc" / "rightsizer.toml"
@@ -136,9 +143,9 @@ def test_values_out_of_range_are_refused_with_their_key(key: str, bad: list[str]
 
 def test_a_lease_that_ends_before_the_next_cycle_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"lease_s \(600\) must be more than period_s \(900\) - at `\$.advisor`"
+        ConfigError, match=r"lease_s \(600\) must be more than period_s \(600\) - at `\$.advisor`"
     ):
-        parse_config("[advisor]\nperiod_s = 900")
+        parse_config("[advisor]\nperiod_s = 600")
     parse_config("[advisor]\nperiod_s = 900\nlease_s = 3600")
 
 
@@ -207,9 +214,21 @@ def test_the_given_path_wins_over_the_environment(tmp_path: Path, monkeypatch: p
     assert config_path() == tmp_path / "environment.toml"
 
 
+def test_a_file_of_the_system_that_is_hidden_from_this_user_is_not_taken_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hidden(_path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.delenv("RIGHTSIZER_CONFIG", raising=False)
+    monkeypatch.setattr(Path, "lstat", hidden)
+    assert config_path() == SYSTEM_CONFIG
+
+
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
 
 
+@example("\x7f", "\x1f\n", 1, 0.0, 0.0, None)
 @given(TEXT, TEXT, st.integers(1, 1000), st.floats(0, 4), st.floats(0, 1), st.none() | st.integers(0, 10**6))
 def test_a_rendered_configuration_is_read_back_unchanged(
     socket: str, url: str, deadline_ms: int, margin: float, saving: float, share: int | None

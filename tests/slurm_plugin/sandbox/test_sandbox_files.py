@@ -263,16 +263,25 @@ def test_a_text_without_a_release_is_an_error() -> None:
 
 def test_hook_settings_quote_what_lua_would_misread() -> None:
     assert lua_string('a"b\\c\n') == '"a\\034b\\092c\\010"'
-    text = hook_settings(parse_config('[service]\nsocket = "/run/x.sock"\n[hook]\ndeadline_ms = 7'))
+    text = hook_settings(
+        parse_config('[service]\nsocket = "/run/x.sock"\n[hook]\ndeadline_ms = 7\nkill_switch = "/h.off"')
+    )
     assert 'socket = "/run/x.sock"' in text
     assert "deadline_ms = 7," in text
+    assert 'kill_switch = "/h.off"' in text
     assert "inputs" not in text
     assert "  inputs = true,\n}" in hook_settings(parse_config('[inputs]\nroots = ["/data"]'))
 
 
 def test_client_settings_name_the_socket_or_say_what_is_missing() -> None:
-    text = client_settings(parse_config('[client]\nsocket = "/run/c.sock"\nsalloc = true'))
+    text = client_settings(
+        parse_config(
+            '[client]\nsocket = "/run/c.sock"\nsalloc = true\ndeadline_ms = 9\nkill_switch = "/c.off"'
+        )
+    )
     assert 'socket = "/run/c.sock"' in text
+    assert "deadline_ms = 9," in text
+    assert 'kill_switch = "/c.off"' in text
     assert "salloc = true," in text
     with pytest.raises(ConfigError, match=r"client\.socket"):
         client_settings(parse_config(""))
