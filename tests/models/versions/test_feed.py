@@ -310,6 +310,19 @@ def test_a_feed_can_be_read_as_it_was_at_a_moment(tmp_path: Path) -> None:
     assert (then.predict(KNOWN).jobs_seen, now.predict(KNOWN).jobs_seen) == (1, 2)
 
 
+def test_a_correction_in_a_feed_replaces_what_an_earlier_line_said(tmp_path: Path) -> None:
+    first, predicted = line(1), []
+    right = msgspec.structs.replace(
+        first, job=msgspec.structs.replace(first.job, mem_mib=70_000.0), corrects=True
+    )
+    for folder, lines in ((tmp_path / "both", [first, right]), (tmp_path / "right", [right])):
+        append_jobs(folder, lines, NOW_S)
+        one = predictor()
+        join_feed(one, folder)
+        predicted.append(one.predict(KNOWN).memory)
+    assert predicted[0] == predicted[1]
+
+
 @pytest.mark.parametrize(
     ("version", "gone"),
     [

@@ -78,7 +78,13 @@ def test_versions_that_are_needed_stay_in_addition_to_the_newest(change: dict[st
 
 def test_versions_that_are_young_or_not_from_a_training_stay() -> None:
     by_a_person = ("before-the-upgrade", f"{name(1)}.bak")
-    made_s = {name(0): NOW_S - 3600, **dict.fromkeys(by_a_person, 0.0), name(1): 0.0, name(2): 0.0, name(3): 0.0}
+    made_s = {
+        name(0): NOW_S - 3600,
+        **dict.fromkeys(by_a_person, 0.0),
+        name(1): 0.0,
+        name(2): 0.0,
+        name(3): 0.0,
+    }
     found = why_kept(known(1, made_s=made_s, current=None), KEEP, NOW_S)
     assert found[name(0)] == "made within a day"
     assert {found[one] for one in by_a_person} == {"its name is not one that a training gives"}

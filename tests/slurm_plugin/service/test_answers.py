@@ -24,7 +24,7 @@ from slurm_plugin.service.input_sizes import InputSizes
 from slurm_plugin.service.journal import Journal
 from slurm_plugin.service.protocol import decode_reply
 from slurm_plugin.service.remembered import Remembered
-from tests.builders import SCRIPT, submission
+from tests.builders import SCRIPT
 from tests.conftest import Site, TrainedModel
 from tests.full_disk import fill
 from tests.slurm_plugin.service.asking import KNOWN, asked, handler_of, install, line_of, model_in_use
@@ -143,7 +143,8 @@ def test_every_decision_is_journalled_as_it_was_answered(site: Site, trained_mod
     install(site, trained_model)
     site.configure(mode="enforce")
     handle = handler_of(site)
-    answers = [decode_reply(asked(handle, line_of(job))) for job in (KNOWN, submission(), KNOWN)]
+    fits = msgspec.structs.replace(KNOWN, cpus_per_task=1, mem_per_node_mib=100, gpus_per_node=1)
+    answers = [decode_reply(asked(handle, line_of(job))) for job in (KNOWN, fits, KNOWN)]
     [file] = Path(site.config.service.journal).iterdir()
     decisions = [decode_decision(line) for line in file.read_bytes().splitlines()]
     tokens = [find_token(answer.token) for answer in answers]
@@ -152,7 +153,7 @@ def test_every_decision_is_journalled_as_it_was_answered(site: Site, trained_mod
     assert decisions[0] is not None
     assert (decisions[0].grant, decisions[0].applied) == (answers[0].grant, True)
     assert decisions[1] is not None
-    assert (decisions[1].grant, decisions[1].applied) == (Grant(), False)
+    assert (decisions[1].grant, decisions[1].applied, decisions[1].reason) == (Grant(), False, "fits")
 
 
 def test_a_disk_that_takes_no_journal_still_lets_jobs_through(
