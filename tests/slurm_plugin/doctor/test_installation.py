@@ -101,8 +101,11 @@ def test_a_hook_of_an_older_release_with_fewer_modules_is_a_warning_whatever_cal
 
 def test_a_script_of_the_site_may_call_our_hook_from_elsewhere(surrounded: Surrounded) -> None:
     beside = conf_folder(surrounded.site)
-    (beside / "job_submit.lua").write_text('pcall(require, "rightsizer.hook")\n')
     shutil.rmtree(beside / "rightsizer")
+    surrounded.expect(
+        "hook", "problem", "rightsizer/ lacks .*: jobs are not changed", "^copy job_submit.lua and"
+    )
+    (beside / "job_submit.lua").write_text('pcall(require, "rightsizer.hook")\n')
     surrounded.expect("hook", "ok", "calls rightsizer from another folder")
 
 
@@ -129,8 +132,10 @@ def test_a_script_of_the_site_must_call_our_hook(surrounded: Surrounded) -> None
 
 
 def test_modules_that_slurmctld_may_not_have_loaded_are_a_warning(surrounded: Surrounded) -> None:
-    later_s = time.time() + HOUR_S
+    later_s, soon_s = time.time() + HOUR_S, time.time() + 30
     module = conf_folder(surrounded.site) / "rightsizer" / "plan.lua"
+    os.utime(module, (soon_s, soon_s))
+    surrounded.expect("hook", "ok", "has the installed version")  # copied together, one after the other
     os.utime(module, (later_s, later_s))
     surrounded.expect("hook", "warning", "may still run older modules", "touch .*job_submit.lua")
     os.utime(conf_folder(surrounded.site) / "job_submit.lua", (later_s, later_s))

@@ -85,3 +85,6 @@ def test_a_filter_that_users_cannot_read_is_a_warning(surrounded: Surrounded, sh
     shared.chmod(0o700)
     (open_to_all / "cli_filter.lua").chmod(0o644)
     surrounded.expect("hook", "warning", risk)
+    (open_to_all / "job_submit.lua").unlink()
+    say_settings(surrounded.site, SLURM_CONF=f"{open_to_all}/slurm.conf")
+    surrounded.expect("hook", "problem", "job_submit.lua does not exist")
