@@ -180,6 +180,9 @@ def journal(surrounded: Surrounded, ago_s: float) -> None:
 def test_a_service_that_nobody_asks_is_a_problem(surrounded: Surrounded) -> None:
     journal(surrounded, 2 * HOUR_S)
     surrounded.expect("asked", "ok", "asked last: 2 hours ago")
+    for few, ago_s in ((19, HOUR_S), (500, 30)):  # all of them late, or on their way
+        say_counts(surrounded.site, submitted=few, since_s=time.time() - ago_s)
+        surrounded.expect("asked", "ok", "asked last: 2 hours ago")
     say_counts(surrounded.site, submitted=500, since_s=time.time() - HOUR_S)
     surrounded.expect("asked", "problem", "none of 500 submissions in 60 minutes", "rightsizer_site.lua")
     Path(surrounded.site.config.hook.kill_switch).touch()

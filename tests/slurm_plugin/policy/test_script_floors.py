@@ -119,6 +119,14 @@ def test_a_step_that_starts_as_many_tasks_as_fit_keeps_room_for_them() -> None:
         assert ("cores" in dict(fixed_by(asked, job_request(asked)).kept)) is kept, (body, changes)
 
 
+def test_a_step_on_several_nodes_keeps_cpus_unless_the_job_says_on_how_many_it_is() -> None:
+    for nodes, kept in ((None, True), (2, False)):
+        asked = submission(
+            cpus_per_task=8, nodes_min=nodes, nodes_max=nodes, script="#!/bin/sh\nsrun -N 2 -n 2 ./a\n"
+        )
+        assert ("cores" in dict(fixed_by(asked, job_request(asked)).kept)) is kept
+
+
 @pytest.mark.parametrize(
     ("body", "floors"),
     [
