@@ -203,6 +203,14 @@ def test_a_version_is_held_to_the_manifest_of_its_last_promotion(
     assert registry.load_version(tmp_path, version, SETTINGS).model == version
 
 
+def test_a_copy_of_a_version_under_another_name_is_refused(
+    trained_model: TrainedModel, tmp_path: Path
+) -> None:
+    shutil.copytree(trained_model.directory / trained_model.version, tmp_path / "copy")
+    with pytest.raises(ModelError, match=f"contains the model {trained_model.version}"):
+        registry.load_version(tmp_path, "copy", ChainSettings())
+
+
 def test_a_manifest_of_another_format_is_not_called_damaged(folder: Path) -> None:
     """A manifest of format 2 had a growth model without `calibrated_on`."""
     (folder / MANIFEST).write_bytes(b'{"format": 2, "growth": {"memory": {"rows": 9}}}')
