@@ -67,12 +67,13 @@ def test_the_backend_is_pyslurm_only_where_it_imports_and_there_are_no_gpus(
     assert open_queue("auto").name == name
 
 
-def test_another_release_of_pyslurm_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pyslurm.py").write_text("__version__ = '25.05.1'\n", encoding="utf-8")
+@pytest.mark.parametrize(("release", "complaint"), [("25.05.1", "25.05.1 is not 25.11"), ("25.11.2", "")])
+def test_another_release_of_pyslurm_is_not_used(
+    release: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyslurm.py").write_text(f"__version__ = {release!r}\n", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert why_no_pyslurm() == "25.05.1 is not 25.11"
-    (tmp_path / "pyslurm.py").write_text("__version__ = '25.11.2'\n", encoding="utf-8")
-    assert why_no_pyslurm() == ""
+    assert why_no_pyslurm() == complaint
 
 
 def test_a_command_that_hangs_is_not_taken_for_a_missing_one() -> None:
