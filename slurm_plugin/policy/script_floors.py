@@ -26,20 +26,22 @@ from slurm_plugin.policy.script_java import (
     HEAP_UNREAD,
     follows_its_job,
 )
+from slurm_plugin.policy.script_launchers import (
+    BY_CPUS,
+    CPUS_BY_NUMBER,
+    RANKS_BY_CPUS,
+    kept_by_launchers,
+    launched_cpus,
+    read_launched,
+)
 from slurm_plugin.policy.script_parts import read_parts
 from slurm_plugin.policy.script_programs import is_session, kept_by_programs
 from slurm_plugin.policy.script_steps import Step, farmed, in_background, read_steps
-from slurm_plugin.policy.script_values import FOLLOWING, with_values
-
-# What may precede a number: a sign or blanks, and a quote.
-_IS = "(?:=|[ \\t]+)"
-_QUOTE = "[\"']?"
-# A number that only the shell knows. Slurm's own variables follow what the job was given, so they are not among
-# these.
-_UNREAD = rf"(?:`|(?!\$\{{?SLURM_(?!ARRAY)|{FOLLOWING})\$)"
+from slurm_plugin.policy.script_threads import ThreadsHeld, threads_each, told_cpus
+from slurm_plugin.policy.script_values import IS, LAUNCHERS, QUOTE, UNREAD, with_values
 
 _SAY_MEMORY = tuple(
-    f"{option}{_IS}{_QUOTE}"
+    f"{option}{IS}{QUOTE}"
     for option in (
         "--(?:max[-_]?mem(?:ory)?|(?:driver-|executor-)?memory|mem-limit|memory-limit)",
         r"spark\.(?:driver|executor)\.memory",
@@ -50,29 +52,27 @@ _MEMORY_OPTIONS_UNREAD = [re.compile(rf"{says}[$`]") for says in _SAY_MEMORY]
 # These begin with plain letters: searching for those is ten times as fast as for a word boundary, and a submission
 # waits. What may not precede them is checked by a lookbehind after them. The first is Slurm's own variable, by which
 # an srun in the script asks.
-_CPUS_EXPORTED = re.compile(rf"_CPUS_PER_TASK{_IS}{_QUOTE}(\d{{1,4}})\b")
+_CPUS_EXPORTED = re.compile(rf"_CPUS_PER_TASK{IS}{QUOTE}(\d{{1,4}})\b")
 # By which an srun counts its tasks, unless it says -n. What a script gives to its program sets nothing
 # (`./a $SLURM_NTASKS 1000`).
-_TASKS_EXPORTED = re.compile(rf"SLURM_N(?:TASKS|PROCS)(?<!\$SLURM_N\w{{5}}){_IS}{_QUOTE}(\d{{1,6}})\b")
-_TASKS_EXPORTED_UNREAD = re.compile(rf"SLURM_N(?:TASKS|PROCS)={_QUOTE}{_UNREAD}")
+_TASKS_EXPORTED = re.compile(rf"SLURM_N(?:TASKS|PROCS)(?<!\$SLURM_N\w{{5}}){IS}{QUOTE}(\d{{1,6}})\b")
+_TASKS_EXPORTED_UNREAD = re.compile(rf"SLURM_N(?:TASKS|PROCS)={QUOTE}{UNREAD}")
 _THREADS = (
     # OpenMP, MKL, OpenBLAS, Julia, Rayon and many more; csh sets it without a sign in between.
-    re.compile(rf"_NUM_THREADS{_IS}{_QUOTE}(\d{{1,4}})\b"),
+    re.compile(rf"_NUM_THREADS{IS}{QUOTE}(\d{{1,4}})\b"),
     re.compile(
-        rf"-(?<!\w-)(?:-?(?:threads|num[-_](?:threads|cpus)|n?cpus|nproc|cores|jobs){_IS}|[t@jp]\s+)"
+        rf"-(?<!\w-)(?:-?(?:threads|num[-_](?:threads|cpus)|n?cpus|nproc|cores|jobs){IS}|[t@jp]\s+)"
         # GNU parallel's `-j 50%` follows what the job has.
-        rf"{_QUOTE}(\d{{1,4}})\b(?!\.?\d*%)"
+        rf"{QUOTE}(\d{{1,4}})\b(?!\.?\d*%)"
     ),
     re.compile(r"make(?<!\wmake)\s+-j\s*(\d{1,4})\b"),
     # Spark waits for ever for an executor that has more cores than its workers.
-    re.compile(rf"executor(?<!total-executor)[-.]cores{_IS}{_QUOTE}(\d{{1,4}})\b"),
+    re.compile(rf"executor(?<!total-executor)[-.]cores{IS}{QUOTE}(\d{{1,4}})\b"),
 )
-_LAUNCHERS = ("mpirun", "mpiexec", "orterun")
-_LAUNCHER = re.compile(rf"\b(?:{'|'.join(_LAUNCHERS)})\b")
 # Variables matter only in what such a word asks for: a script without any of these is read as it is.
 _ASKING = (
     "srun",
-    *_LAUNCHERS,
+    *LAUNCHERS,
     "mdrun",
     *HEAP_OPTIONS,
     "mem",
@@ -84,24 +84,6 @@ _ASKING = (
     ".devices",
     "CUDA_VIS",
 )
-_COMMAND_END = re.compile(r"[\n;|&]")
-_SAYS_RANKS = rf"\s(?:-np|-n|--np|--n){_IS}{_QUOTE}"
-_RANKS = re.compile(rf"{_SAYS_RANKS}(\d{{1,6}})\b")
-# What follows a launcher's first number of ranks belongs to its program.
-_RANKS_UNREAD = re.compile(rf"{_SAYS_RANKS}({_UNREAD})?")
-# As many ranks as the job has CPUs: with fewer it would not fail, but compute something else.
-_BY_CPUS = r"(?:\$\{?|\$\(\([^)\n]{0,80}?)SLURM_(?:JOB_)?CPUS_"
-_RANKS_BY_CPUS = re.compile(rf"{_SAYS_RANKS}({_BY_CPUS})?")
-# Open MPI then has a slot for each CPU of the job, not for each task, and starts a rank on each.
-_SLOTS_BY_CPUS = re.compile(r"ras_slurm_use_entire_allocation[= \t]+[\"']?[1-9tTyY]")
-# How many CPUs Open MPI binds each rank to.
-_SAYS_RANK_CPUS = rf"[:,\s](?:PE|pe|--cpus-per-(?:proc|rank)){_IS}{_QUOTE}"
-_RANK_CPUS = re.compile(rf"{_SAYS_RANK_CPUS}(\d{{1,4}})\b")
-_RANK_CPUS_UNREAD = re.compile(rf"{_SAYS_RANK_CPUS}{_UNREAD}")
-# Ranks placed by anything smaller than a node: fewer CPUs may be on fewer sockets.
-_RANKS_PER_SOCKET = re.compile(r"\bppr:[^:\s]+:(?!node)|\s--?npersocket[= \t]")
-# CPUs of ranks by number: in a file, or as a list.
-_RANKS_BY_NUMBER = re.compile(r"\s--?(?:rf|rankfile|cpu-list)[= \t]|\srankfile:")
 # With fewer CPUs, one of these numbers is not among the job's, and the program is not started.
 _CPUS_BY_NUMBER = re.compile(
     r"taskset(?<!\wtaskset)\s+(?:(?:-a?c|--cpu-list)[ \t]+[^\s-]|\dx)"
@@ -111,49 +93,46 @@ _CPUS_BY_NUMBER = re.compile(
     # GNU's OpenMP («Thread creation failed») and Charm++ end if a CPU is missing; others only warn.
     r"|GOMP_CPU_AFFINITY[= \t]|\+(?:pe|com)map[ \t]"
 )
-_INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks{_IS}){_QUOTE}(\d{{1,6}})\b")
-_INNER_TASKS_PER_NODE = re.compile(rf"\s--n?tasks-per-node{_IS}{_QUOTE}(\d{{1,6}})\b")
-_INNER_ONE_NODE = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}1\b(?!-)")
+_INNER_TASKS = re.compile(rf"\s(?:-n\s*|--ntasks{IS}){QUOTE}(\d{{1,6}})\b")
+_INNER_TASKS_PER_NODE = re.compile(rf"\s--n?tasks-per-node{IS}{QUOTE}(\d{{1,6}})\b")
+_INNER_ONE_NODE = re.compile(rf"\s(?:-N\s*|--nodes{IS}){QUOTE}1\b(?!-)")
 _INNER_EACH_NODE = re.compile(r"\s--n?tasks-per-node\b|\s(?:-m|--distribution)[=\s]+[\"']?plane\b")
-_INNER_NODES = re.compile(rf"\s(?:-N\s*|--nodes{_IS}){_QUOTE}(?!1\b)\d")
-# How Open MPI and Hydra are told the number of ranks on each node.
-_RANKS_PER_NODE = re.compile(r"\bppr:|\s(?:--?(?:npernode|ppn|perhost)|-N)[=\s]")
-_INNER_CPUS = re.compile(rf"\s(?:-c\s*|--cpus-per-task{_IS}){_QUOTE}(\d{{1,4}})\b")
-_INNER_TASKS_BY_CPUS = re.compile(rf"\s(?:-n\s*|--n?tasks(?:-per-node)?{_IS}){_QUOTE}{_BY_CPUS}")
+_INNER_NODES = re.compile(rf"\s(?:-N\s*|--nodes{IS}){QUOTE}(?!1\b)\d")
+_INNER_CPUS = re.compile(rf"\s(?:-c\s*|--cpus-per-task{IS}){QUOTE}(\d{{1,4}})\b")
+_INNER_TASKS_BY_CPUS = re.compile(rf"\s(?:-n\s*|--n?tasks(?:-per-node)?{IS}){QUOTE}{BY_CPUS}")
 _INNER_CPUS_UNREAD = re.compile(
-    rf"\s(?:-[nc]\s*|--(?:ntasks(?:-per-node)?|tasks-per-node|cpus-per-task){_IS}){_QUOTE}{_UNREAD}"
+    rf"\s(?:-[nc]\s*|--(?:ntasks(?:-per-node)?|tasks-per-node|cpus-per-task){IS}){QUOTE}{UNREAD}"
 )
 # Such a step has CPUs to itself that no step next to it has, and the memory that comes with them.
 _INNER_PART = re.compile(r"\s(?:-c\s*\S|--cpus-per-task|--exact\b|--exclusive\b)")
-_INNER_AS_A_TASK = re.compile(rf"\s(?:-c\s*|--cpus-per-task{_IS}){_QUOTE}\$\{{?SLURM_CPUS_PER_TASK\b")
+_INNER_AS_A_TASK = re.compile(rf"\s(?:-c\s*|--cpus-per-task{IS}){QUOTE}\$\{{?SLURM_CPUS_PER_TASK\b")
 # Parts of a step that Slurm puts on different nodes: what each has there is not known beforehand.
 _INNER_PARTS = re.compile(r"\s:\s+\S")
-_INNER_MEMORY = re.compile(rf"\s--mem{_IS}{_QUOTE}(\d+[kKmMgGtT]?)[bB]?\b")
-_INNER_MEMORY_UNREAD = re.compile(rf"\s--mem(?:-per-[cg]pu)?{_IS}{_QUOTE}{_UNREAD}")
-_INNER_SHARES = re.compile(rf"\s--mem-per-(?:cpu|gpu){_IS}(?![\s$])")
+_INNER_MEMORY = re.compile(rf"\s--mem{IS}{QUOTE}(\d+[kKmMgGtT]?)[bB]?\b")
+_INNER_MEMORY_UNREAD = re.compile(rf"\s--mem(?:-per-[cg]pu)?{IS}{QUOTE}{UNREAD}")
+_INNER_SHARES = re.compile(rf"\s--mem-per-(?:cpu|gpu){IS}(?![\s$])")
 # CPUs and GPUs by their numbers on the node: with fewer of them the step fails, or a task sees none.
 _BY_NUMBER = r"\S*(?:\$|ma(?:p|sk)_)"
 # Options that fix both CPUs and GPUs, for each task, or tasks for each GPU.
-_FOR_TASKS = rf"--(?:tres-per-task|ntasks-per-gpu){_IS}"
+_FOR_TASKS = rf"--(?:tres-per-task|ntasks-per-gpu){IS}"
 _INNER_GPUS = re.compile(
-    rf"\s(?:(?:--gres|--gpus(?:-per-\w+)?|-G)(?:=|[ \t]*){_QUOTE}\w|--gpu-bind{_IS}{_BY_NUMBER}|{_FOR_TASKS})"
+    rf"\s(?:(?:--gres|--gpus(?:-per-\w+)?|-G)(?:=|[ \t]*){QUOTE}\w|--gpu-bind{IS}{_BY_NUMBER}|{_FOR_TASKS})"
 )
-_INNER_GPUS_UNREAD = re.compile(rf"\s(?:--gres|--gpus(?:-per-\w+)?|-G)(?:=|[ \t]*){_QUOTE}{_UNREAD}")
+_INNER_GPUS_UNREAD = re.compile(rf"\s(?:--gres|--gpus(?:-per-\w+)?|-G)(?:=|[ \t]*){QUOTE}{UNREAD}")
 # A task's CPUs are given by GPUs or by number, or count double where cores have two threads.
 _INNER_CORES = re.compile(
-    rf"\s(?:--cpus-per-gpu{_IS}{_QUOTE}\w|--cpu[-_]bind{_IS}{_BY_NUMBER}|{_FOR_TASKS}"
-    rf"|--threads-per-core{_IS}|--hint{_IS}{_QUOTE}nomultithread)"
+    rf"\s(?:--cpus-per-gpu{IS}{QUOTE}\w|--cpu[-_]bind{IS}{_BY_NUMBER}|{_FOR_TASKS}"
+    rf"|--threads-per-core{IS}|--hint{IS}{QUOTE}nomultithread)"
 )
 # Processes or parts of a model, one on each GPU, as torchrun, accelerate, DeepSpeed, Megatron, vLLM and Lightning
 # start them. If more than one is asked for and there are fewer GPUs, the rest find none («invalid device ordinal»).
 _GPU_OPTIONS = (
     r"--(?:nproc[-_]per[-_]node|num[-_](?:processes|gpus)|trainer\.devices|(?:tensor|pipeline|data|context|expert)"
-    rf"[-_](?:model[-_])?parallel[-_]size){_IS}{_QUOTE}"
+    rf"[-_](?:model[-_])?parallel[-_]size){IS}{QUOTE}"
 )
 # A script that counts the GPUs that it sees follows them.
-_ON_EACH_GPU = re.compile(rf"{_GPU_OPTIONS}(?:[2-9]|1\d|(?!\$\(nvidia-smi\b){_UNREAD})")
-_GPUS_BY_NUMBER = re.compile(rf"CUDA_VISIBLE_DEVICES={_QUOTE}(?:\d+,\d|[1-9]\d*\b)")
-RANKS_BY_CPUS = "the script starts as many ranks as the job has CPUs"
+_ON_EACH_GPU = re.compile(rf"{_GPU_OPTIONS}(?:[2-9]|1\d|(?!\$\(nvidia-smi\b){UNREAD})")
+_GPUS_BY_NUMBER = re.compile(rf"CUDA_VISIBLE_DEVICES={QUOTE}(?:\d+,\d|[1-9]\d*\b)")
 COUNTS_UP = "the script counts up to the CPUs that its job has"
 # Files there count towards the limit of their job, but not as any process's memory, which may be all that Slurm sees.
 _SHARED_MEMORY = re.compile(r"/dev/shm(?<!\w/dev/shm)\b")  # noqa: S108 - nothing is put there
@@ -165,9 +144,9 @@ class ScriptFloors(msgspec.Struct, frozen=True, kw_only=True):
     """What a script fixes: floors (0 = none), and dimensions to keep, each with what in the script asks for it.
 
     `tasks_by_fit`: if the job gives no number of tasks, a step starts as many as fit its CPUs. `on_nodes`: a step
-    takes several nodes. `on_each_node`: a step or a launcher is told how many ranks are on each node. `least_part`:
-    the fewest CPUs, with their memory, that a step has on a node, other than all of them or a task's (0: no step
-    does). `session`: a person works in it.
+    takes several nodes. `on_each_node`: a step or a launcher is told how many ranks are on each node; `cpus_per_node`:
+    the CPUs that a launcher's count on there. `least_part`: the fewest CPUs, with their memory, that a step has on a
+    node, other than all of them or a task's (0: no step does). `session`: a person works in it.
     """
 
     memory_mib: int = 0
@@ -176,6 +155,7 @@ class ScriptFloors(msgspec.Struct, frozen=True, kw_only=True):
     tasks_by_fit: bool = False
     on_nodes: bool = False
     on_each_node: bool = False
+    cpus_per_node: int = 0
     least_part: int = 0
     session: bool = False
 
@@ -201,7 +181,9 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
     lines = (line for line in script.splitlines() if not line.lstrip().startswith("#"))
     body = "\n".join(lines).replace("\\\n", "")
     said = with_values(body) if any(word in body for word in _ASKING) else body
-    steps, launched, parts = read_steps(said), _launched(said), read_parts(said)
+    threads, steps, parts = ThreadsHeld(said), read_steps(said), read_parts(said)
+    launched = read_launched(said, threads)
+    node_cpus = [part.node_cpus for command in launched for part in command]
     options, own = [step.options for step in steps], [step.own for step in steps]
     heaps = list(HEAP.finditer(said))
     heaps_mib = (HEAP_OVERHEAD * _mib(heap[1], "B") for heap in heaps)
@@ -210,12 +192,21 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
     memory.append(_held([(_step_mib(step.options), step.background) for step in steps]))
     return ScriptFloors(
         memory_mib=math.ceil(max(memory, default=0)),
-        cpus_per_task=max((*_cpus(body, said, steps, num_tasks), *parts.least_cpus), default=0),
+        cpus_per_task=max(
+            (
+                *_cpus(body, said, num_tasks),
+                *launched_cpus(launched, num_tasks),
+                *_steps_cpus(steps, threads, num_tasks),
+                *parts.least_cpus,
+            ),
+            default=0,
+        ),
         kept=(
             *_kept_memory(said, options, own),
             *_kept_by_steps(said, options, own),
             *_kept_by_farms(farmed(said, steps)),
-            *_kept_by_launchers(said, launched),
+            *kept_by_launchers(said, launched),
+            *((("cores", CPUS_BY_NUMBER),) if _CPUS_BY_NUMBER.search(said) else ()),
             *_kept_gpus(said),
             *kept_by_programs(said),
             *((("cores", COUNTS_UP),) if parts.counts_up else ()),
@@ -223,23 +214,27 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
         ),
         tasks_by_fit=any(map(_says_cpus_alone, options)),
         on_nodes=any(map(_INNER_NODES.search, options)),
-        on_each_node=any(map(_RANKS_PER_NODE.search, launched))
+        cpus_per_node=max(filter(None, node_cpus), default=0),
+        on_each_node=any(cpus is not None for cpus in node_cpus)
         or (num_tasks > 1 and any(map(_INNER_EACH_NODE.search, own))),
-        least_part=min(filter(None, (_part(step, num_tasks) for step in own)), default=0),
+        least_part=min(filter(None, (_part(step, num_tasks) for step in steps)), default=0),
         session=is_session(said),
     )
 
 
-def _cpus(body: str, said: str, steps: Sequence[Step], num_tasks: int) -> Iterator[int]:
-    """Yield the CPUs per task that each command counts on; `said` is the script with its variables filled in."""
+def _cpus(body: str, said: str, num_tasks: int) -> Iterator[int]:
+    """Yield the CPUs per task that commands count on; `said` is the script with its variables filled in."""
     for threads in _THREADS:
         yield from map(int, threads.findall(body))
     yield from map(int, _CPUS_EXPORTED.findall(said))
     yield from (math.ceil(int(tasks) / num_tasks) for tasks in _TASKS_EXPORTED.findall(said))
-    for command in _launched(said):
-        yield _launcher_cpus(command, num_tasks)
+    yield from told_cpus(said, num_tasks)
     yield from mdrun_cpus(said, num_tasks)
-    held = _held([(_step_cpus(step.options, num_tasks), step.background) for step in steps])
+
+
+def _steps_cpus(steps: Sequence[Step], threads: ThreadsHeld, num_tasks: int) -> Iterator[int]:
+    """Yield the CPUs per task that inner sruns count on."""
+    held = _held([(_step_cpus(step, threads.at(step.place), num_tasks), step.background) for step in steps])
     yield math.ceil(held / num_tasks)
     # Each task of a step has its CPUs on one node, where there may be only one of the job's tasks.
     for step in steps:
@@ -252,28 +247,14 @@ def _held(amounts: Sequence[tuple[float, bool]]) -> float:
     return max(alone, sum(amount for amount, background in amounts if background))
 
 
-def _launched(body: str) -> list[str]:
-    """Return the command of each launcher, from its name on."""
-    if not any(launcher in body for launcher in _LAUNCHERS):
-        return []
-    return [_COMMAND_END.split(launched, 1)[0] for launched in _LAUNCHER.split(body)[1:]]
+def _step_cpus(step: Step, threads: int, num_tasks: int) -> int:
+    """Return the CPUs that an inner srun counts on in numbers; 0 if it takes what the job has.
 
-
-def _launcher_cpus(command: str, num_tasks: int) -> int:
-    """Return the CPUs per task that a launcher counts on: its ranks (else the job's tasks) times the CPUs of each."""
-    ranks, cpus = _RANKS.search(command), _RANK_CPUS.search(command)
-    if not (ranks or cpus):
-        return 0
-    each = int(cpus[1]) if cpus else 1
-    return max(each, math.ceil((int(ranks[1]) if ranks else num_tasks) * each / num_tasks))
-
-
-def _step_cpus(options: str, num_tasks: int) -> int:
-    """Return the CPUs that an inner srun asks for in numbers; 0 if it takes what the job has.
-
-    A step without a number of tasks starts as many as the job has. Several tasks on one node count once for each task
-    of the job.
+    Each of its tasks has as many threads as OMP_NUM_THREADS or its program's options say, unless it says `-c`. A step
+    without a number of tasks starts as many as the job has. Several tasks on one node count once for each task of the
+    job.
     """
+    options = step.options
     tasks, each_node = _INNER_TASKS.search(options), _INNER_TASKS_PER_NODE.search(options)
     cpus = _INNER_CPUS.search(options)
     if not (tasks or each_node or cpus):
@@ -281,7 +262,7 @@ def _step_cpus(options: str, num_tasks: int) -> int:
     started = int(tasks[1]) if tasks else num_tasks * int(each_node[1] if each_node else 1)
     if tasks and started > 1 and _INNER_ONE_NODE.search(options):
         started *= num_tasks
-    return started * int(cpus[1] if cpus else 1)
+    return started * (int(cpus[1]) if cpus else max(threads, threads_each(options)))
 
 
 def _takes_part(options: str) -> bool:
@@ -289,12 +270,13 @@ def _takes_part(options: str) -> bool:
     return bool(_INNER_PART.search(options)) and not _INNER_AS_A_TASK.search(options)
 
 
-def _part(options: str, num_tasks: int) -> int:
+def _part(step: Step, num_tasks: int) -> int:
     """Return the fewest CPUs that such a step has on one node; 0 if it has all of the job's, or a task's."""
+    options = step.own
     if not _takes_part(options):
         return 0
     cpus = _INNER_CPUS.search(options)
-    return max(1, _step_cpus(options, 1) if num_tasks == 1 else int(cpus[1]) if cpus else 1)
+    return max(1, _step_cpus(Step(options, False), 1, 1) if num_tasks == 1 else int(cpus[1]) if cpus else 1)
 
 
 def _says_cpus_alone(options: str) -> bool:
@@ -347,24 +329,6 @@ def _kept_gpus(body: str) -> Iterator[tuple[Dimension, str]]:
         "CUDA_VISIBLE_DEVICES=" in body and _GPUS_BY_NUMBER.search(body)
     ):
         yield "gpus", "the script counts on so many GPUs"
-
-
-def _any_first(says_ranks: re.Pattern[str], launched: Sequence[str]) -> bool:
-    """Whether the first number of ranks of any launcher matches this pattern."""
-    return any(first[1] for first in map(says_ranks.search, launched) if first)
-
-
-def _kept_by_launchers(body: str, launched: Sequence[str]) -> Iterator[tuple[Dimension, str]]:
-    if _any_first(_RANKS_UNREAD, launched):
-        yield "cores", "the script's number of ranks cannot be read"
-    elif _any_first(_RANKS_BY_CPUS, launched) or (launched and _SLOTS_BY_CPUS.search(body)):
-        yield "cores", RANKS_BY_CPUS
-    elif any(map(_RANK_CPUS_UNREAD.search, launched)):
-        yield "cores", "the CPUs of the script's ranks cannot be read"
-    elif any(map(_RANKS_PER_SOCKET.search, launched)):
-        yield "cores", "the script says how many ranks are on each socket"
-    if _CPUS_BY_NUMBER.search(body) or any(map(_RANKS_BY_NUMBER.search, launched)):
-        yield "cores", "the script takes CPUs by their numbers"
 
 
 def _kept_by_farms(farm: Sequence[Step]) -> Iterator[tuple[Dimension, str]]:

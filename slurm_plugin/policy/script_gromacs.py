@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 
-_MDRUN = re.compile(r"mdrun(?<!\wmdrun)(?:_\w+)?[ \t]([^\n;|&]*)")
+_MDRUN = re.compile(r"mdrun(?<!\wmdrun)(?:_\w+)?[\"']?[ \t]([^\n;|&]*)")
 _THREADS = re.compile(r"-(nt|ntmpi|ntomp)[ \t]+[\"']?(\d{1,4})\b")
 # A number that may follow the CPUs. The number of tasks is never cut, and GPUs are cut by themselves.
 _FOLLOWS = r"[ \t]+[\"']?(?:`|\$(?!\{?SLURM_(?:N(?:TASKS|PROCS)|GPUS)))"

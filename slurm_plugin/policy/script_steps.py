@@ -50,10 +50,14 @@ _OVERLAPS = re.compile(r"\s--overlap\b")
 
 
 class Step(msgspec.Struct, frozen=True):
-    """An srun inside a script: its line from its name on, and whether the script goes on without waiting for it."""
+    """An srun inside a script: its line from its name on, and whether the script goes on without waiting for it.
+
+    `place` is where it begins.
+    """
 
     options: str
     background: bool
+    place: int = 0
 
     @property
     def own(self) -> str:
@@ -78,7 +82,8 @@ def read_steps(body: str) -> list[Step]:
     """Return the sruns of a script in their order."""
     found = list(_INNER.finditer(body))
     return [
-        Step(step[1], background) for step, background in zip(found, in_background(body, found), strict=True)
+        Step(step[1], background, step.start())
+        for step, background in zip(found, in_background(body, found), strict=True)
     ]
 
 

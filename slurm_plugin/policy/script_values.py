@@ -1,4 +1,4 @@
-"""The values of a script's own variables, if it sets them to a number, one of Slurm's variables or an srun. Pure.
+"""The values of a script's own variables: numbers, Slurm's variables, and commands that start ranks or threads. Pure.
 
 `NP=16` and an `srun -n $NP` further down mean `srun -n 16`; so do `launch="srun -n 16"` and `$launch`. A variable that
 a script sets in two ways, in a loop, on a condition or by a command is left as written: its value cannot be read.
@@ -15,10 +15,22 @@ _BEFORE = frozenset(
 # Sums, products and fractions of Slurm's own numbers: they follow what the job was given.
 _SLURMS = r"\$?\{?SLURM_(?!ARRAY)\w+\}?"
 FOLLOWING = rf"\$\(\(\s*{_SLURMS}(?:\s*[-+*/]\s*{_SLURMS}|\s*[-/]\s*\d+)*\s*\)\)"
-# An srun and its options, or only these.
-_SRUN = r"(?:srun(?=[ \t]|\Z)|-)[-\w \t=:.,/%@+${}]*"
-_READABLE = re.compile(rf"(?:{_SRUN}|\d[\w.]*|\$SLURM_\w+|\$\{{SLURM_\w+(?::-\w*)?\}}|{FOLLOWING})")
-_SETS = re.compile(r"=[ \t]*[\"']?(?:\([ \t]*)?(?:\d|-|srun|\$\{?SLURM_|\$\(\()")
+# What may precede a number: a sign or blanks, and a quote.
+IS = "(?:=|[ \\t]+)"
+QUOTE = "[\"']?"
+# A number that only the shell knows. Slurm's own variables follow what the job was given, so they are not among
+# these.
+UNREAD = rf"(?:`|(?!\$\{{?SLURM_(?!ARRAY)|{FOLLOWING})\$)"
+# Launchers of MPI ranks, other than srun: Open MPI's and PRRTE's, MPICH's and Intel's, HPE's, MVAPICH's, Julia's,
+# TACC's and Cray's.
+LAUNCHERS = (
+    "mpirun", "mpiexec", "orterun", "prterun", "prun", "mpiexec_mpt", "mpirun_rsh", "mpiexecjl", "ibrun", "aprun",
+)  # fmt: skip
+# Such a command and its options, also by its path, or only options.
+_STARTS = rf"(?:[\w.+${{}}-]{{0,40}}/){{0,9}}(?:srun|gmx(?:_\w+)?|mdrun(?:_\w+)?|(?:{'|'.join(LAUNCHERS)})(?:\.\w+)?)"
+_COMMAND = rf"(?:{_STARTS}(?=[ \t]|\Z)|-)[-\w \t=:.,/%@+${{}}]*"
+_READABLE = re.compile(rf"(?:{_COMMAND}|\d[\w.]*|\$SLURM_\w+|\$\{{SLURM_\w+(?::-\w*)?\}}|{FOLLOWING})")
+_SETS = re.compile(rf"=[ \t]*[\"']?(?:\([ \t]*)?(?:\d|-|{_STARTS}\b|\$\{{?SLURM_|\$\(\()")
 # Variables that a command sets, wherever in it: options such as `--mem=2G` are none. Arithmetic may have blanks.
 _SET_IN = re.compile(
     r"(?:(?<=[\s;&|(){}\"'])|^)([A-Za-z_]\w*)[-+*/]?=(?!=)"

@@ -175,6 +175,8 @@ def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
         by_script.setdefault("cores", "the script says how many ranks are on each node")
     if script.on_nodes and submission.nodes is None:
         by_script.setdefault("cores", "an srun in the script takes several nodes")
+    # Where ranks on each node are numbered, and the job's tasks are not, its CPUs stay.
+    on_node = math.ceil(script.cpus_per_node / (submission.ntasks_per_node or 1))
     if submission.mem_per_cpu_mib is not None and 0 < script.least_part < (submission.cpus_per_task or 1):
         by_script.setdefault("memory", "an srun in the script has the memory of its own CPUs")
     if submission.mem_per_gpu_mib is not None and "gpus" in by_script:
@@ -184,7 +186,7 @@ def fixed_by(submission: Submission, request: JobRequest) -> Fixed:
         by_form.setdefault("cores", OUTNUMBERS)
     return Fixed(
         memory_mib=script.memory_mib,
-        cpus_per_task=script.cpus_per_task,
+        cpus_per_task=max(script.cpus_per_task, on_node),
         gpus=submission.most_nodes if request.gpus_per_job is not None else 1,
         kept=tuple({**by_script, **by_form}.items()),
         tasks_stay=submission.tasks_stay,

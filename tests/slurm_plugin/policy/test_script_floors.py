@@ -428,10 +428,10 @@ def test_a_step_with_some_of_the_gpus_keeps_the_memory_that_comes_with_them(
 PLAIN_THREADS = re.compile(
     r"(?:(?:_(?:NUM_THREADS|CPUS_PER_TASK)(?:=|[ \t]+)"
     r"|\B--?(?:threads|num[-_](?:threads|cpus)|n?cpus|nproc|cores|jobs)(?:=|[ \t]+)"
-    r"|\B-(?:t|@|j|p)\s+)[\"']?|\bmake\s+-j\s*)(\d{1,4})\b"
+    r"|\B-(?:t|@|j|p)\s+|(?<=\s)-np[ \t]+)[\"']?|\bmake\s+-j\s*)(\d{1,4})\b"
 )
 PLAIN_LAUNCHED = re.compile(
-    r"\b(mpirun|mpiexec|orterun)\b|([\n;|&])|\s(?:-np|-n|--np|--n)(?:=|[ \t]+)[\"']?(\d{1,6})\b"
+    r"\b(mpirun|mpiexec|orterun)\b|([\n;|&])|\s(?:-np|-n|--np|--n|-c)(?:=|[ \t]+)[\"']?(\d{1,6})\b"
 )
 PIECES = (
     "mpirun", "mpiexec", "orterun", "make", "srun", "-np", "-n", "--np", "--n", "-j", "-t", "-@", "-c", "-", "--mem=",
@@ -510,6 +510,11 @@ def test_a_script_of_a_million_characters_is_read_at_once(piece: str) -> None:
         ("a='srun --mem=2G --gpus=1 --exact -n 1 -c 1 -N 1 -t 1 -J a -A b -p c'\n", "$a"),
         ("", "(srun)&"),
         ("srun\n", "& "),
+        ("", "mpirun : "),
+        ("", "export OMP_NUM_THREADS=2; mpirun -np 4 "),
+        ("abaqus cpus= ", "abaqus "),
+        ("", "fluent 3d -t"),
+        ("mpirun $b a=", "a/"),
     ],
 )
 def test_no_script_takes_as_long_to_read_as_the_hook_waits(head: str, piece: str) -> None:
