@@ -36,7 +36,7 @@ from slurm_plugin.policy.script_launchers import (
 )
 from slurm_plugin.policy.script_parts import read_parts
 from slurm_plugin.policy.script_programs import is_session, kept_by_programs
-from slurm_plugin.policy.script_steps import Step, farmed, in_background, read_steps
+from slurm_plugin.policy.script_steps import Step, farmed, held_at_once, in_background, read_steps
 from slurm_plugin.policy.script_threads import ThreadsHeld, threads_each, told_cpus
 from slurm_plugin.policy.script_values import IS, LAUNCHERS, QUOTE, UNREAD, with_values
 
@@ -183,13 +183,13 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
     said = with_values(body) if any(word in body for word in _ASKING) else body
     threads, steps, parts = ThreadsHeld(said), read_steps(said), read_parts(said)
     launched = read_launched(said, threads)
-    node_cpus = [part.node_cpus for command in launched for part in command]
+    node_cpus = [part.node_cpus for command in launched for part in command.parts]
     options, own = [step.options for step in steps], [step.own for step in steps]
     heaps = list(HEAP.finditer(said))
     heaps_mib = (HEAP_OVERHEAD * _mib(heap[1], "B") for heap in heaps)
-    memory = [_held(list(zip(heaps_mib, in_background(said, heaps), strict=True)))]
+    memory = [held_at_once(list(zip(heaps_mib, in_background(said, heaps), strict=True)))]
     memory += [_mib(text, "M") for option in _MEMORY_OPTIONS for text in option.findall(said)]
-    memory.append(_held([(_step_mib(step.options), step.background) for step in steps]))
+    memory.append(held_at_once([(_step_mib(step.options), step.background) for step in steps]))
     return ScriptFloors(
         memory_mib=math.ceil(max(memory, default=0)),
         cpus_per_task=max(
@@ -234,17 +234,13 @@ def _cpus(body: str, said: str, num_tasks: int) -> Iterator[int]:
 
 def _steps_cpus(steps: Sequence[Step], threads: ThreadsHeld, num_tasks: int) -> Iterator[int]:
     """Yield the CPUs per task that inner sruns count on."""
-    held = _held([(_step_cpus(step, threads.at(step.place), num_tasks), step.background) for step in steps])
+    held = held_at_once(
+        [(_step_cpus(step, threads.at(step.place), num_tasks), step.background) for step in steps]
+    )
     yield math.ceil(held / num_tasks)
     # Each task of a step has its CPUs on one node, where there may be only one of the job's tasks.
     for step in steps:
         yield from map(int, _INNER_CPUS.findall(step.options))
-
-
-def _held(amounts: Sequence[tuple[float, bool]]) -> float:
-    """Return how much steps hold at a time: all those in the background at once, each of the others by itself."""
-    alone = max((amount for amount, background in amounts if not background), default=0)
-    return max(alone, sum(amount for amount, background in amounts if background))
 
 
 def _step_cpus(step: Step, threads: int, num_tasks: int) -> int:

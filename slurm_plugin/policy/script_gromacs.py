@@ -9,6 +9,8 @@ import math
 import re
 from collections.abc import Iterator
 
+from slurm_plugin.policy.script_steps import held_at_once, in_background
+
 _MDRUN = re.compile(r"mdrun(?<!\wmdrun)(?:_\w+)?[\"']?[ \t]([^\n;|&]*)")
 _THREADS = re.compile(r"-(nt|ntmpi|ntomp)[ \t]+[\"']?(\d{1,4})\b")
 # A number that may follow the CPUs. The number of tasks is never cut, and GPUs are cut by themselves.
@@ -21,27 +23,31 @@ _DIVIDES_RANKS = re.compile(r"-(?:npme[ \t]+[\"']?[1-9]|dd[ \t])")
 
 
 def mdrun_cpus(body: str, num_tasks: int) -> Iterator[int]:
-    """Yield the CPUs per task that each mdrun counts on.
+    """Yield the CPUs per task that the mdruns count on.
 
     If OMP_NUM_THREADS says another number than its `-ntomp`, it ends.
     """
-    for options in _mdruns(body):
-        said = {option: int(number) for option, number in _THREADS.findall(options)}
+    found = _mdruns(body)
+    started = list[float]()
+    for mdrun in found:
+        said = {option: int(number) for option, number in _THREADS.findall(mdrun[1])}
         threads = said.get("ntomp", 0)
-        started = max(said.get("nt", 0), said.get("ntmpi", 0) * max(threads, 1))
-        yield max(threads, math.ceil(started / num_tasks))
+        yield threads
+        started.append(max(threads, said.get("nt", 0), said.get("ntmpi", 0) * threads, said.get("ntmpi", 0)))
+    held = held_at_once(list(zip(started, in_background(body, found), strict=True)))
+    yield math.ceil(held / num_tasks)
 
 
 def mdrun_divides(body: str) -> bool:
     """Return whether an mdrun's number follows its CPUs, and another one must divide it: with fewer CPUs it may end."""
     return any(
-        (_ALL_FOLLOW.search(options) and _DIVIDES.search(options))
-        or (_RANKS_FOLLOW.search(options) and _DIVIDES_RANKS.search(options))
-        for options in _mdruns(body)
+        (_ALL_FOLLOW.search(mdrun[1]) and _DIVIDES.search(mdrun[1]))
+        or (_RANKS_FOLLOW.search(mdrun[1]) and _DIVIDES_RANKS.search(mdrun[1]))
+        for mdrun in _mdruns(body)
     )
 
 
-def _mdruns(body: str) -> Iterator[str]:
-    """Yield the options of each mdrun."""
+def _mdruns(body: str) -> list[re.Match[str]]:
+    """Return each mdrun, with its options as a group."""
     # A plain search is ten times as fast.
-    return (found[1] for found in _MDRUN.finditer(body)) if "mdrun" in body else iter(())
+    return list(_MDRUN.finditer(body)) if "mdrun" in body else []

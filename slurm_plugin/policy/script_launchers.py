@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from accounting.request import Dimension
+from slurm_plugin.policy.script_steps import held_at_once, in_background
 from slurm_plugin.policy.script_threads import ThreadsHeld, threads_each
 from slurm_plugin.policy.script_values import IS, LAUNCHERS, QUOTE, UNREAD
 
@@ -95,33 +96,47 @@ class Launched(NamedTuple):
         return min(cpus, self.cpus) if self.cpus else cpus
 
 
-def read_launched(body: str, threads: ThreadsHeld) -> list[list[Launched]]:
-    """Return the command of each launcher, by its parts."""
+class Command(NamedTuple):
+    """A launcher's command, by its parts, and whether the script goes on without waiting for it."""
+
+    parts: tuple[Launched, ...]
+    background: bool
+
+
+def read_launched(body: str, threads: ThreadsHeld) -> list[Command]:
+    """Return the command of each launcher."""
     # A plain search is ten times as fast.
     if not any(name in body for name in LAUNCHERS):
         return []
     found = list(_NAME.finditer(body))
     ends = [*(name.start() for name in found), len(body)][1:]
-    return [
-        [
-            Launched(_OF.get(name[0], _MPIRUN), part, threads.at(name.start()))
-            for part in _PARTS.split(_COMMAND_END.split(body[name.end() : end], maxsplit=1)[0])
-        ]
+    commands = (
+        _COMMAND_END.split(body[name.end() : end], maxsplit=1)[0]
         for name, end in zip(found, ends, strict=True)
+    )
+    return [
+        Command(
+            tuple(
+                Launched(_OF.get(name[0], _MPIRUN), part, threads.at(name.start()))
+                for part in _PARTS.split(command)
+            ),
+            background,
+        )
+        for name, command, background in zip(found, commands, in_background(body, found), strict=True)
     ]
 
 
-def launched_cpus(launched: Sequence[Sequence[Launched]], num_tasks: int) -> Iterator[int]:
-    """Yield the CPUs per task that each command counts on. Without a number of ranks it starts the job's tasks."""
-    for parts in launched:
-        yield math.ceil(sum(part.cpus for part in parts) / num_tasks)
-        # One CPU of its own is no floor.
-        yield max((part.rank_cpus for part in parts if part.rank_cpus > 1), default=0)
+def launched_cpus(launched: Sequence[Command], num_tasks: int) -> Iterator[int]:
+    """Yield the CPUs per task that they count on. Without a number of ranks a launcher starts the job's tasks."""
+    held = [(sum(part.cpus for part in command.parts), command.background) for command in launched]
+    yield math.ceil(held_at_once(held) / num_tasks)
+    # One CPU of its own is no floor.
+    yield from (part.rank_cpus for command in launched for part in command.parts if part.rank_cpus > 1)
 
 
-def kept_by_launchers(body: str, launched: Sequence[Sequence[Launched]]) -> Iterator[tuple[Dimension, str]]:
+def kept_by_launchers(body: str, launched: Sequence[Command]) -> Iterator[tuple[Dimension, str]]:
     """Yield why the CPUs stay as asked for launchers."""
-    parts = [part for command in launched for part in command]
+    parts = [part for command in launched for part in command.parts]
     if any(_first(part.options.ranks_unread, part) for part in parts):
         yield "cores", "the script's number of ranks cannot be read"
     elif any(_first(part.options.ranks_by_cpus, part) for part in parts) or (

@@ -108,6 +108,12 @@ def in_background(body: str, found: Sequence[re.Match[str]]) -> list[bool]:
     ]
 
 
+def held_at_once(amounts: Sequence[tuple[float, bool]]) -> float:
+    """Return how much steps hold at a time: all those in the background at once, each of the others by itself."""
+    alone = max((amount for amount, background in amounts if not background), default=0)
+    return max(alone, sum(amount for amount, background in amounts if background))
+
+
 def _is_left(ends: Sequence[tuple[int, bool]], place: int) -> bool:
     """Whether the command at a place is left in the background when it ends."""
     return ends[bisect.bisect_left(ends, (place, False))][1]

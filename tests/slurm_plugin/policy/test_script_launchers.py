@@ -69,6 +69,23 @@ def test_ranks_count_with_the_threads_of_each(body: str, cpus: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "cpus"),
+    [
+        ("mpirun -np 4 ./a &\nmpirun -np 4 ./b &\nwait", 8),
+        ("(cd a; mpirun -np 4 ./a) &\n(cd b; mpirun -np 4 ./a > log 2>&1) &\nwait", 8),
+        ("ibrun -n 4 -o 0 ./a | tee log &\nibrun -n 4 -o 4 ./b &\nwait\nibrun -n 6 ./c", 8),
+        ("mpirun -np 4 ./a\nmpirun -np 4 ./b", 4),
+        ("gmx mdrun -ntomp 4 -s a &\ngmx mdrun -ntomp 4 -s b &\nwait", 8),
+        ("gmx mdrun -ntmpi 2 -ntomp 2 -s a &\ngmx mdrun -nt 4 -s b &\nwait", 8),
+        ("gmx mdrun -ntomp 4 -s a && gmx mdrun -ntomp 4 -s b", 4),
+    ],
+)
+def test_what_runs_side_by_side_counts_together(body: str, cpus: int) -> None:
+    """Two times four ranks had four CPUs (LAMMPS on 22.05)."""
+    assert read_floors(f"#!/bin/sh\n{body}\n", 1).cpus_per_task == cpus
+
+
+@pytest.mark.parametrize(
     ("body", "tasks", "cpus"),
     [
         ("mpirun -npernode 8 ./a", 1, 8),
