@@ -15,7 +15,8 @@
                failed one after the other with less memory (failing.py), or run longer with less; or, now and then, to
                learn whether they do (slowed.py)
 
-Each estimator has the same shape: `Sight -> Estimate | None`. None is an answer: the request stands.
+The whole chain, and each beginning of it, is an estimator: `Sight -> Estimate | None`. None is an answer: the request
+stands. From `tail` to `slowed`, each line is a function from one upper bound to the next.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 Estimator = Callable[[Sight], Estimate | None]
+# From a sight, what its jobs used of the dimension, and the upper bound so far, to the next upper bound.
+Bound = Callable[[Sight, PastUse, float], float]
 
 
 class Growth(msgspec.Struct, frozen=True):
@@ -111,24 +114,24 @@ def demand_stages(
     most_slowdown: float = 0.0,
 ) -> dict[Stage, Estimator]:
     """Return the chain up to each of its estimators, in order; each stage includes those before it."""
-    history = from_history(dimension)
-    grown = tail = with_tail(history, dimension, most_failures)
-    if growth is not None and growth.offset is not None:
-        grown = with_growth(tail, dimension, growth.predict, growth.offset, growth.apart)
-    threads = with_threads(grown) if dimension == "cores" else grown
-    widened = with_margin(threads, margin)
-    whole = with_whole(widened) if dimension == "cores" else widened
-    shared = with_shared_out(whole, dimension)
-    return {
-        "history": history,
-        "tail": tail,
-        "growth": grown,
-        "threads": threads,
-        "margin": widened,
-        "whole": whole,
-        "shared": shared,
-        "slowed": with_slowed(shared, most_slowdown) if dimension == "cores" else shared,
+    bounds: dict[Stage, Bound | None] = {
+        "history": None,
+        "tail": with_tail(dimension, most_failures),
+        "growth": None,
+        "threads": with_threads if dimension == "cores" else None,
+        "margin": lambda _sight, _past, upper: upper * (1 + margin),
+        "whole": with_whole if dimension == "cores" else None,
+        "shared": with_shared_out(dimension),
+        "slowed": with_slowed(most_slowdown) if dimension == "cores" else None,
     }
+    if growth is not None and growth.offset is not None:
+        bounds["growth"] = with_growth(dimension, growth.predict, growth.offset, growth.apart)
+    stages: dict[Stage, Estimator] = {}
+    applied: tuple[Bound, ...] = ()
+    for name, bound in bounds.items():
+        applied = applied if bound is None else (*applied, bound)
+        stages[name] = from_history(dimension, applied)
+    return stages
 
 
 def gpu_chain(enough: int) -> Estimator:
@@ -139,14 +142,20 @@ def gpu_chain(enough: int) -> Estimator:
     return with_evidence(from_busy_gpus, enough)
 
 
-def from_history(dimension: Learned) -> Estimator:
-    """Estimate by the family's maximum; a job that was killed for memory counts for more than it shows."""
+def from_history(dimension: Learned, bounds: Sequence[Bound]) -> Estimator:
+    """Estimate by the family's maximum, with these bounds applied to it one after the other.
+
+    A job that was killed for memory counts for more than it shows.
+    """
 
     def estimate(sight: Sight) -> Estimate | None:
         past = sight.evidence.use(dimension)
         if past is None:
             return None
-        return Estimate(past.likely, past.highest, past.complete)
+        upper = past.highest
+        for bound in bounds:
+            upper = bound(sight, past, upper)
+        return Estimate(past.likely, upper, past.complete)
 
     return estimate
 
@@ -161,17 +170,13 @@ def from_busy_gpus(sight: Sight) -> Estimate | None:
     return Estimate(past.likely, max(past.most, stopped), past.shown)
 
 
-def with_tail(inner: Estimator, dimension: Learned, most_failures: float) -> Estimator:
+def with_tail(dimension: Learned, most_failures: float) -> Bound:
     """Raise the upper bound by what the family's past leaves open (tail.py); `most_failures` of all jobs may fail."""
 
-    def estimate(sight: Sight) -> Estimate | None:
-        base, past = inner(sight), sight.evidence.use(dimension)
-        if base is None or past is None:
-            return None
-        stakes = stakes_of(sight, past, dimension, most_failures)
-        return msgspec.structs.replace(base, upper=base.upper * math.exp(rise_log(past, stakes)))
+    def bound(sight: Sight, past: PastUse, upper: float) -> float:
+        return upper * math.exp(rise_log(past, stakes_of(sight, past, dimension, most_failures)))
 
-    return estimate
+    return bound
 
 
 def stakes_of(sight: Sight, past: PastUse, dimension: Learned, most_failures: float) -> Stakes:
@@ -184,21 +189,17 @@ def stakes_of(sight: Sight, past: PastUse, dimension: Learned, most_failures: fl
     return Stakes(room=room, risk=risk_of(weight, known_room, most_failures), haste=haste)
 
 
-def with_growth(
-    inner: Estimator, dimension: Learned, growth: GrowthModel, offset: float, apart: frozenset[str]
-) -> Estimator:
+def with_growth(dimension: Learned, growth: GrowthModel, offset: float, apart: frozenset[str]) -> Bound:
     """Lower the upper bound of a settled family to the most that the calibrated growth model expects."""
 
-    def estimate(sight: Sight) -> Estimate | None:
-        base, past = inner(sight), sight.evidence.use(dimension)
-        if base is None or past is None or not is_asked_about(past) or sight.request.user in apart:
-            return base
+    def bound(sight: Sight, past: PastUse, upper: float) -> float:
+        if not is_asked_about(past) or sight.request.user in apart:
+            return upper
         log_growth = growth(features(sight.request, sight.evidence, sight.user_habit, dimension))
         # What was used once can be used again: the model may only add to it.
-        expected = math.exp(past.highest_log + max(0.0, log_growth + offset))
-        return msgspec.structs.replace(base, upper=min(base.upper, expected))
+        return min(upper, math.exp(past.highest_log + max(0.0, log_growth + offset)))
 
-    return estimate
+    return bound
 
 
 def is_settled(past: PastUse) -> bool:
@@ -211,65 +212,24 @@ def is_asked_about(past: PastUse) -> bool:
     return is_settled(past) and past.quiet >= SETTLED_STREAK
 
 
-def with_threads(inner: Estimator) -> Estimator:
+def with_threads(sight: Sight, past: PastUse, upper: float) -> float:
     """Lower the upper bound of cores to one if the family runs a single thread (threads.py)."""
-
-    def estimate(sight: Sight) -> Estimate | None:
-        base, past = inner(sight), sight.evidence.use("cores")
-        if base is None or past is None or base.upper <= 1 or not runs_one_thread(past, sight.evidence.jobs):
-            return base
-        return msgspec.structs.replace(base, upper=1.0)
-
-    return estimate
+    return 1.0 if upper > 1 and runs_one_thread(past, sight.evidence.jobs) else upper
 
 
-def with_whole(inner: Estimator) -> Estimator:
+def with_whole(sight: Sight, past: PastUse, upper: float) -> float:
     """Round the upper bound of cores down if it hardly exceeds a whole number; keep it above what was too few."""
-
-    def estimate(sight: Sight) -> Estimate | None:
-        base, past = inner(sight), sight.evidence.use("cores")
-        if base is None or past is None:
-            return base
-        upper = without_excess(base.upper, past, sight.evidence.jobs)
-        return msgspec.structs.replace(base, upper=max(upper, too_few(sight.evidence.jobs)))
-
-    return estimate
+    return max(without_excess(upper, past, sight.evidence.jobs), too_few(sight.evidence.jobs))
 
 
-def with_shared_out(inner: Estimator, dimension: Learned) -> Estimator:
+def with_shared_out(dimension: Learned) -> Bound:
     """Raise the upper bound to what steps of one of the family's jobs held at one time (shared_out.py)."""
-
-    def estimate(sight: Sight) -> Estimate | None:
-        base = inner(sight)
-        if base is None:
-            return None
-        held = shared_out(sight.evidence, dimension)
-        return base if held <= base.upper else msgspec.structs.replace(base, upper=held)
-
-    return estimate
+    return lambda sight, _past, upper: max(upper, shared_out(sight.evidence, dimension))
 
 
-def with_slowed(inner: Estimator, most_slowdown: float) -> Estimator:
+def with_slowed(most_slowdown: float) -> Bound:
     """Raise the upper bound of cores if it slows jobs by more than `most_slowdown`, or nobody can tell (slowed.py)."""
-
-    def estimate(sight: Sight) -> Estimate | None:
-        base = inner(sight)
-        if base is None:
-            return None
-        unslowed = unslowed_cpus(sight.evidence, base.upper, most_slowdown)
-        return base if unslowed <= base.upper else msgspec.structs.replace(base, upper=unslowed)
-
-    return estimate
-
-
-def with_margin(inner: Estimator, margin: float) -> Estimator:
-    """Widen the upper bound by `margin` (0.01 is 1 %)."""
-
-    def estimate(sight: Sight) -> Estimate | None:
-        base = inner(sight)
-        return None if base is None else msgspec.structs.replace(base, upper=base.upper * (1 + margin))
-
-    return estimate
+    return lambda sight, _past, upper: max(upper, unslowed_cpus(sight.evidence, upper, most_slowdown))
 
 
 def with_evidence(inner: Estimator, enough: int) -> Estimator:
