@@ -150,7 +150,6 @@ class ByForecast(Nobody):
         running = [
             Holding(
                 job_id=number,
-                account=0,
                 user=0,
                 parts=((node, _amounts(self._jobs[number])),),
                 ran_s=queue.now_s - run.start_s,

@@ -282,7 +282,6 @@ def _running(at: int, node: int, draw: numpy.random.Generator) -> Holding:
     limit_left_s = float(draw.uniform(60, 24 * HOUR_S))
     return Holding(
         job_id=1_000_000 + 4 * node + at,
-        account=0,
         user=0,
         parts=((node, (CPU_MILLI // 4, MEM_MIB // 8, 0)),),
         ran_s=HOUR_S,

@@ -33,8 +33,6 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job that was submitted: when (seconds, on any clock); the other fields are as in Coming."""
 
     at_s: float
-    account: int
-    user: int
     pools: frozenset[int]
     demand: Amounts
     limit_s: float
@@ -102,8 +100,6 @@ def _drawn_back_s(
 def _coming(one: Arrival, at_s: float, now_s: float, priority: Callable[[float], int]) -> Coming:
     return Coming(
         at_s=at_s - now_s,
-        account=one.account,
-        user=one.user,
         pools=one.pools,
         priority=priority(at_s),
         demand=one.demand,

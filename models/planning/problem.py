@@ -81,7 +81,6 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A running job: where, how long it has run, how much longer at most and likely, to whom it yields, its dues."""
 
     job_id: int
-    account: int
     user: int
     parts: Parts
     ran_s: float
@@ -95,8 +94,6 @@ class Coming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job that a forecast expects: when it comes, and with which priority; the rest is as in Pending."""
 
     at_s: float
-    account: int
-    user: int
     pools: frozenset[int]
     priority: int
     demand: Amounts

@@ -169,7 +169,6 @@ def _pending(one: Seen) -> Pending:
 def _holding(task: Task, from_s: float) -> Holding:
     return Holding(
         job_id=task.job_id,
-        account=0,
         user=0,
         parts=task.parts,
         ran_s=from_s - task.start_s,

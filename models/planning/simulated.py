@@ -32,7 +32,6 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     """What is known of a job before it runs: whose it is, its demand, on how many nodes, and for how long."""
 
     number: int
-    account: int
     user: int
     demand: Amounts
     nodes: int
@@ -109,8 +108,6 @@ class PlannedAdvice:
         self._arrivals.append(
             Arrival(
                 at_s=now_s,
-                account=job.account,
-                user=job.user,
                 pools=POOL,
                 demand=job.demand,
                 limit_s=job.limit_s,
@@ -202,7 +199,7 @@ class PlannedAdvice:
         likely_s, upper_s = self._expectation.run_s(job)
         return Pending(
             job_id=number,
-            account=job.account,
+            account=0,  # only fair share, which is not simulated, looks at it
             user=job.user,
             pools=POOL,
             priority=self._priority(number),
@@ -222,7 +219,6 @@ class PlannedAdvice:
         likely_s = self._expectation.left_s(job, ran_s)
         return Holding(
             job_id=each.number,
-            account=job.account,
             user=job.user,
             parts=each.parts,
             ran_s=ran_s,
@@ -236,14 +232,13 @@ def priority_of(came_s: float) -> int:
     return TOP_PRIORITY - round(came_s)
 
 
-def asked_of(jobs: Workload, account: Sequence[int], cluster: Cluster) -> list[Asked]:
+def asked_of(jobs: Workload, cluster: Cluster) -> list[Asked]:
     """Return what each job of a load asks for; one that no single node holds takes as few nodes as would hold it."""
     nodes = fewest_nodes(Room.of(cluster.capacity[:, : cluster.own]), jobs.asked.T)
     demands = [amounts_of(row) for row in jobs.asked]
     return [
         Asked(
             number=number,
-            account=account[number],
             user=user,
             demand=demand,
             nodes=int(nodes[number]),

@@ -7,7 +7,7 @@ store is read only once in a while, in columns, and no more than the latest rows
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy
@@ -171,11 +171,8 @@ def arrivals_in(
 ) -> Callable[[int, int], list[Arrival]]:
     """Return a function that gives a part of the past in the numbers of a snapshot.
 
-    Users and accounts that neither wait nor run in it get new numbers. Jobs none of whose partitions exist are left
-    out.
+    Jobs none of whose partitions exist are left out.
     """
-    accounts = _renumbered(past.accounts, numbers.accounts)
-    users = _renumbered(past.users, numbers.users)
     listed = [tuple(names.split(",")) for names in past.partitions]
     pools = [frozenset(numbers.pools[name] for name in names if name in numbers.pools) for names in listed]
 
@@ -191,8 +188,6 @@ def arrivals_in(
         return [
             Arrival(
                 at_s=at_s,
-                account=accounts[account],
-                user=users[user],
                 pools=pools[where],
                 demand=(*demand, *of_no_type, *(demand[0] * is_under for is_under in under[where])),
                 limit_s=limit_s,
@@ -209,10 +204,6 @@ def arrivals_in(
         ]
 
     return arrivals
-
-
-def _renumbered(names: Sequence[str], numbers: Mapping[str, int]) -> list[int]:
-    return [numbers.get(name, len(numbers) + place) for place, name in enumerate(names)]
 
 
 def newest_priority(snapshot: Snapshot) -> int:

@@ -294,7 +294,6 @@ def _holding(
     limit_left_s = most_left_s(job, now_s, over_limit_s)
     return Holding(
         job_id=job.job_id,
-        account=numbers.accounts[job.account],
         user=numbers.users[job.user],
         parts=tuple(parts),
         ran_s=ran_s,

@@ -44,7 +44,6 @@ def holding(machine: int, cpus: int, left_s: float, limit_left_s: float = math.n
     """Return a job that runs on one machine."""
     return Holding(
         job_id=1_000_000 + machine,
-        account=0,
         user=0,
         parts=((machine, (cpus * 1000, cpus, 0)),),
         ran_s=10.0,

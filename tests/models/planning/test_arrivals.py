@@ -10,9 +10,7 @@ from models.planning.problem import Coming
 
 
 def arrival(at_s: float) -> Arrival:
-    return Arrival(
-        at_s=at_s, account=1, user=2, pools=frozenset({0}), demand=(1000, 1, 0), limit_s=60.0, likely_s=30.0
-    )
+    return Arrival(at_s=at_s, pools=frozenset({0}), demand=(1000, 1, 0), limit_s=60.0, likely_s=30.0)
 
 
 def drawn(

@@ -51,8 +51,6 @@ def test_a_rollout_starts_what_the_simulator_starts(jobs: list[Job], nodes: list
     coming = tuple(
         Coming(
             at_s=float(load.submit_s[number] - load.submit_s[0]),
-            account=0,
-            user=0,
             pools=POOL,
             priority=1_000_000 - number,
             demand=demand,
@@ -169,7 +167,7 @@ def test_jobs_use_only_machines_of_their_pools() -> None:
 
 def test_a_job_that_may_come_competes_in_all_its_pools() -> None:
     comes = Coming(
-        at_s=0.0, account=0, user=0, pools=frozenset([0, 1]), priority=20_000, demand=(4000, 4, 0), limit_s=100.0,
+        at_s=0.0, pools=frozenset([0, 1]), priority=20_000, demand=(4000, 4, 0), limit_s=100.0,
         likely_s=100.0,
     )  # fmt: skip
     problem = Problem(
@@ -239,8 +237,6 @@ def test_a_job_on_a_draining_machine_gives_nothing_back_when_it_ends() -> None:
 def test_a_later_job_passes_those_of_lower_priority() -> None:
     urgent = Coming(
         at_s=10.0,
-        account=0,
-        user=0,
         pools=POOL,
         priority=20_000,
         demand=(4000, 4, 0),

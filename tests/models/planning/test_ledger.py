@@ -131,8 +131,6 @@ def test_as_many_jobs_start_as_a_large_one_leaves_room_for() -> None:
 def test_a_job_that_comes_and_is_at_a_limit_takes_no_room() -> None:
     comes = Coming(
         at_s=10.0,
-        account=0,
-        user=0,
         pools=POOL,
         priority=20_000,
         demand=(8000, 8, 0),
@@ -163,7 +161,7 @@ def test_a_preempted_job_counts_no_longer() -> None:
 
 def test_a_job_that_began_meanwhile_and_is_preempted_counts_no_longer() -> None:
     comes = Coming(
-        at_s=40.0, account=0, user=0, pools=POOL, priority=1, demand=(6000, 6, 0), limit_s=50.0, likely_s=50.0, tier=2
+        at_s=40.0, pools=POOL, priority=1, demand=(6000, 6, 0), limit_s=50.0, likely_s=50.0, tier=2
     )  # fmt: skip
     small = job(3, cpus=2, run_s=60.0, dues=due())
     for yields, start_s in ((None, 500.0), (Yields(above=1), 40.0)):

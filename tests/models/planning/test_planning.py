@@ -245,8 +245,6 @@ def test_a_plan_counts_the_jobs_that_a_forecast_expects() -> None:
     coming = tuple(
         Coming(
             at_s=1000.0 + at,
-            account=0,
-            user=0,
             pools=POOL,
             priority=9000,
             demand=(4000, 4, 0),
@@ -345,9 +343,7 @@ def test_nonsense_in_a_job_is_refused(wrong: dict[str, object]) -> None:
 
 def test_nonsense_in_the_rest_of_a_problem_is_refused() -> None:
     fine = Problem(machines=(machine(),), pending=(job(1), job(2)), running=())
-    coming = Coming(
-        at_s=1.0, account=0, user=0, pools=POOL, priority=1, demand=(1000, 1, 0), limit_s=9.0, likely_s=9.0
-    )
+    coming = Coming(at_s=1.0, pools=POOL, priority=1, demand=(1000, 1, 0), limit_s=9.0, likely_s=9.0)
     replace = msgspec.structs.replace
     for wrong, told in (
         (replace(fine, pending=(job(1), job(1))), "one job id"),

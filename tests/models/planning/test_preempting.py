@@ -82,7 +82,7 @@ def test_a_job_that_does_not_yield_to_the_tier_runs_on_beside_one_that_does() ->
 
 def test_a_job_that_started_meanwhile_may_be_preempted_by_one_that_comes() -> None:
     later = Coming(
-        at_s=50.0, account=0, user=0, pools=POOL, priority=1, demand=(4000, 4, 0), limit_s=60.0, likely_s=60.0, tier=2
+        at_s=50.0, pools=POOL, priority=1, demand=(4000, 4, 0), limit_s=60.0, likely_s=60.0, tier=2
     )  # fmt: skip
     waiting = (low(1, cpus=4, run_s=1000.0), low(2, cpus=4))
     assert starts(problem(*waiting, running=())) == [0.0, 1000.0]

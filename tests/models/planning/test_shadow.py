@@ -166,7 +166,6 @@ def test_more_than_may_be_simulated_again_is_taken_as_certain(monkeypatch: pytes
 def held(job_id: int, ran_s: float, left_s: float) -> Holding:
     return Holding(
         job_id=job_id,
-        account=0,
         user=0,
         parts=((0, (4000, 4, 0)),),
         ran_s=ran_s,

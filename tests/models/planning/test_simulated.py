@@ -42,7 +42,7 @@ def advised(
     """Return the results of a load, and all plans with their moments."""
     plans: list[tuple[float, Plan]] = []
     advice = PlannedAdvice(
-        asked_of(jobs, jobs.user.tolist(), CLUSTER),
+        asked_of(jobs, CLUSTER),
         CLUSTER,
         BOUNDS,
         Perfect(jobs.run_s) if perfect else Learned(),
@@ -100,7 +100,7 @@ def test_the_course_without_us_is_that_of_easy_also_for_jobs_of_several_nodes(se
     )
     placement = equal_larger(Room.of(cluster.capacity))
     alone = simulate(jobs, cluster, Policy(start="easy", placement=placement))
-    asked = asked_of(jobs, [0] * number, cluster)
+    asked = asked_of(jobs, cluster)
     assert {job.nodes for job in asked} == {1, 2, 3}
     advice = PlannedAdvice(asked, cluster, BOUNDS, Perfect(jobs.run_s))
     now_s = number * 1.0
@@ -121,7 +121,7 @@ def advice_on(jobs: list[Asked]) -> PlannedAdvice:
 
 
 def asked(number: int, *, cpus: int = 4, limit_s: float = 600.0, user: int = 0) -> Asked:
-    return Asked(number, 0, user, (cpus * 1000, cpus, 0), 1, limit_s)
+    return Asked(number, user, (cpus * 1000, cpus, 0), 1, limit_s)
 
 
 def test_a_problem_says_what_waits_what_runs_and_what_would_be_without_us() -> None:

@@ -286,7 +286,7 @@ def test_a_plan_is_made_without_a_forecast_that_makes_no_sense(
     wrong: dict[str, Any], make: MakeAdvisor, queue: FakeQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
     fields: dict[str, Any] = {"at_s": 5.0, "demand": (1000, 1, 0), "limit_s": 60.0, "likely_s": 6.0, **wrong}
-    one = Coming(account=0, user=0, pools=frozenset({0}), priority=5, **fields)
+    one = Coming(pools=frozenset({0}), priority=5, **fields)
     advisor = Advisor(replace(make().means, forecast=lambda _snapshot: ((one,),)))
     outcome = advisor.cycle()
     assert outcome.problem.coming == ()

@@ -72,7 +72,6 @@ def test_the_jobs_of_yesterday_are_forecast_in_the_numbers_of_the_snapshot(url: 
             assert 0 <= one.at_s <= 6 * 3600
             assert (one.demand, one.limit_s, one.likely_s) == ((4000, 2000, 0), 3600, 600)
             assert one.pools == {numbers.pools["batch"]}
-            assert one.account == numbers.accounts["physics"]
             assert one.priority == 50
             assert one.tier == 3
     check(replace(problem_of(now, lambda job: by_limit(job, "a test")), coming=samples))
@@ -114,9 +113,9 @@ def test_an_unknown_figure_of_a_submission_is_its_allocation_or_the_minimum() ->
         (Due("qos normal user user200: cpu", 1),), (Due("qos normal user user300: cpu", 8),),
     )  # fmt: skip
     assert (first.tier, second.tier) == (1, 4)
-    assert (first.pools, first.account, first.user) == (frozenset({0}), 5, 1)
+    assert first.pools == {0}
     assert (first.demand, first.limit_s, first.likely_s) == ((1000, 0, 0), UNLIMITED_S, SHORTEST_S)
-    assert (second.at_s, second.pools, second.user) == (300.0, frozenset({0, 1}), 3)
+    assert (second.at_s, second.pools) == (300.0, frozenset({0, 1}))
     assert (second.demand, second.limit_s) == ((8000, 0, 0), 60.0)
     assert past_of([]) is None
 
