@@ -79,8 +79,9 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     rolled: tuple[Rolled, ...]
 
 
-def likely_future(problem: Problem, cells: Sequence[Cell], coming: tuple[Coming, ...] = ()) -> Future:
-    """Return the future in which everything runs as long as is likely."""
+def likely_future(problem: Problem, cells: Sequence[Cell], number: int = 0) -> Future:
+    """Return the future in which everything runs as long as is likely; it has the sample of the forecast in turn."""
+    coming = problem.coming[number % len(problem.coming)] if problem.coming else ()
     run_s = numpy.array([max(SHORTEST_S, job.likely_s) for job in problem.pending])
     ends_s = tuple(numpy.array([held.likely_left_s for held in cell.running]) for cell in cells)
     arrivals = arrivals_of(problem, cells, coming)
@@ -90,12 +91,12 @@ def likely_future(problem: Problem, cells: Sequence[Cell], coming: tuple[Coming,
 def drawn_future(
     problem: Problem,
     cells: Sequence[Cell],
-    coming: tuple[Coming, ...],
+    number: int,
     draw: numpy.random.Generator,
     doubt: Doubt = BY_ITSELF,
 ) -> Future:
-    """Return a future with drawn run times."""
-    likely = likely_future(problem, cells, coming)
+    """Return a future with drawn run times, and the sample of the forecast in turn."""
+    likely = likely_future(problem, cells, number)
     upper_s = numpy.array([job.upper_s for job in problem.pending])
     common = _common(problem, draw) if doubt.alike else {}
     ends_s = []

@@ -75,13 +75,9 @@ def _ahead(problem: Problem, bounds: Bounds, cells: Sequence[Cell], rank: Floats
 
     Expected starts are means over all of them: a single future has jobs in it that start early by luck.
     """
-    coming = problem.coming or ((),)
     draw = numpy.random.default_rng(seed)
-    futures = [likely_future(problem, cells, coming[0])]
-    futures += [
-        drawn_future(problem, cells, coming[number % len(coming)], draw)
-        for number in range(1, bounds.samples)
-    ]
+    futures = [likely_future(problem, cells)]
+    futures += [drawn_future(problem, cells, number, draw) for number in range(1, bounds.samples)]
     return ahead_of(problem, bounds, cells, futures, rank, MOST_STARTS // SHARE_OF_ONE)
 
 

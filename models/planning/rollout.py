@@ -50,11 +50,7 @@ def expected_starts(problem: Problem, samples: int, seed: int = 1) -> list[Start
         Until(until_s=HORIZON_S, most_starts=max(1, most))
         for most in shared_out(tasks, MOST_STARTS // (samples + 1))
     ]
-    coming = problem.coming or ((),)
-    futures = [
-        likely_future(problem, cells, coming[0]),
-        *drawn_futures(problem, cells, samples, seed),
-    ]
+    futures = [likely_future(problem, cells), *drawn_futures(problem, cells, samples, seed)]
     likely, *drawn = (_outlook(cells, places, future, untils) for future in futures)
     low_s, high_s = span_of(likely.first_s, drawn)
     return [
@@ -85,10 +81,7 @@ def shared_out(wanted: Sequence[int], most: int) -> list[int]:
 def drawn_futures(problem: Problem, cells: list[Cell], samples: int, seed: int) -> list[Future]:
     """Return futures with drawn run times for intervals, each with a sample of the forecast in turn."""
     draw = numpy.random.default_rng(seed)
-    coming = problem.coming or ((),)
-    return [
-        drawn_future(problem, cells, coming[number % len(coming)], draw, IN_ALL) for number in range(samples)
-    ]
+    return [drawn_future(problem, cells, number, draw, IN_ALL) for number in range(samples)]
 
 
 def places_of(order: list[int]) -> Floats:

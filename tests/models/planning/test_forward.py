@@ -62,7 +62,7 @@ def test_a_rollout_starts_what_the_simulator_starts(jobs: list[Job], nodes: list
     )
     problem = Problem(machines=machines, pending=pending, running=(), coming=(coming,))
     cells = cells_of(problem)
-    future = likely_future(problem, cells, coming)
+    future = likely_future(problem, cells)
     found = look_ahead(cells, places_of(slurm_order(pending)), future, [Until()] * len(cells))
     expected = results.first_start_s[at_once] - load.submit_s[0]
     fitting = [number for number in range(len(pending)) if number not in cells[0].stuck]
@@ -283,7 +283,7 @@ def test_a_wrong_guess_about_a_user_affects_all_of_this_users_jobs() -> None:
 
     def alike(doubt: Doubt) -> float:
         """Return the correlation of two jobs of one user, each drawn without what all draws have in common."""
-        runs = numpy.log([drawn_future(problem, cells, (), draw, doubt).run_s[:4] for _ in range(400)])
+        runs = numpy.log([drawn_future(problem, cells, 0, draw, doubt).run_s[:4] for _ in range(400)])
         assert abs(numpy.corrcoef(runs[:, 0], runs[:, 1])[0, 1]) < 0.15
         return float(numpy.corrcoef(runs[:, 0], runs[:, 2])[0, 1])
 
@@ -294,6 +294,6 @@ def test_a_wrong_guess_about_a_user_affects_all_of_this_users_jobs() -> None:
 def test_a_running_job_may_end_far_sooner_or_later_than_likely() -> None:
     problem = problem_of(job(1, cpus=4), running=(holding(0, 4, 600.0, 86_400.0),))
     cells, draw = cells_of(problem), numpy.random.default_rng(1)
-    left_s = [drawn_future(problem, cells, (), draw, IN_ALL).ends_s[0][0] for _ in range(400)]
+    left_s = [drawn_future(problem, cells, 0, draw, IN_ALL).ends_s[0][0] for _ in range(400)]
     assert numpy.quantile(left_s, 0.05) < 600.0 / 4
     assert 600.0 * 4 < numpy.quantile(left_s, 0.95) < 600.0 * 12
