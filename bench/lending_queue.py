@@ -20,9 +20,7 @@ from bench.lending_loads import Asked, LendingLoad
 from models.planning.orders import STRENGTH
 from models.scheduling.room import MILLI, Amounts
 from slurm_plugin.config.settings import Advisor
-from slurm_plugin.slurm.snapshot import (
-    AGAIN_S,
-)
+from slurm_plugin.slurm.snapshot import AGAIN_S
 
 PERIOD_S = float(Advisor().period_s)
 # The order of events at one moment; an owner goes before one comes.
@@ -45,9 +43,8 @@ class Listing(Protocol):
 
 
 class Running(msgspec.Struct, gc=False):
-    """A running job: its node, its start, and its expected and latest end (seconds)."""
+    """A running job: its start, and its expected and latest end (seconds)."""
 
-    node: int
     start_s: float
     end_s: float
     ends_by_limit_s: float
@@ -205,5 +202,5 @@ class LendingQueue:
     def _start(self, number: int, job: Asked, node: int) -> None:
         self.free[node] -= job.gpus
         end_s = self.now_s + job.run_s * (self.slower if node >= self.own else 1.0)
-        self.on[node][number] = Running(node, self.now_s, end_s, self.now_s + job.limit_s)
+        self.on[node][number] = Running(self.now_s, end_s, self.now_s + job.limit_s)
         heapq.heappush(self.events, (end_s, END, number))

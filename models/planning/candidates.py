@@ -42,7 +42,6 @@ class Arranged(msgspec.Struct, frozen=True, kw_only=True):
 
     factors: dict[int, int]
     places: Floats
-    changes: int
     refused: str = ""
 
 
@@ -117,7 +116,7 @@ def arrange(ahead: Ahead, wished: Floats, urgent: set[int]) -> Arranged:
     changes = sum(factor != pending[number].factor for number, factor in factors.items())
     if not refused and changes > bounds.most_changes:
         refused = f"it would change {changes} jobs at once"
-    return Arranged(factors=factors, places=places, changes=changes, refused=refused)
+    return Arranged(factors=factors, places=places, refused=refused)
 
 
 def _out_of_reach(order: list[int], factors: dict[int, int], most_factor: int) -> str:

@@ -119,7 +119,7 @@ def test_a_row_of_the_table_is_that_worked_out_by_hand() -> None:
 def test_a_start_beyond_the_horizon_is_not_predicted() -> None:
     for left_h, told_s in ((23, 23 * HOUR_S), (25, math.inf)):
         queue = LendingQueue(one_each(job(0, left_h * HOUR_S), job(0, 1)), Nobody())
-        queue.on[0][0] = Running(0, 0, left_h * HOUR_S, left_h * HOUR_S)
+        queue.on[0][0] = Running(0, left_h * HOUR_S, left_h * HOUR_S)
         queue.free[0] = 0
         queue.waiting = [(0.0, 1)]
         assert [one.start_s for one in planned(queue)] == [told_s]
