@@ -28,8 +28,6 @@ COLUMNS = (
     "alloc_cpus", "alloc_gpus", "alloc_mem_mib", "gpu_mem_mib", "gpu_quality", "input_mib", "step_cpus", "step_mem_mib",
 )  # fmt: skip
 
-KINDS = ("families", "cohorts", "limits")
-
 
 @dataclass(frozen=True)
 class Kind:
@@ -47,8 +45,8 @@ class Kind:
 class PastColumns:
     """Attempts in columns, one row each, as `PastJob` and `JobRequest` have them; NaN = not known or not asked.
 
-    `families` are the kinds of family, the narrowest first; `cohorts` are the groups of `cohort_key` (families.py),
-    and `limits` groups by limit. A text that is not known is ''.
+    `families` are the kinds of family, the narrowest first; `cohort` are the groups of `cohort_key` (families.py), and
+    `by_limit` groups by limit. A text that is not known is ''.
     """
 
     cluster: Texts
@@ -87,8 +85,8 @@ class PastColumns:
     failed: Flags
     script: Texts
     families: tuple[Kind, ...]
-    cohorts: tuple[Kind, ...]
-    limits: tuple[Kind, ...]
+    cohort: Kind
+    by_limit: Kind
 
     def __len__(self) -> int:
         """Return the number of attempts."""
@@ -96,13 +94,12 @@ class PastColumns:
 
     def part(self, rows: Flags) -> PastColumns:
         """Return some of the attempts; the lists of names and words that codes refer to stay as they are."""
-        columns = {one.name: getattr(self, one.name) for one in fields(self)}
+        columns = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "families"}
         some: dict[str, Any] = {
-            name: column[rows] for name, column in columns.items() if isinstance(column, np.ndarray)
+            name: column[rows] if isinstance(column, np.ndarray) else column.part(rows)
+            for name, column in columns.items()
         }
-        some |= {name: column.part(rows) for name, column in columns.items() if isinstance(column, Texts)}
-        some |= {name: tuple(kind.part(rows) for kind in columns[name]) for name in KINDS}
-        return replace(self, **some)
+        return replace(self, families=tuple(kind.part(rows) for kind in self.families), **some)
 
     @property
     def cpus_per_task(self) -> Floats:
@@ -205,8 +202,8 @@ def columns_of(table: pa.Table) -> PastColumns:
         failed=texts_of(table["state"]).is_any((FAILED,)),
         script=script,
         families=_families(user, job_name, script),
-        cohorts=(Kind(user.codes, [("user", word) for word in user.words]),),
-        limits=(_limits(floats(table["limit_s"])),),
+        cohort=Kind(user.codes, [("user", word) for word in user.words]),
+        by_limit=_limits(floats(table["limit_s"])),
     )
 
 

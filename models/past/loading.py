@@ -64,7 +64,7 @@ def _groups(past: PastColumns, by_end: Ints, recent_jobs: int) -> list[Group]:
     """Return the last rows of every group, and older ones to remember, in the order a history meets the groups."""
     found: list[tuple[tuple[int, int], Family, list[int], list[int]]] = []
     kinds = past.kinds
-    for place, kind in enumerate((*past.families, *past.cohorts, *past.limits)):
+    for place, kind in enumerate((*past.families, past.cohort, past.by_limit)):
         codes = kind.codes[by_end]
         ranks = np.flatnonzero(codes >= 0)
         ranks = ranks[np.argsort(codes[ranks], kind="stable")]

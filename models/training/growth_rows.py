@@ -189,9 +189,9 @@ def _of_request(
     submissions: Ints,
     dimension: Learned,
     highest_log: Floats,
-    habits: dict[Learned, list[Floats]],
+    habits: dict[Learned, Floats],
 ) -> Inputs:
-    """Return the rest of FEATURES: what is asked, and how much of what they ask the cohorts use."""
+    """Return the rest of FEATURES: what is asked, and how much of what they ask the cohort uses."""
     asked_log = np.log(past.asked(dimension)[submissions])
     unknown = np.full(len(submissions), np.nan)
     columns = [
@@ -201,13 +201,13 @@ def _of_request(
         np.log(past.cpus[submissions]),
         np.nan_to_num(past.asked_gpus[submissions], nan=0.0),
         np.log(past.asked("wall")[submissions]),
-        *habits.get(dimension, [unknown] * len(past.cohorts)),
+        habits.get(dimension, unknown),
     ]
     return np.stack(columns, axis=1, dtype=np.float32, casting="same_kind")
 
 
-def _habits(past: PastColumns, submissions: Ints, recent_jobs: int) -> dict[Learned, list[Floats]]:
-    """Return, for memory and cores, the `Habit` of each submission's cohorts: means over windows, by running sums."""
+def _habits(past: PastColumns, submissions: Ints, recent_jobs: int) -> dict[Learned, Floats]:
+    """Return, for memory and cores, the `Habit` of each submission's cohort: means over windows, by running sums."""
     asked_mib, asked_cpus = (
         np.where(asked > 0, asked, np.nan) for asked in (past.asked_mem_mib, past.asked_cpus)
     )
@@ -215,15 +215,14 @@ def _habits(past: PastColumns, submissions: Ints, recent_jobs: int) -> dict[Lear
         "memory": np.log(np.where(past.mem_short, np.nan, past.use("memory")) / asked_mib),
         "cores": np.log(past.use("cores") * past.num_tasks / asked_cpus),
     }
-    habits: dict[Learned, list[Floats]] = {dimension: [] for dimension in ratios}
-    for kind in past.cohorts:
-        ended = Ended(past, kind, recent_jobs)
-        first, end = ended.first[submissions], ended.end[submissions]
-        for dimension, ratio in ratios.items():
-            each = ratio[ended.rows]
-            known = np.cumsum(np.append(0, ~np.isnan(each)))
-            total = np.cumsum(np.append(0.0, np.nan_to_num(each, nan=0.0)))
-            count = known[end] - known[first]
-            mean = (total[end] - total[first]) / np.maximum(count, 1)
-            habits[dimension].append(np.where(count > 0, mean, np.nan))
+    ended = Ended(past, past.cohort, recent_jobs)
+    first, end = ended.first[submissions], ended.end[submissions]
+    habits: dict[Learned, Floats] = {}
+    for dimension, ratio in ratios.items():
+        each = ratio[ended.rows]
+        known = np.cumsum(np.append(0, ~np.isnan(each)))
+        total = np.cumsum(np.append(0.0, np.nan_to_num(each, nan=0.0)))
+        count = known[end] - known[first]
+        mean = (total[end] - total[first]) / np.maximum(count, 1)
+        habits[dimension] = np.where(count > 0, mean, np.nan)
     return habits
