@@ -93,9 +93,8 @@ class Learner:
         for dimension in due:
             rows = self._rows[dimension]
             fitted = fit_growth(matrix_of(rows))
-            known = fitted.known
-            offset = known.offset(self._settings.most_failures)
-            self._growth[dimension] = Growth(as_served(fitted.booster), offset, frozenset(known.apart))
+            growth = fitted.known.calibrated(as_served(fitted.booster), self._settings.most_failures)
+            self._growth[dimension] = growth
             self._next_fit[dimension] = math.ceil(len(rows) * REFIT_GROWTH)
         if due:
             self.predictor = self._build()

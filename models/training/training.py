@@ -83,11 +83,7 @@ class Trained(msgspec.Struct):
     def growth(self, most_failures: float) -> dict[Learned, Growth]:
         """Return the growth models, computed as they are served, without an artefact."""
         return {
-            dimension: Growth(
-                as_served(fitted.booster),
-                fitted.known.offset(most_failures),
-                frozenset(fitted.known.apart),
-            )
+            dimension: fitted.known.calibrated(as_served(fitted.booster), most_failures)
             for dimension, fitted in self.fitted.items()
         }
 

@@ -92,6 +92,10 @@ class TrainedOn(msgspec.Struct, frozen=True, kw_only=True):
         known = [offset.log_growth for offset in self.offsets if offset.failures <= most_failures]
         return known[-1] if known else None
 
+    def calibrated(self, predict: GrowthModel, most_failures: float) -> Growth:
+        """Return the growth model, with what to add to it if `most_failures` may fail."""
+        return Growth(predict, self.offset(most_failures), frozenset(self.apart))
+
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What an artefact is. Times are unix seconds; it was learned from `attempts`, of `families`.
@@ -250,11 +254,7 @@ def _load_predictor(folder: Path, settings: ChainSettings, digest: str) -> Predi
         raise ModelError(f"the model in {folder} is damaged: {error}; run `rightsizer train`") from None
     _self_test(folder, golden, growth)
     calibrated = {
-        dimension: Growth(
-            model,
-            manifest.growth[dimension].offset(settings.most_failures),
-            frozenset(manifest.growth[dimension].apart),
-        )
+        dimension: manifest.growth[dimension].calibrated(model, settings.most_failures)
         for dimension, model in growth.items()
     }
     return Predictor(manifest.version, history, calibrated, settings)
