@@ -99,26 +99,23 @@ def new_version(directory: Path, version: str) -> Iterator[Path]:
         sync(directory)
 
 
-def promote(directory: Path, version: str, why: Why = "by hand") -> None:
-    """Make a version the current one, and log it; do nothing if it is current by the log already.
-
-    ModelError if it does not exist, or if the folder or its log cannot be written.
-    """
-    _promote(directory, version, why)
-
-
 def promote_judged(directory: Path, version: str, opponent: str | None) -> bool:
     """Make a version current because the gate found it no worse than `opponent`, which was current (None: nothing was).
 
     Return False, and change nothing, if another version has become current since: the gate knows nothing of that one.
     Raises ModelError as `promote` does.
     """
-    return _promote(directory, version, "gate", instead_of=(opponent, None))
+    return promote(directory, version, "gate", instead_of=(opponent, None))
 
 
-def _promote(
-    directory: Path, version: str, why: Why, instead_of: Collection[str | None] | None = None
+def promote(
+    directory: Path, version: str, why: Why = "by hand", instead_of: Collection[str | None] | None = None
 ) -> bool:
+    """Make a version the current one, and log it; do nothing if it is current by the log already.
+
+    Return False, and change nothing, if the current version is not one of `instead_of`. ModelError if the version does
+    not exist, or if the folder or its log cannot be written.
+    """
     check_there(directory, version)
     with writing(directory), locked_log(directory) as log:
         # The process that held the log until now may have removed it.
