@@ -53,14 +53,10 @@ Column = pandas.Series
 
 
 class Load(msgspec.Struct, frozen=True):
-    """A load, its cluster, which is under pressure, and each job's account. `left_out` counts jobs of the window."""
+    """A load and its cluster, which is under pressure; a job's kind is its account."""
 
-    name: str
     jobs: Workload
     cluster: Cluster
-    account: Ints
-    left_out: int
-    pressure: float
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -97,8 +93,7 @@ def read_load(
     since_s = pandas.Timestamp(since or source.since).timestamp()
     window_s = (days or source.days) * DAY_S
     table = table[(table.submit_s >= since_s) & (table.submit_s < since_s + window_s)]
-    came = len(table)
-    later_s = numpy.random.default_rng(seed).uniform(0.0, shake_s, came)
+    later_s = numpy.random.default_rng(seed).uniform(0.0, shake_s, len(table))
     table = table.assign(submit_s=table.submit_s + later_s)
     table = table[(table.run_s > 0) & (table.run_s <= window_s)].sort_values("submit_s", kind="stable")
     table, nodes = _fitted(table, source.node, window_s, pressure)
@@ -111,7 +106,7 @@ def read_load(
         kind=pandas.factorize(table.account)[0],
     )
     cluster = cluster_of([msgspec.structs.replace(source.node, count=nodes)])
-    return Load(name, jobs, cluster, jobs.kind, came - len(table), pressure)
+    return Load(jobs, cluster)
 
 
 def _fitted(table: Table, node: Node, window_s: float, pressure: float) -> tuple[Table, int]:

@@ -51,8 +51,8 @@ from bench.arguments import add_traces, parser_of
 from models.planning.arrivals import FORESEEN_S
 from models.planning.orders import STRENGTH
 from models.planning.problem import Bounds, Plan
-from models.planning.simulated import PlannedAdvice, asked_of
-from models.scheduling.placement import Placement, equal_larger
+from models.planning.simulated import Asked, PlannedAdvice, asked_of
+from models.scheduling.placement import equal_larger
 from models.scheduling.room import Floats, Room
 from models.scheduling.run_time_guess import LastTwo
 from models.simulation.engine import Hooks, Policy, simulate
@@ -78,9 +78,14 @@ class Case(msgspec.Struct, frozen=True):
     strength: float = STRENGTH
 
     @property
-    def placement(self) -> Placement:
-        """Jobs too large for one node are spread over several in equal parts."""
-        return equal_larger(Room.of(self.load.cluster.capacity))
+    def policy(self) -> Policy:
+        """EASY; jobs too large for one node are spread over several in equal parts."""
+        return Policy(start="easy", placement=equal_larger(Room.of(self.load.cluster.capacity)))
+
+    @property
+    def asked(self) -> list[Asked]:
+        """What each job asks for."""
+        return asked_of(self.load.jobs, self.load.cluster)
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,54 +161,46 @@ def measure(name: str, ways: list[str], arguments: argparse.Namespace) -> list[d
 
 def easy(case: Case) -> Row:
     """Simulate what Slurm does."""
-    return run(case, Policy(start="easy", placement=case.placement))
+    return run(case, case.policy)
 
 
 def easy_plus_plus(case: Case) -> Row:
     """Simulate EASY++."""
-    return run(case, Policy(start="easy shortest", placement=case.placement, guess=LastTwo))
+    return run(case, msgspec.structs.replace(case.policy, start="easy shortest", guess=LastTwo))
 
 
 def easy_perfect(case: Case) -> Row:
     """Simulate EASY with limits that are the run times."""
     jobs = msgspec.structs.replace(case.load.jobs, limit_s=case.load.jobs.run_s)
-    load = Load(**{**msgspec.structs.asdict(case.load), "jobs": jobs})
-    return run(
-        Case(load, case.bounds, case.period_s, case.seed), Policy(start="easy", placement=case.placement)
-    )
+    known = msgspec.structs.replace(case, load=msgspec.structs.replace(case.load, jobs=jobs))
+    return run(known, case.policy)
 
 
 def one_order(case: Case) -> Row:
     """Simulate one fixed order."""
-    jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
-    advice = OneOrder(jobs, Learned(), case.strength)
-    return run(case, Policy(start="easy", placement=case.placement), advice)
+    return run(case, case.policy, OneOrder(case.asked, Learned(), case.strength))
 
 
 def told_order(case: Case) -> Row:
     """Simulate the order that is told when jobs would start without us."""
-    policy = Policy(start="easy", placement=case.placement)
-    jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
-    without_us = simulate(case.load.jobs, case.load.cluster, policy, Hooks())
-    advice = HeldBackFirst(jobs, Learned(), case.strength, without_us, case.bounds.most_delay_s)
-    return run(case, policy, advice)
+    without_us = simulate(case.load.jobs, case.load.cluster, case.policy)
+    advice = HeldBackFirst(case.asked, Learned(), case.strength, without_us, case.bounds.most_delay_s)
+    return run(case, case.policy, advice)
 
 
 def shadow_order(case: Case) -> Row:
     """Simulate the order that uses the shadow."""
-    jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
-    advice = HeldBackByShadow(jobs, case.load.cluster, case.bounds, Learned(), case.strength)
-    return run(case, Policy(start="easy", placement=case.placement), advice)
+    advice = HeldBackByShadow(case.asked, case.load.cluster, case.bounds, Learned(), case.strength)
+    return run(case, case.policy, advice)
 
 
 def advised(*, forecast: bool = False, perfect: bool = False) -> Callable[[Case], Row]:
     """Return a function that simulates plans."""
 
     def simulated(case: Case) -> Row:
-        jobs = asked_of(case.load.jobs, case.load.account.tolist(), case.load.cluster)
         plans: list[Plan] = []
         advice = PlannedAdvice(
-            jobs,
+            case.asked,
             case.load.cluster,
             case.bounds,
             Perfect(case.load.jobs.run_s) if perfect else Learned(),
@@ -212,7 +209,7 @@ def advised(*, forecast: bool = False, perfect: bool = False) -> Callable[[Case]
             seed=case.seed,
             planned=lambda _now_s, found: plans.append(found),
         )
-        row = run(case, Policy(start="easy", placement=case.placement), advice)
+        row = run(case, case.policy, advice)
         moved = sum(bool(found.changes) for found in plans)
         return msgspec.structs.replace(row, plans=len(plans), moved=moved)
 
@@ -236,21 +233,22 @@ def run(case: Case, policy: Policy, advice: Advice | None = None) -> Row:
     """Simulate until everything has ended."""
     began_s = time.perf_counter()
     results = simulate(case.load.jobs, case.load.cluster, policy, Hooks(advice=advice))
-    return row_of(results, case.load, time.perf_counter() - began_s)
+    return row_of(results, time.perf_counter() - began_s)
 
 
-def row_of(results: Results, load: Load, took_s: float = 0.0) -> Row:
+def row_of(results: Results, took_s: float) -> Row:
     """Return the figures of a simulation in which every job has ended."""
     waits_s = results.start_s - results.jobs.submit_s
     slowdowns = bounded_slowdowns(results.end_s - results.jobs.submit_s, results.end_s - results.start_s)
-    numbers, counts = numpy.unique(load.account, return_counts=True)
+    account = results.jobs.kind
+    numbers, counts = numpy.unique(account, return_counts=True)
     return Row(
         slowdown=float(slowdowns.mean()),
         mean_wait_h=float(waits_s.mean()) / HOUR_S,
         p95_wait_h=float(numpy.percentile(waits_s, 95)) / HOUR_S,
         max_wait_h=float(waits_s.max()) / HOUR_S,
         slowdowns={
-            int(number): float(slowdowns[load.account == number].mean())
+            int(number): float(slowdowns[account == number].mean())
             for number, count in zip(numbers, counts, strict=True)
             if count >= FEWEST_JOBS
         },

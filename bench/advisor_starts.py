@@ -106,7 +106,7 @@ def planned(load: Load, period_s: float) -> tuple[Foreseen, Floats]:
         )
 
     bounds = Bounds(most_delay_s=Settings().most_delay_s, most_factor=MOST_FACTOR, most_changes=MOST_CHANGES)
-    asked = asked_of(load.jobs, load.account.tolist(), load.cluster)
+    asked = asked_of(load.jobs, load.cluster)
     advice = PlannedAdvice(asked, load.cluster, bounds, Learned(), period_s=period_s, planned=heard)
     policy = Policy(start="easy", placement=equal_larger(Room.of(load.cluster.capacity)))
     results = simulate(load.jobs, load.cluster, policy, Hooks(advice=advice))
