@@ -21,14 +21,14 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.arguments import add_traces, folder_with, parser_of
+from bench.arguments import add_traces, folder_with, parser_of, print_tables
 from bench.figures import goal
 from models.forecast.backtest import Backtest, backtest
 from models.forecast.choice import Choice, choose, forecasts_of, margins
 from models.forecast.methods import Method, methods
 from models.forecast.panel import DAY_S, Floats, Panel, Task, season_steps
 from models.forecast.series import panel_of, read_table
-from slurm_plugin.cli.output import print_rows, progress_bar
+from slurm_plugin.cli.output import progress_bar
 
 FILES = "queue/helios_earth_*.csv.gz"
 STEP_S = 3600
@@ -52,17 +52,15 @@ def main() -> None:
     arguments = parser.parse_args()
     files = sorted(folder_with(arguments.traces, FILES).glob(FILES))
     judged = Judged(read_panel(files, arguments.what), methods(), arguments.seed)
-    tables = {"errors": judged.error_rows, "goals": judged.goal_rows, "choice": judged.choice_rows}
-    everything = list(tables) if arguments.format == "table" else ["errors"]
-    for name in [arguments.show] if arguments.show else everything:
-        print_rows(tables[name](), arguments.format, TITLES[name])
-
-
-TITLES = {
-    "errors": "Mean absolute error in % of that of seasonal naive, from every hour of the last 17 days",
-    "goals": "Goals",
-    "choice": "How much each counts in what is chosen, in %, mean of all origins",
-}
+    tables = {
+        "errors": (
+            "Mean absolute error in % of that of seasonal naive, from every hour of the last 17 days",
+            judged.error_rows(),
+        ),
+        "goals": ("Goals", judged.goal_rows()),
+        "choice": ("How much each counts in what is chosen, in %, mean of all origins", judged.choice_rows()),
+    }
+    print_tables(tables, arguments)
 
 
 def read_panel(files: list[Path], what: str) -> Panel:

@@ -35,7 +35,6 @@ from bench.paper_load import (
 )
 from bench.paper_sizing import own_sizing
 from models.run_time.adaptive_scaling import Scaling
-from models.run_time.regression import Jobs
 from models.run_time.strategy import TypeModel, type_model
 from models.scheduling.ordering import ORDERINGS
 from models.scheduling.placement import SPREAD
@@ -132,7 +131,7 @@ def learn_past() -> Past:
     kinds: dict[int, TypeModel] = {}
     for number, kind in enumerate(KINDS):
         note(f"learning {kind.name}")
-        model = type_model(latest(past_jobs(jobs[ALIKE], number)))
+        model = type_model(past_jobs(jobs[ALIKE], number).latest(LEARNED_FROM))
         if isinstance(model, TypeModel):
             note(f"  run time depends on {', '.join(sorted(model.important))}")
             kinds[number] = model
@@ -146,11 +145,6 @@ def earlier_jobs(habits: str) -> Workload:
     draw = numpy.random.default_rng(PAST_SEED)
     arrivals_s = numpy.sort(draw.uniform(0, PAST_JOBS * HOUR_S, PAST_JOBS))
     return paper_load(arrivals_s, MIXES[MAIN_MIX], draw, habits)
-
-
-def latest(jobs: Jobs) -> Jobs:
-    """Return the last jobs of a type."""
-    return jobs.part(max(0, len(jobs.run_s) - LEARNED_FROM), len(jobs.run_s))
 
 
 def measure(case: Case, *, past: Past, seeds: int) -> Measured:
