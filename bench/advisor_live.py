@@ -36,8 +36,6 @@ from slurm_plugin.sandbox.shape import Shape
 
 DEFAULTS = Advisor()
 PATIENCE_S = 1800.0
-# The rest of a queue is submitted within this many seconds.
-SPELL_S = 90.0
 # Student's t at 0.975 by degrees of freedom, from 1; for more than are listed, the last one counts.
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 # The seed of the queue that is learned from; no pair has it.
@@ -141,7 +139,7 @@ def site_with_a_past(
         file.write_text(render_config(config), encoding="utf-8")
         site = Site(sandbox, file)
         site.add_accounts()
-        site.submit(queue(full_s, PAST, spell_s=SPELL_S))
+        site.submit(queue(full_s, PAST))
         site.learn()
         yield site
     finally:
@@ -201,7 +199,7 @@ def main() -> None:
             Path(name), arguments.slurm_prefix, arguments.full, arguments.fair_share, arguments.bound_s
         ) as site:
             for pair in range(arguments.pairs):
-                jobs = queue(arguments.full, arguments.seed + pair, spell_s=SPELL_S)
+                jobs = queue(arguments.full, arguments.seed + pair)
                 # Alternating, so that other load on this machine affects both alike.
                 for advised in (False, True) if pair % 2 == 0 else (True, False):
                     rounds[advised].append(one_round(site, jobs, advised=advised))

@@ -30,6 +30,8 @@ MEMORY_MIB = {200: 0.5, 2000: 0.25, 8000: 0.15, 24_000: 0.1}
 UNKNOWN_SHARE = 0.1
 # The share that is pending from the start; the rest comes one after another.
 AT_ONCE = 0.5
+# Seconds within which those others come.
+SPELL_S = 90.0
 
 
 class Family(NamedTuple):
@@ -87,10 +89,10 @@ def family(name: str, draw: random.Random) -> Family:
     )
 
 
-def queue(full_s: float, seed: int, *, spell_s: float) -> list[Job]:
+def queue(full_s: float, seed: int) -> list[Job]:
     """Return a queue that fills the cluster for `full_s` seconds, in the order of submission.
 
-    Jobs that are not there from the start come within `spell_s` seconds.
+    Jobs that are not there from the start come within SPELL_S.
     """
     draw = random.Random(seed)
     known = population()
@@ -101,7 +103,7 @@ def queue(full_s: float, seed: int, *, spell_s: float) -> list[Job]:
         name = f"new-{letters(seed)}-{letters(len(found))}"
         found.append(job_of(family(name, draw) if fresh else draw.choices(known, popularity)[0], draw))
     at_once = int(AT_ONCE * len(found))
-    later = sorted(draw.uniform(0.0, spell_s) for _ in found[at_once:])
+    later = sorted(draw.uniform(0.0, SPELL_S) for _ in found[at_once:])
     return [job._replace(at_s=at_s) for job, at_s in zip(found, [0.0] * at_once + later, strict=True)]
 
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 import numpy
 
-from bench.advisor_live import PAST, SPELL_S, Site, advising, advisor, interval
+from bench.advisor_live import PAST, Site, advising, advisor, interval
 from bench.advisor_mix import NODE_CPUS, NODES, Job, queue
 from models.simulation.results import bounded_slowdowns
 from slurm_plugin.cli.orderly_end import orderly_end
@@ -196,7 +196,7 @@ def lender(folder: Path, prefix: Path | None, full_s: float, seen_s: float, risk
         names = site.run("sinfo", "-h", "-N", "-p", "lent", "-o", "%N").split()
         site.add_accounts()
         found, stop = Lender(site, names), threading.Event()
-        site.submit(queue(full_s, PAST, spell_s=SPELL_S))
+        site.submit(queue(full_s, PAST))
         found.owners_come(owners(seen_s, PAST), stop)
         site.learn()
         yield found
@@ -229,7 +229,7 @@ def main() -> None:
         ) as site:
             for number in range(arguments.rounds):
                 seed = arguments.seed + number
-                jobs = queue(arguments.full, seed, spell_s=SPELL_S)
+                jobs = queue(arguments.full, seed)
                 came = owners(10 * arguments.full, seed)
                 turns = list(LISTS)
                 for how in (*turns[number % 3 :], *turns[: number % 3]):

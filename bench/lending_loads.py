@@ -29,6 +29,7 @@ MONTH_S = 31 * DAY_S
 LEAST_IDLE = 0.1
 # How long owners' times are known after the last job has come, while the queue empties.
 DRAIN_S = 5 * DAY_S
+OWN_NODES, LENT_NODES = 4, 12
 
 
 class Case(NamedTuple):
@@ -68,9 +69,7 @@ class LendingLoad(msgspec.Struct, frozen=True, kw_only=True):
     owners: tuple[tuple[Span, ...], ...]
 
 
-def read_lending_load(
-    traces: Path, case: Case, load: float, seed: int, *, own: int = 4, lent: int = 12, error: float = 0.5
-) -> LendingLoad:
+def read_lending_load(traces: Path, case: Case, load: float, seed: int, *, error: float = 0.5) -> LendingLoad:
     """Return a load that asks for this share of the own nodes; a seed draws jobs, nodes and days.
 
     `error` is that of expected run times: the spread of their logarithm.
@@ -83,7 +82,7 @@ def read_lending_load(
     fits = table.num_gpus.le(GPUS_A_NODE) & table.duration.gt(case.from_s) & table.duration.le(case.to_s)
     table = table.assign(submit_s=at_s / case.faster, run_s=table.duration / case.faster)
     table = table[fits & table.submit_s.ge(0) & table.submit_s.lt(for_s)]
-    asked = float((table.num_gpus * table.run_s).sum()) / (own * GPUS_A_NODE * for_s)
+    asked = float((table.num_gpus * table.run_s).sum()) / (OWN_NODES * GPUS_A_NODE * for_s)
     table = table[draw.random(len(table)) < load / asked].sort_values("submit_s", kind="stable")
     run_s = table.run_s.to_numpy(dtype=numpy.float64)
     limit_s = drawn_limits_s(run_s, draw)
@@ -91,10 +90,10 @@ def read_lending_load(
     columns = (table.submit_s, run_s, expected_s, limit_s, table.num_gpus)
     start_s = float(draw.uniform(TAUGHT_H * HOUR_S, MONTH_S - for_s - DRAIN_S))
     nodes = owners_of(traces, start_s)
-    chosen = draw.choice(len(nodes), lent, replace=False)
+    chosen = draw.choice(len(nodes), LENT_NODES, replace=False)
     return LendingLoad(
         jobs=tuple(Asked(*each) for each in zip(*(list(column) for column in columns), strict=True)),
-        own_nodes=own,
+        own_nodes=OWN_NODES,
         owners=tuple(nodes[at] for at in sorted(chosen.tolist())),
     )
 
