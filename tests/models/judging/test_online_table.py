@@ -118,9 +118,12 @@ def test_a_column_that_occurs_twice_is_named(tmp_path: Path) -> None:
     refused(file, r"has the columns req_mem_mib more than once; leave only one of each")
 
 
-@pytest.mark.parametrize("column", [*NEEDED[2:], "req_cpus", "used_cores", "limit_s"])
 @pytest.mark.parametrize(
-    "value", ["much", "inf", "-Infinity", "1e400", "1e300", "4G", "0x10", "True", "1_000"]
+    ("column", "value"),
+    [
+        *((column, "much") for column in (*NEEDED[2:], "req_cpus", "used_cores", "limit_s")),
+        *(("end", odd) for odd in ("inf", "-Infinity", "1e400", "1e300", "4G", "0x10", "True", "1_000")),
+    ],
 )
 def test_text_where_a_number_belongs_is_shown_with_its_line(tmp_path: Path, column: str, value: str) -> None:
     good = GOOD | {"req_cpus": "1", "used_cores": "1", "limit_s": "60"}
