@@ -31,8 +31,9 @@ def folder_with(traces: Path, *patterns: str) -> Path:
 
 
 def print_tables(tables: Mapping[str, tuple[str, Sequence[Row]]], arguments: argparse.Namespace) -> None:
-    """Print the table that --show names; else all of them, and of json and csv the first."""
+    """Print the table that --show names, else all of them, and of json and csv the first, unless it has no rows."""
     everything = list(tables) if arguments.format == "table" else list(tables)[:1]
     for name in [arguments.show] if arguments.show else everything:
         title, rows = tables[name]
-        print_rows(rows, arguments.format, title)
+        if rows:
+            print_rows(rows, arguments.format, title)

@@ -32,14 +32,14 @@ import numpy.typing
 import pandas
 
 from accounting.errors import install_with
-from bench.arguments import add_traces, folder_with, parser_of
+from bench.arguments import add_traces, folder_with, parser_of, print_tables
 from bench.measured import Sizing
 from bench.memory_peers import ORACLE, PEERS, Highest, Oracle, sized_by
 from bench.memory_traces import NEXTFLOW, TRACES, Trace, read_trace
 from models.judging.online import DecideAt
 from models.run_time.importance import Floats
 from slurm_plugin.cli.models.evaluate import evaluate_online
-from slurm_plugin.cli.output import note, print_rows
+from slurm_plugin.cli.output import note
 from slurm_plugin.config.settings import Config
 
 Flags = numpy.typing.NDArray[numpy.bool_]
@@ -99,11 +99,7 @@ def main() -> None:
         "goals": ("Goals", goals(sizings)),
         "cores": ("CPUs", [core_row(one) for one in cores if one.jobs and one.known == COLD]),
     }
-    everything = list(tables) if arguments.format == "table" else ["sizes"]
-    for name in [arguments.show] if arguments.show else everything:
-        title, rows = tables[name]
-        if rows:
-            print_rows(rows, arguments.format, title)
+    print_tables(tables, arguments)
     if arguments.plots:
         from bench.memory_plots import plot_sizings
 
