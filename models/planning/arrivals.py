@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy
 
-from models.planning.ledger import Dues
 from models.planning.problem import Coming
-from models.scheduling.room import Amounts, Floats
+from models.scheduling.room import Floats
 
 HOUR_S, DAY_S, WEEK_DAYS = 3600.0, 86_400.0, 7
 LOOKED_BACK_DAYS = 28
@@ -29,47 +28,33 @@ SAME_DAY = 3.0
 MOST_COMING = 2_000
 
 
-class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A job that was submitted: when (seconds, on any clock); the other fields are as in Coming."""
-
-    at_s: float
-    pools: frozenset[int]
-    demand: Amounts
-    limit_s: float
-    likely_s: float
-    tier: int = 1
-    dues: Dues = ()
-
-
 def drawn_arrivals(
     times_s: Sequence[float] | Floats,
-    past: Callable[[int, int], Sequence[Arrival]],
+    past: Callable[[int, int], Sequence[Coming]],
     now_s: float,
     horizon_s: float,
     samples: int,
     seed: int,
-    priority: Callable[[float], int],
 ) -> tuple[tuple[Coming, ...], ...]:
     """Return samples of the arrivals within a horizon, each in order of arrival; no samples if no past is known.
 
     `times_s` are the times of submission, sorted and on the clock of `now_s`; those at `now_s` or later are ignored.
-    `past` returns the arrivals from one index in `times_s` up to another. `priority` returns the priority that Slurm
-    itself would give a job that arrives at a given time.
+    `past` returns the arrivals from one index in `times_s` up to another, each with its time of submission, and the
+    priority that Slurm itself would give it now.
     """
     known = times_s[: bisect_left(times_s, now_s)]
     if not len(known):
         return ()
     draw = numpy.random.default_rng([seed, round(now_s)])
-    return tuple(_sample(known, past, now_s, horizon_s, draw, priority) for _ in range(samples))
+    return tuple(_sample(known, past, now_s, horizon_s, draw) for _ in range(samples))
 
 
 def _sample(
     times_s: Sequence[float] | Floats,
-    past: Callable[[int, int], Sequence[Arrival]],
+    past: Callable[[int, int], Sequence[Coming]],
     now_s: float,
     horizon_s: float,
     draw: numpy.random.Generator,
-    priority: Callable[[float], int],
 ) -> tuple[Coming, ...]:
     found: list[Coming] = []
     for hour in range(math.ceil(horizon_s / HOUR_S)):
@@ -77,7 +62,7 @@ def _sample(
         length_s = min(HOUR_S, horizon_s - hour * HOUR_S)
         back_s = _drawn_back_s(from_s, length_s, float(times_s[0]), now_s, draw)
         first, last = (bisect_left(times_s, at_s - back_s) for at_s in (from_s, from_s + length_s))
-        found += [_coming(one, one.at_s + back_s, now_s, priority) for one in past(first, last)]
+        found += [msgspec.structs.replace(one, at_s=one.at_s + back_s - now_s) for one in past(first, last)]
         if len(found) >= MOST_COMING:
             break
     return tuple(found[:MOST_COMING])
@@ -95,16 +80,3 @@ def _drawn_back_s(
     hours = round((from_s - now_s) / HOUR_S)
     known = max(1, math.floor((now_s - first_s) / HOUR_S))
     return (hours + 1 + int(draw.integers(known))) * HOUR_S
-
-
-def _coming(one: Arrival, at_s: float, now_s: float, priority: Callable[[float], int]) -> Coming:
-    return Coming(
-        at_s=at_s - now_s,
-        pools=one.pools,
-        priority=priority(at_s),
-        demand=one.demand,
-        limit_s=one.limit_s,
-        likely_s=one.likely_s,
-        tier=one.tier,
-        dues=one.dues,
-    )

@@ -12,9 +12,9 @@ from typing import Protocol
 
 import msgspec
 
-from models.planning.arrivals import Arrival, drawn_arrivals
+from models.planning.arrivals import drawn_arrivals
 from models.planning.planning import plan
-from models.planning.problem import SHORTEST_S, Bounds, Holding, Machine, Pending, Plan, Problem
+from models.planning.problem import SHORTEST_S, Bounds, Coming, Holding, Machine, Pending, Plan, Problem
 from models.planning.shadow import Phase, Seen, Shadow, Site, begun_anew
 from models.planning.shadow_rolling import Shadows, measured, passed_on
 from models.scheduling.placement import fewest_nodes
@@ -25,6 +25,8 @@ from models.simulation.workload import Workload
 
 # Above any age in points: Slurm's priorities are positive.
 TOP_PRIORITY = 1 << 30
+# Below that of any job that waits: what comes later is younger.
+LATEST_PRIORITY = 0
 POOL = frozenset({0})
 
 
@@ -85,7 +87,7 @@ class PlannedAdvice:
         )
         self._came_s: dict[int, float] = {}
         # What came so far, in order of arrival, and when; with the run time that was expected then.
-        self._arrivals: list[Arrival] = []
+        self._arrivals: list[Coming] = []
         self._arrived_s: list[float] = []
         self._factors: dict[int, int] = {}
         self._shadow: Shadow | None = None
@@ -106,9 +108,10 @@ class PlannedAdvice:
         likely_s, _ = self._expectation.run_s(job)
         self._arrived_s.append(now_s)
         self._arrivals.append(
-            Arrival(
+            Coming(
                 at_s=now_s,
                 pools=POOL,
+                priority=LATEST_PRIORITY,
                 demand=job.demand,
                 limit_s=job.limit_s,
                 likely_s=likely_s,
@@ -144,7 +147,6 @@ class PlannedAdvice:
                 self._forecast_s,
                 bounds.samples,
                 self._seed,
-                priority_of,
             )
             if self._forecast_s
             else ()
@@ -192,7 +194,8 @@ class PlannedAdvice:
         )
 
     def _priority(self, number: int) -> int:
-        return priority_of(self._came_s[number])
+        """Return Slurm's own priority: the older, the higher, a point a second."""
+        return TOP_PRIORITY - round(self._came_s[number])
 
     def _pending(self, number: int, now_s: float) -> Pending:
         job = self._jobs[number]
@@ -225,11 +228,6 @@ class PlannedAdvice:
             limit_left_s=left_s,
             likely_left_s=min(left_s, max(SHORTEST_S, likely_s)),
         )
-
-
-def priority_of(came_s: float) -> int:
-    """Return Slurm's own priority of a job that came then: the older, the higher, a point a second."""
-    return TOP_PRIORITY - round(came_s)
 
 
 def asked_of(jobs: Workload, cluster: Cluster) -> list[Asked]:

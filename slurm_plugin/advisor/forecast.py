@@ -14,7 +14,7 @@ import numpy
 import pyarrow as pa
 from sqlalchemy import select
 
-from models.planning.arrivals import DAY_S, LOOKED_BACK_DAYS, Arrival, drawn_arrivals
+from models.planning.arrivals import DAY_S, LOOKED_BACK_DAYS, drawn_arrivals
 from models.planning.problem import Coming
 from models.scheduling.room import MILLI, Floats, Ints
 from slurm_plugin.advisor.cpu_caps import under_caps
@@ -84,15 +84,19 @@ class Forecast:
             self._due_s = time.monotonic() + READ_EVERY_S
         if self._past is None:
             return ()
-        priority = newest_priority(snapshot)
         return drawn_arrivals(
             self._past.at_s,
-            arrivals_in(numbers_of(snapshot), Ranks(snapshot), SharedLimits(snapshot), self._past),
+            arrivals_in(
+                numbers_of(snapshot),
+                Ranks(snapshot),
+                SharedLimits(snapshot),
+                newest_priority(snapshot),
+                self._past,
+            ),
             snapshot.time_s,
             self._horizon_s,
             SAMPLES,
             1,
-            lambda _at_s: priority,
         )
 
     def _read(self, now_s: float) -> list[pa.Table]:
@@ -167,9 +171,9 @@ def _places(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
 
 
 def arrivals_in(
-    numbers: Numbers, ranks: Ranks, limits: SharedLimits, past: Past
-) -> Callable[[int, int], list[Arrival]]:
-    """Return a function that gives a part of the past in the numbers of a snapshot.
+    numbers: Numbers, ranks: Ranks, limits: SharedLimits, priority: int, past: Past
+) -> Callable[[int, int], list[Coming]]:
+    """Return a function that gives a part of the past in the numbers of a snapshot, all jobs with this priority.
 
     Jobs none of whose partitions exist are left out.
     """
@@ -180,15 +184,16 @@ def arrivals_in(
     of_no_type = (0,) * len(numbers.gpu_types)
     under = [under_caps(names, numbers.capped) for names in listed]
 
-    def arrivals(first: int, last: int) -> list[Arrival]:
+    def arrivals(first: int, last: int) -> list[Coming]:
         columns = (
             past.at_s, past.account, past.user, past.where, past.qos, past.demand, past.limit_s, past.likely_s
         )  # fmt: skip
         rows = zip(*(column[first:last].tolist() for column in columns), strict=True)
         return [
-            Arrival(
+            Coming(
                 at_s=at_s,
                 pools=pools[where],
+                priority=priority,
                 demand=(*demand, *of_no_type, *(demand[0] * is_under for is_under in under[where])),
                 limit_s=limit_s,
                 likely_s=likely_s,

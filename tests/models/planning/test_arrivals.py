@@ -5,26 +5,28 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.planning.arrivals import DAY_S, HOUR_S, MOST_COMING, Arrival, drawn_arrivals
+from models.planning.arrivals import DAY_S, HOUR_S, MOST_COMING, drawn_arrivals
 from models.planning.problem import Coming
 
 
-def arrival(at_s: float) -> Arrival:
-    return Arrival(at_s=at_s, pools=frozenset({0}), demand=(1000, 1, 0), limit_s=60.0, likely_s=30.0)
+def arrival(at_s: float) -> Coming:
+    return Coming(
+        at_s=at_s, pools=frozenset({0}), priority=5, demand=(1000, 1, 0), limit_s=60.0, likely_s=30.0
+    )
 
 
 def drawn(
-    past: list[Arrival], now_s: float, horizon_s: float = DAY_S, seed: int = 1
+    past: list[Coming], now_s: float, horizon_s: float = DAY_S, seed: int = 1
 ) -> tuple[tuple[Coming, ...], ...]:
     times_s = [one.at_s for one in past]
-    return drawn_arrivals(times_s, lambda first, last: past[first:last], now_s, horizon_s, 3, seed, round)
+    return drawn_arrivals(times_s, lambda first, last: past[first:last], now_s, horizon_s, 3, seed)
 
 
 def test_a_job_of_every_day_is_expected_every_day() -> None:
     past = [arrival(day * DAY_S + 9 * HOUR_S) for day in range(10)]
     for sample in drawn(past, 10 * DAY_S, 2 * DAY_S):
         assert [one.at_s for one in sample] == [9 * HOUR_S, DAY_S + 9 * HOUR_S]
-        assert sample[0].priority == 10 * DAY_S + 9 * HOUR_S
+        assert sample[0].priority == 5
 
 
 def test_the_last_hours_stand_for_all_where_less_than_a_day_is_known() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bench.advisor_expectations import Learned, Perfect
 from models.planning.problem import Bounds, Plan
-from models.planning.simulated import Asked, PlannedAdvice, asked_of, priority_of
+from models.planning.simulated import TOP_PRIORITY, Asked, PlannedAdvice, asked_of
 from models.scheduling.placement import equal_larger
 from models.scheduling.room import Room
 from models.simulation.engine import Hooks, Policy, simulate
@@ -133,8 +133,8 @@ def test_a_problem_says_what_waits_what_runs_and_what_would_be_without_us() -> N
     advice.keys(30.0, waiting, moving)
     found = advice.problem(40.0, waiting, moving)
     assert [(job.job_id, job.waited_s, job.priority) for job in found.pending] == [
-        (1, 30.0, priority_of(10.0)),
-        (2, 20.0, priority_of(20.0)),
+        (1, 30.0, TOP_PRIORITY - 10),
+        (2, 20.0, TOP_PRIORITY - 20),
     ]
     (running,) = found.running
     assert (running.ran_s, running.limit_left_s, running.likely_left_s) == (40.0, 60.0, 60.0)

@@ -107,13 +107,13 @@ def test_an_unknown_figure_of_a_submission_is_its_allocation_or_the_minimum() ->
     limited = snapshot(
         terms=replace(TERMS, limits_hold=True), qos={"normal": QosState(of_user={"cpu": 16, "gres/gpu": 1})}
     )
-    told = arrivals_in(numbers, Ranks(snapshot(partitions=tiers)), SharedLimits(limited), past)
+    told = arrivals_in(numbers, Ranks(snapshot(partitions=tiers)), SharedLimits(limited), 7, past)
     first, second = told(0, 3)
     assert (first.dues, second.dues) == (
         (Due("qos normal user user200: cpu", 1),), (Due("qos normal user user300: cpu", 8),),
     )  # fmt: skip
     assert (first.tier, second.tier) == (1, 4)
-    assert first.pools == {0}
+    assert (first.pools, first.priority) == (frozenset({0}), 7)
     assert (first.demand, first.limit_s, first.likely_s) == ((1000, 0, 0), UNLIMITED_S, SHORTEST_S)
     assert (second.at_s, second.pools) == (300.0, frozenset({0, 1}))
     assert (second.demand, second.limit_s) == ((8000, 0, 0), 60.0)
