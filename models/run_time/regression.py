@@ -71,10 +71,9 @@ class NotLearned(msgspec.Struct, frozen=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """What was learned of a type: the `resources` that the model takes, in order, and the ways it was learned by."""
+    """What was learned of a type: the `resources` that the model takes, in order, and how to learn it again."""
 
     resources: tuple[str, ...]
-    ways: tuple[str, ...]
     fit: Fit
     predict: Predict
 
@@ -156,11 +155,9 @@ def learn(
     columns = list(varied(jobs))
     amounts = jobs.amounts[:, columns]
     ways = WAYS_OF[method](seed)
-    best = best_ways(ways, amounts, jobs.run_s)
-    fit = averaged([ways[name] for name in best])
+    fit = averaged([ways[name] for name in best_ways(ways, amounts, jobs.run_s)])
     return Model(
         resources=tuple(jobs.resources[column] for column in columns),
-        ways=best,
         fit=fit,
         predict=fit(amounts, jobs.run_s),
     )

@@ -45,7 +45,7 @@ def learned(wmape: float = 0.1, name: str = "sort", *, trusted: bool = True) -> 
         asked_cores=numpy.full(5, 8.0),
         asked_mem_mib=numpy.full(5, 1000.0),
     )
-    known = Model(resources=("cores", "mem_mib"), ways=("way",), fit=lambda *_: flat, predict=flat)
+    known = Model(resources=("cores", "mem_mib"), fit=lambda *_: flat, predict=flat)
     judged = Judged(
         learned_from=2,
         judged=3,
