@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-import click
 import pytest
 
-from accounting.errors import ConfigError, SandboxError
+from accounting.errors import SandboxError
 from slurm_plugin.advisor.standing import cpus_must_stay
-from slurm_plugin.cli import rightsizer
-from slurm_plugin.config.hook import lua_folder
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.release import find_programs, release_of
@@ -210,17 +207,9 @@ def make_folder() -> Iterator[Callable[[], Path]]:
 
 @pytest.fixture(scope="session")
 def sandbox(make_folder: Callable[[], Path]) -> Sandbox:
-    """Return a sandbox for the whole session, in observe mode, with hook and service if this checkout has them."""
-    served = "serve" in rightsizer.list_commands(click.Context(rightsizer))
-    options = Options(
-        directory=make_folder() / "sandbox",
-        nodes=2,
-        slurm_prefix=chosen_prefix(),
-        mode="observe",
-        hook=has_hook(),
-        serve=served,
-    )
-    return cluster.start(options)
+    """Return a sandbox for the whole session, in observe mode."""
+    directory = make_folder() / "sandbox"
+    return cluster.start(Options(directory=directory, nodes=2, slurm_prefix=chosen_prefix(), mode="observe"))
 
 
 @pytest.fixture(scope="session")
@@ -235,12 +224,3 @@ def other_shell(sandbox: Sandbox) -> Shell:
     if os.geteuid() != 0:
         pytest.skip("only root can submit as another user")
     return Shell(sandbox, user=UNPRIVILEGED)
-
-
-def has_hook() -> bool:
-    """Whether this checkout has a hook."""
-    try:
-        lua_folder()
-    except ConfigError:
-        return False
-    return True

@@ -152,8 +152,6 @@ def test_a_strict_umask_keeps_no_user_out(other_shell: "Shell", make_folder: Cal
 
 
 def test_the_mode_is_changed_and_the_service_restarted(sandbox: Sandbox) -> None:
-    if not sandbox.manifest.serve:
-        pytest.skip("this checkout has no `rightsizer serve`")
     first = teardown.running_record(sandbox.layout, daemons.SERVE)
     cluster.set_mode(sandbox.directory, "advise")
     second = teardown.running_record(sandbox.layout, daemons.SERVE)
