@@ -61,12 +61,10 @@ def past_of(
     return [attempt(job_id=first + n, submit_s=T0 + 1000 * n, **told) for n in range(30)]
 
 
-def pasts_of(
-    families: Mapping[str, str], *, asked: Mapping[str, int] = {}, used_mib: float = USED_MIB
-) -> dict[str, list[Attempt]]:
+def pasts_of(families: Mapping[str, str], *, used_mib: float = USED_MIB) -> dict[str, list[Attempt]]:
     """Return the pasts of families, given by their scripts."""
     return {
-        name: past_of(name, body, 900_000 + 1000 * number, asked=asked, used_mib=used_mib)
+        name: past_of(name, body, 900_000 + 1000 * number, used_mib=used_mib)
         for number, (name, body) in enumerate(families.items(), 1)
     }
 

@@ -32,14 +32,3 @@ def test_a_job_from_slurmrestd_is_cut_with_and_without_a_name(make_folder: Calla
     given = [site.shell.allocated(job) for job in jobs]
     assert [{name: one[name] for name in whole} for one in given] == [cut, cut, whole, whole]
     assert site.shell.accounted(nameless, "JobName") == NAMELESS
-
-
-def test_an_interactive_session_in_an_interpreter_keeps_its_memory(make_folder: Callable[[], Path]) -> None:
-    site = start_site(make_folder(), nodes=1)
-    site.train(pasts_of(dict.fromkeys(("python3", "solve"), "")))
-    number = ("python3", "-c", "import os; print(os.environ['SLURM_JOB_ID'])")
-    asks = ("srun", f"--mem={ASKED_MIB}")
-    # A job with another name than its program's shows what the next one with that name does.
-    jobs = [int(site.user.run(*asks, *more, *number)) for more in ((), ("--job-name=solve",))]
-    assert [site.shell.wait_ended(job) for job in jobs] == ["COMPLETED"] * 2
-    assert [site.shell.allocated(job)["mem"] for job in jobs] == [f"{ASKED_MIB}M", "128M"]
