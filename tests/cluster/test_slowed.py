@@ -1,17 +1,15 @@
 """On a real Slurm: jobs that run longer because their CPUs or their memory were cut soon get that resource back."""
 
-import os
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from models.demand.slowed import LEAST_JOBS
-from slurm_plugin.sandbox import cluster
 from tests.cluster.recovery_site import Run, Site, past_of, start_site
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 WORK = """python3 -c 'import time
 while time.process_time() < 1: pass'
@@ -26,15 +24,8 @@ AGAIN = f"""{WORK}env | grep -q MEM_PER_NODE=500 || sleep 4
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with tempfile.TemporaryDirectory(prefix="rightsizer-", dir="/tmp") as directory:
-        folder = Path(directory)
-        folder.chmod(0o777)
-        site = start_site(folder, 2)
-        try:
-            yield site
-        finally:
-            cluster.stop(folder / "site")
+def site(make_folder: Callable[[], Path]) -> Site:
+    return start_site(make_folder(), 2)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +49,9 @@ def test_a_family_that_keeps_fewer_cores_busy_than_before_the_cut_gets_them_back
     first = [site.submit(name, body, asked=asked) for _ in range(LEAST_JOBS)]
     site.wait_for(lambda: site.have_come_back(*first))
     assert all(cut(run) for runs in site.runs(*first).values() for run in runs)
-    environment = {**os.environ, **site.sandbox.environment()}
 
     def is_whole() -> bool:
-        subprocess.run(["rightsizer", "ingest"], env=environment, check=True, capture_output=True)
+        site.shell.run("rightsizer", "ingest")
         job = site.submit(name, body, asked=asked)
         site.wait_for(lambda: site.have_come_back(job))
         return not any(map(cut, site.runs(job)[str(job)]))
