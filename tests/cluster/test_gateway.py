@@ -12,7 +12,7 @@ from accounting.errors import SlurmError
 from accounting.slurm.sacct import known_fields, query_sacct
 from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox import cluster, daemons, teardown
-from slurm_plugin.sandbox.cluster import ACCOUNT, Options, Sandbox
+from slurm_plugin.sandbox.cluster import ACCOUNT, Sandbox
 from slurm_plugin.sandbox.shape import Shape
 from slurm_plugin.slurm import resizing
 from slurm_plugin.slurm.backends import open_queue, why_no_pyslurm
@@ -21,7 +21,7 @@ from slurm_plugin.slurm.queue import Resize
 from slurm_plugin.slurm.scontrol_lines import run_update
 from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from tests.cluster.advised_site import is_numbered
-from tests.cluster.conftest import Shell, commands_on, usable
+from tests.cluster.conftest import Shell, unhooked_site, usable
 from tests.cluster.gate_queue import (
     TERMS,
     array_records,
@@ -33,7 +33,6 @@ from tests.cluster.gate_queue import (
     wait_known,
     waiting,
 )
-from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -54,22 +53,12 @@ EVIL = "x\n   UserId=root(0) GroupId=root(0) MCS_label=N/A\n\nJobId=1 JobName=y"
 
 @pytest.fixture(scope="module")
 def site(make_folder: Callable[[], Path]) -> Iterator[Sandbox]:
-    """Yield a sandbox that enforces limits, filled by one job; the Slurm commands of this process work on it too."""
-    folder = make_folder()
-    options = Options(
-        directory=folder / "gateway",
-        nodes=1,
-        slurm_prefix=chosen_prefix(),
-        hook=False,
-        serve=False,
-        shape=SHAPE,
-    )
-    sandbox = cluster.start(options)
-    shell = Shell(sandbox)
-    shell.run("sacctmgr", "-i", "add", "user", MEMBER, f"account={ACCOUNT}")
-    shell.run("sacctmgr", "-i", "add", "qos", "tight", "MaxTRESPerUser=cpu=4")
-    shell.run("sacctmgr", "-i", "modify", "user", MEMBER, "set", "qos+=tight")
-    with commands_on(sandbox):
+    """Yield a sandbox that enforces limits; the Slurm commands of this process work on it too."""
+    with unhooked_site(make_folder() / "gateway", SHAPE) as sandbox:
+        shell = Shell(sandbox)
+        shell.run("sacctmgr", "-i", "add", "user", MEMBER, f"account={ACCOUNT}")
+        shell.run("sacctmgr", "-i", "add", "qos", "tight", "MaxTRESPerUser=cpu=4")
+        shell.run("sacctmgr", "-i", "modify", "user", MEMBER, "set", "qos+=tight")
         yield sandbox
 
 

@@ -1,17 +1,14 @@
 """GPUs of several types on a real Slurm: which types jobs have, and when jobs that wait for one will start."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from slurm_plugin.sandbox import cluster
-from slurm_plugin.sandbox.cluster import Options
 from slurm_plugin.sandbox.shape import NodeShape, Shape
 from slurm_plugin.slurm.backends import open_queue
-from tests.cluster.conftest import Shell, commands_on
-from tests.cluster.matrix.prefixes import chosen_prefix
+from tests.cluster.conftest import Shell, unhooked_site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -24,14 +21,15 @@ SHAPE = Shape(
 SLACK_S = 5
 
 
-def test_a_job_waits_for_its_gpu_type_and_its_start_is_foreseen(make_folder: Callable[[], Path]) -> None:
-    folder = make_folder() / "site"
-    options = Options(
-        directory=folder, nodes=2, slurm_prefix=chosen_prefix(), hook=False, serve=False, shape=SHAPE
-    )
-    sandbox = cluster.start(options)
-    shell, plain = Shell(sandbox), ("--mem=100", "--time=1")
-    first, second = sandbox.manifest.nodes
+@pytest.fixture
+def shell(make_folder: Callable[[], Path]) -> Iterator[Shell]:
+    with unhooked_site(make_folder() / "site", SHAPE, nodes=2) as sandbox:
+        yield Shell(sandbox)
+
+
+def test_a_job_waits_for_its_gpu_type_and_its_start_is_foreseen(shell: Shell) -> None:
+    plain = ("--mem=100", "--time=1")
+    first, second = shell.sandbox.manifest.nodes
     on_first = shell.submit("--mem=100", "--time=9", "-w", first, "--gres=gpu:3", script="sleep 600")
     on_second = shell.submit("--mem=100", "--time=5", "-w", second, "--gres=gpu:h100:1", script="sleep 600")
     other = shell.submit("--mem=100", "--time=5", "--gpus=1g.10gb:3", script="sleep 600")
@@ -41,8 +39,7 @@ def test_a_job_waits_for_its_gpu_type_and_its_start_is_foreseen(make_folder: Cal
     h100 = shell.submit(*plain, "--ntasks=2", "--gpus-per-task=h100:1", "--nodes=1")
     any_two = shell.submit(*plain, "--gres=gpu:2")
     on_new = shell.submit(*plain, "--gres=gpu:2", "--constraint=new-2|ib")
-    with commands_on(sandbox):
-        seen = open_queue("scontrol").read()
+    seen = open_queue("scontrol").read()
     assert {node.name: node.gpu_types for node in seen.nodes} == {
         first: (("a100", 2), ("1g.10gb", 4)),
         second: (("h100", 2),),
