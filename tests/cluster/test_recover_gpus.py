@@ -6,10 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from slurm_plugin.config.file import render_config
 from slurm_plugin.recovery import judging
 from tests.cluster.recovery_site import HOLD, NEEDS_MIB, USER, Run, Site, past_of, start_site
 
@@ -65,10 +63,7 @@ def recovered(site: Site) -> dict[str, int]:
     asked = {**WAYS, **KILLED, "step_by_gpu": BY_GPU, **few}
     jobs = {name: site.submit(name, BODIES[name], output, asked=options) for name, options in asked.items()}
     site.wait_for(lambda: set(jobs.values()) <= set(site.failed()))
-    recovery = msgspec.structs.replace(site.config.recovery, read_output=True)
-    reads = site.folder / "reads.toml"
-    reads.write_text(render_config(msgspec.structs.replace(site.config, recovery=recovery)), encoding="utf-8")
-    site.shell.run("rightsizer", "recover", "--config", str(reads), "--apply")
+    site.recover_by_output()
     site.wait_for(lambda: site.have_come_back(*(jobs[name] for name in (*WAYS, *KILLED, *few))))
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - HOUR_S))
     site.shell.run("rightsizer", "ingest", "--since", since)
