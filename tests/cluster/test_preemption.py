@@ -5,13 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from models.planning.rollout import expected_starts
 from slurm_plugin.advisor.preemption import MAY_BE_PREEMPTED, preemption_in_words
-from slurm_plugin.advisor.problem import problem_of
-from slurm_plugin.advisor.run_time import by_limit
 from slurm_plugin.sandbox.shape import Shape
-from slurm_plugin.slurm.scontrol_queue import ScontrolQueue
 from tests.cluster.conftest import PATIENCE_S, Shell, unhooked_site
+from tests.cluster.foreseen import foreseen
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -28,17 +25,16 @@ def test_a_job_that_may_preempt_starts_when_foreseen(make_folder: Callable[[], P
         low = shell.submit("--qos=scavenger", *WHOLE, script=f"sleep {LIMIT_S}")
         shell.wait_state(low, "RUNNING")
         high = shell.submit("--qos=urgent", *WHOLE, script=f"sleep {LIMIT_S}")
-        now = ScontrolQueue().read()
+        now, starts_s = foreseen()
         running, waiting = sorted(now.jobs, key=lambda job: job.job_id)
         assert (running.job_id, waiting.job_id) == (low, high)
         assert preemption_in_words(running, now) == MAY_BE_PREEMPTED
         assert preemption_in_words(waiting, now).startswith("it may preempt 1 of the running jobs")
-        (span,) = expected_starts(problem_of(now, lambda job: by_limit(job, "this is a test")), samples=0)
-        assert span.start_s <= EXEMPT_S
+        assert starts_s[high] <= EXEMPT_S
         shell.wait_state(high, "RUNNING")
         started_s = float(_told(shell, high))
         # Slurm looks every two seconds. A machine may be slow, but no test takes as long as the limit.
-        assert -2 <= started_s - (now.time_s + span.start_s) <= PATIENCE_S
+        assert -2 <= started_s - (now.time_s + starts_s[high]) <= PATIENCE_S
         assert _told(shell, low, "%T") == "PENDING"
         shell.run("scancel", str(low), str(high))
 
