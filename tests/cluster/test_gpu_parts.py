@@ -27,9 +27,13 @@ def test_a_family_that_hardly_computes_is_advised_an_instance_and_runs_on_one(
     )
     with unhooked_site(make_folder() / "site", nodes=1, shape=shape) as sandbox:
         shell = Shell(sandbox)
-        for name, work in (("serve", IDLES), ("train", COMPUTES)):
-            for _ in range(ADVISED_JOBS):
-                shell.submit_and_wait(*ASKED, f"--job-name={name}", script=work)
+        jobs = [
+            shell.submit(*ASKED, f"--job-name={name}", script=work)
+            for name, work in (("serve", IDLES), ("train", COMPUTES))
+            for _ in range(ADVISED_JOBS)
+        ]
+        for job in jobs:
+            shell.wait_ended(job)
         told = dict[str, tuple[str, str]]()
         wait_until(lambda: told.update(families(shell)) or "too few measured" not in str(told))
         assert told == {"serve": ("1g.10gb", ""), "train": ("", "busy")}
