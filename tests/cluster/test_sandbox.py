@@ -7,9 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
@@ -24,13 +23,10 @@ from slurm_plugin.sandbox.environment import marks
 from slurm_plugin.sandbox.layout import Layout
 from slurm_plugin.sandbox.processes import Identity, find_processes, read_records
 from slurm_plugin.sandbox.release import SLURM_PROGRAMS, find_programs
-from tests.cluster.conftest import ALLOCATE_300_MIB, PATIENCE_S
+from tests.cluster.conftest import ALLOCATE_300_MIB, PATIENCE_S, Shell
 from tests.cluster.matrix.prefixes import other_releases, why_missing
 from tests.conftest import skip_unless_read_by
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from tests.cluster.conftest import Shell
 
 pytestmark = pytest.mark.cluster
 
@@ -50,11 +46,7 @@ def bare(directory: Path, nodes: int = 1) -> Options:
     return Options(directory=directory, nodes=nodes, hook=False, serve=False)
 
 
-def shell_on(like: "Shell", sandbox: Sandbox) -> "Shell":
-    return type(like)(sandbox)
-
-
-def test_a_job_runs_and_is_accounted(shell: "Shell") -> None:
+def test_a_job_runs_and_is_accounted(shell: Shell) -> None:
     job = shell.submit_and_wait("--cpus-per-task=2", "--mem=300", script="srun --ntasks=1 hostname")
     assert shell.accounted(job, "State") == "COMPLETED"
     assert (shell.allocated(job)["cpu"], shell.allocated(job)["mem"]) == ("2", "300M")
@@ -64,7 +56,7 @@ def test_slurmdbd_finds_a_database_that_slurm_supports(sandbox: Sandbox) -> None
     assert "not supported" not in (sandbox.layout.log / "slurmdbd.log").read_text()
 
 
-def test_another_user_may_submit_with_and_without_an_account(other_shell: "Shell") -> None:
+def test_another_user_may_submit_with_and_without_an_account(other_shell: Shell) -> None:
     for options in ((), ("--account=demo",)):
         job = other_shell.submit_and_wait(*options)
         assert (other_shell.accounted(job, "State"), other_shell.accounted(job, "User")) == (
@@ -73,7 +65,7 @@ def test_another_user_may_submit_with_and_without_an_account(other_shell: "Shell
         )
 
 
-def test_a_job_over_its_memory_limit_is_killed(sandbox: Sandbox, shell: "Shell") -> None:
+def test_a_job_over_its_memory_limit_is_killed(sandbox: Sandbox, shell: Shell) -> None:
     if not sandbox.manifest.enforcement.memory:
         pytest.skip(f"memory is not limited here: {sandbox.manifest.enforcement.reason}")
     over = shell.submit_and_wait("--mem=100", script=ALLOCATE_300_MIB)
@@ -84,7 +76,7 @@ def test_a_job_over_its_memory_limit_is_killed(sandbox: Sandbox, shell: "Shell")
     )
 
 
-def test_gpus_and_shards_are_allocated(shell: "Shell") -> None:
+def test_gpus_and_shards_are_allocated(shell: Shell) -> None:
     # The shards of a job on a node are on one GPU: four, here.
     gpus = shell.submit_and_wait("--gres=gpu:3")
     shards = shell.submit_and_wait("--gres=shard:3")
@@ -92,14 +84,14 @@ def test_gpus_and_shards_are_allocated(shell: "Shell") -> None:
     assert shell.allocated(shards)["gres/shard"] == "3"
 
 
-def test_a_job_prints_the_gpu_use_that_it_simulates(sandbox: Sandbox, other_shell: "Shell") -> None:
+def test_a_job_prints_the_gpu_use_that_it_simulates(sandbox: Sandbox, other_shell: Shell) -> None:
     job = other_shell.submit_and_wait("--gres=gpu:2", script="simulate-gpu-use 1 70")
     lines = (sandbox.layout.gpu_spool / f"{job}.jsonl").read_text().splitlines()
     assert ['"util_pct":70' in line for line in lines] == [True, True, False, False]
     assert all('"source":"simulated"' in line for line in lines)
 
 
-def test_a_node_may_have_sixteen_cores_and_64_gb(shell: "Shell") -> None:
+def test_a_node_may_have_sixteen_cores_and_64_gb(shell: Shell) -> None:
     fits = shell.submit_and_wait("--cpus-per-task=16", "--mem=64000")
     assert shell.allocated(fits)["cpu"] == "16"
     shell.run("sbatch", "--nodes=1", "--cpus-per-task=17", "--wrap=true", code=1)
@@ -112,43 +104,66 @@ def test_the_printed_environment_is_all_that_is_needed(sandbox: Sandbox) -> None
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def test_a_second_up_is_refused(sandbox: Sandbox, shell: "Shell") -> None:
+def test_a_second_up_is_refused(sandbox: Sandbox, shell: Shell) -> None:
     with pytest.raises(SandboxError, match="is already running; run `rightsizer sandbox down"):
         cluster.start(bare(sandbox.directory))
     assert shell.accounted(shell.submit_and_wait(), "State") == "COMPLETED"
 
 
-def test_two_sandboxes_run_side_by_side_and_down_ends_only_its_own(
-    sandbox: Sandbox, shell: "Shell", make_folder: Callable[[], Path]
-) -> None:
-    theirs = Path(tempfile.gettempdir()) / f"#sql-temptable-{os.getpid()}"  # of another MariaDB
-    theirs.touch()
-    second = cluster.start(bare(make_folder() / "second"))
-    try:
-        assert theirs.exists()
-        theirs.unlink()
-        assert not set(second.manifest.nodes) & set(sandbox.manifest.nodes)
-        job = shell_on(shell, second).submit_and_wait()
-        assert shell_on(shell, second).accounted(job, "State") == "COMPLETED"
-    finally:
-        cluster.stop(second.directory, remove=True)
-    assert left_of(second.directory) == ()
-    assert not second.directory.exists()
-    assert shell.accounted(shell.submit_and_wait(), "State") == "COMPLETED"
-
-
-def test_a_strict_umask_keeps_no_user_out(other_shell: "Shell", make_folder: Callable[[], Path]) -> None:
+@pytest.fixture(scope="module")
+def second(make_folder: Callable[[], Path]) -> Iterator[Sandbox]:
+    """Yield another sandbox, which was started with a strict umask."""
     before = os.umask(0o077)
     try:
-        careful = cluster.start(bare(make_folder() / "careful"))
+        second = cluster.start(bare(make_folder() / "second"))
     finally:
         os.umask(before)
-    shell = type(other_shell)(careful, other_shell.user)
-    assert (
-        shell.accounted(shell.submit_and_wait("--gres=gpu:1", script="simulate-gpu-use 1"), "State")
-        == "COMPLETED"
-    )
-    cluster.stop(careful.directory)
+    yield second
+    cluster.stop(second.directory, remove=True)
+    assert not second.directory.exists()
+
+
+def test_a_strict_umask_keeps_no_user_out(other_shell: Shell, second: Sandbox) -> None:
+    shell = Shell(second, other_shell.user)
+    job = shell.submit_and_wait("--gres=gpu:1", script="simulate-gpu-use 1")
+    assert shell.accounted(job, "State") == "COMPLETED"
+
+
+def test_status_reports_what_does_not_run(second: Sandbox) -> None:
+    argv = ["status", "--dir", str(second.directory), "--format", "json"]
+    assert CliRunner().invoke(sandbox_group, argv).exit_code == 0
+    teardown.end_daemon(second.layout, "slurmdbd")
+    answer = CliRunner().invoke(sandbox_group, argv)
+    assert answer.exit_code == 3
+    assert '"name": "slurmdbd",\n      "pid": null' in answer.stdout
+    cluster.bring_up([daemons.slurmdbd(second.cluster)], second.cluster, lambda _: None)
+
+
+def test_two_sandboxes_run_side_by_side_down_leaves_nothing_and_up_again_keeps_the_accounting(
+    sandbox: Sandbox, shell: Shell, second: Sandbox
+) -> None:
+    assert not set(second.manifest.nodes) & set(sandbox.manifest.nodes)
+    user = Shell(second)
+    job = user.submit_and_wait()
+    stubborn = "trap '' TERM; (setsid sleep 600 &) ; while true; do sleep 600; done"
+    running, frozen = (user.submit("--cpus-per-task=4", script=stubborn) for _ in range(2))
+    for one in (running, frozen):
+        user.wait_state(one, "RUNNING")
+    user.run("scontrol", "suspend", str(frozen))
+    wait_until(lambda: len(left_of(second.directory)) > 6, "the jobs have no processes")
+    for _ in range(2):
+        cluster.stop(second.directory)
+    assert left_of(second.directory) == ()
+    assert teardown.cgroup_folders(second.manifest.nodes) == ()
+    assert CliRunner().invoke(sandbox_group, ["status", "--dir", str(second.directory)]).exit_code == 3
+    assert shell.accounted(shell.submit_and_wait(), "State") == "COMPLETED"
+    theirs = Path(tempfile.gettempdir()) / f"#sql-temptable-{os.getpid()}"  # of another MariaDB
+    theirs.touch()
+    again = Shell(cluster.start(bare(second.directory, nodes=2)))
+    assert theirs.exists()
+    theirs.unlink()
+    assert again.accounted(job, "State") == "COMPLETED"
+    assert again.submit_and_wait() > job
 
 
 def test_the_mode_is_changed_and_the_service_restarted(sandbox: Sandbox) -> None:
@@ -166,33 +181,6 @@ def test_the_mode_is_changed_and_the_service_restarted(sandbox: Sandbox) -> None
     assert second is not None
     assert third is not None
     assert len({first.identity, second.identity, third.identity}) == 3
-
-
-def test_down_with_jobs_running_and_suspended_leaves_no_process(
-    shell: "Shell", make_folder: Callable[[], Path]
-) -> None:
-    other = cluster.start(bare(make_folder() / "busy"))
-    user = shell_on(shell, other)
-    stubborn = "trap '' TERM; (setsid sleep 600 &) ; while true; do sleep 600; done"
-    running, frozen = (user.submit("--cpus-per-task=4", script=stubborn) for _ in range(2))
-    for job in (running, frozen):
-        user.wait_state(job, "RUNNING")
-    user.run("scontrol", "suspend", str(frozen))
-    wait_until(lambda: len(left_of(other.directory)) > 6, "the jobs have no processes")
-    cluster.stop(other.directory)
-    assert left_of(other.directory) == ()
-    assert teardown.cgroup_folders(other.manifest.nodes) == ()
-    cluster.stop(other.directory)
-
-
-def test_up_again_keeps_the_accounting(shell: "Shell", make_folder: Callable[[], Path]) -> None:
-    directory = make_folder() / "again"
-    job = shell_on(shell, cluster.start(bare(directory))).submit_and_wait()
-    cluster.stop(directory)
-    again = cluster.start(bare(directory, nodes=2))
-    assert shell_on(shell, again).accounted(job, "State") == "COMPLETED"
-    assert shell_on(shell, again).submit_and_wait() > job
-    cluster.stop(directory)
 
 
 def test_an_up_that_fails_halfway_says_why_and_cleans_up(
@@ -240,9 +228,7 @@ def test_down_cleans_up_after_an_up_that_was_killed(make_folder: Callable[[], Pa
     assert left_of(directory) == ()
 
 
-def test_a_prefix_brings_its_own_programs_and_plugins(
-    shell: "Shell", make_folder: Callable[[], Path]
-) -> None:
+def test_a_prefix_brings_its_own_programs_and_plugins(make_folder: Callable[[], Path]) -> None:
     prefix = make_folder() / "slurm"
     system = find_programs(None)
     for name in (*SLURM_PROGRAMS, "sbatch", "srun"):
@@ -261,21 +247,19 @@ def test_a_prefix_brings_its_own_programs_and_plugins(
     assert {record.argv[0] for record in read_records(other.layout.run)} >= {f"{prefix}/sbin/slurmctld"}
     assert f"PluginDir={prefix}/lib/slurm" in other.layout.slurm_conf.read_text().splitlines()
     assert other.environment()["PATH"].startswith(f"{prefix}/sbin:{prefix}/bin:")
-    assert shell_on(shell, other).submit_and_wait()
+    assert Shell(other).submit_and_wait()
     cluster.stop(other.directory)
 
 
 @pytest.mark.parametrize("name", OTHER_RELEASES)
-def test_another_release_runs_from_a_prefix(
-    name: str, shell: "Shell", make_folder: Callable[[], Path]
-) -> None:
+def test_another_release_runs_from_a_prefix(name: str, make_folder: Callable[[], Path]) -> None:
     prefix = OTHER_RELEASES[name]
     reason = why_missing(prefix)
     if reason:
         pytest.skip(reason)
     options = Options(directory=make_folder() / "other", nodes=2, serve=False, slurm_prefix=prefix)
     other = cluster.start(options)
-    user = shell_on(shell, other)
+    user = Shell(other)
     assert other.manifest.release.split()[-1] == user.run("sbatch", "--version").split()[-1]
     job = user.submit_and_wait("--gres=gpu:2", "--mem=200", "--cpus-per-task=3", script="srun hostname")
     assert user.accounted(job, "State") == "COMPLETED"
@@ -286,19 +270,6 @@ def test_another_release_runs_from_a_prefix(
     user.submit(script="sleep 600")
     cluster.stop(other.directory)
     assert left_of(other.directory) == ()
-
-
-def test_status_reports_what_does_not_run(shell: "Shell", make_folder: Callable[[], Path]) -> None:
-    other = cluster.start(bare(make_folder() / "status"))
-    argv = ["status", "--dir", str(other.directory), "--format", "json"]
-    assert CliRunner().invoke(sandbox_group, argv).exit_code == 0
-    teardown.end_daemon(other.layout, "slurmdbd")
-    answer = CliRunner().invoke(sandbox_group, argv)
-    assert answer.exit_code == 3
-    assert '"name": "slurmdbd",\n      "pid": null' in answer.stdout
-    cluster.stop(other.directory)
-    assert CliRunner().invoke(sandbox_group, argv).exit_code == 3
-    assert shell.run("squeue", "--noheader") is not None
 
 
 def test_an_ordinary_user_has_a_sandbox_too(make_folder: Callable[[], Path]) -> None:
