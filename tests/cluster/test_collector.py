@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,11 +15,8 @@ from accounting.store.records import read_attempts
 from bench import nvml_stand_in
 from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox.cluster import Sandbox
-from tests.cluster.conftest import PATIENCE_S
+from tests.cluster.conftest import PATIENCE_S, Shell
 from tests.spools import read_spool
-
-if TYPE_CHECKING:
-    from tests.cluster.conftest import Shell
 
 pytestmark = pytest.mark.cluster
 
@@ -38,7 +34,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def job(
-    sandbox: Sandbox, other_shell: "Shell", make_folder: Callable[[], Path]
+    sandbox: Sandbox, other_shell: Shell, make_folder: Callable[[], Path]
 ) -> Iterator[tuple[int, int, str]]:
     """Yield a running job of an ordinary user with two GPUs: its id, the id of its process, its node."""
     if not sandbox.manifest.enforcement.memory:
@@ -84,7 +80,7 @@ def collecting(
 
 
 def test_a_collector_on_a_node_gives_each_job_the_use_of_its_gpus(
-    sandbox: Sandbox, shell: "Shell", other_shell: "Shell", job: tuple[int, int, str], stand_in: Path
+    sandbox: Sandbox, shell: Shell, other_shell: Shell, job: tuple[int, int, str], stand_in: Path
 ) -> None:
     number, pid, node = job
     with collecting(sandbox, stand_in, pid, "--node", "host") as process:
@@ -110,7 +106,7 @@ def test_a_collector_on_a_node_gives_each_job_the_use_of_its_gpus(
 
 
 def test_a_collector_for_one_job_ends_with_it(
-    sandbox: Sandbox, other_shell: "Shell", job: tuple[int, int, str], stand_in: Path
+    sandbox: Sandbox, other_shell: Shell, job: tuple[int, int, str], stand_in: Path
 ) -> None:
     number, pid, node = job
     with collecting(sandbox, stand_in, pid, "--node", node, "--job", str(number)) as process:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -19,11 +19,8 @@ from accounting.store.database import open_store, writing
 from bench import site_rows
 from slurm_plugin.config.file import render_config
 from slurm_plugin.config.settings import Config, Models, Store, Train, TrainDask
-from tests.cluster.conftest import PATIENCE_S
+from tests.cluster.conftest import PATIENCE_S, Shell
 from tests.waiting import wait_until
-
-if TYPE_CHECKING:
-    from tests.cluster.conftest import Shell
 
 pytest.importorskip("distributed", reason="the extra `dask` is not installed")
 
@@ -73,7 +70,7 @@ def write(config: Config, name: str, **dask: Any) -> str:
     return str(file)
 
 
-def jobs_of(shell: "Shell", said: str) -> list[list[str]]:
+def jobs_of(shell: Shell, said: str) -> list[list[str]]:
     """Return sacct's rows of the workers that the command named."""
     name = re.search(r"rightsizer-dask-[0-9a-f]+", said)
     assert name is not None, said
@@ -86,12 +83,12 @@ def jobs_of(shell: "Shell", said: str) -> list[list[str]]:
     return [line.split("|") for line in shell.run(*argv).splitlines()]
 
 
-def models_of(shell: "Shell", file: str) -> dict[str, Any]:
+def models_of(shell: Shell, file: str) -> dict[str, Any]:
     rows = json.loads(shell.run("rightsizer", "models", "--format", "json", "--config", file))
     return {row["version"]: row for row in rows}
 
 
-def saved_shares(shell: "Shell", file: str, version: str) -> dict[str, float]:
+def saved_shares(shell: Shell, file: str, version: str) -> dict[str, float]:
     """Return the share of the request that the gate found a model to save, by dimension."""
     card = json.loads(shell.run("rightsizer", "models", version, "--format", "json", "--config", file))
     return {
@@ -100,7 +97,7 @@ def saved_shares(shell: "Shell", file: str, version: str) -> dict[str, float]:
     }
 
 
-def test_the_workers_are_jobs_and_the_model_is_as_good_as_a_local_one(shell: "Shell", config: Config) -> None:
+def test_the_workers_are_jobs_and_the_model_is_as_good_as_a_local_one(shell: Shell, config: Config) -> None:
     file = write(config, "trained")
     here = shell.run("rightsizer", "train", "--promote", "never", "--config", file).strip()
     there, said = shell.run_both("rightsizer", "train", "--engine", "dask", "--config", file)
@@ -117,7 +114,7 @@ def test_the_workers_are_jobs_and_the_model_is_as_good_as_a_local_one(shell: "Sh
     assert saved_shares(shell, file, version) == pytest.approx(saved_shares(shell, file, here), abs=0.02)
 
 
-def test_training_ends_with_an_error_if_the_workers_do_not_start(shell: "Shell", config: Config) -> None:
+def test_training_ends_with_an_error_if_the_workers_do_not_start(shell: Shell, config: Config) -> None:
     file = write(config, "held", directives=("--hold",), start_timeout_s=HELD_S)
     before = models_of(shell, file)
     _, said = shell.run_both("rightsizer", "train", "--engine", "dask", "--config", file, code=1)
@@ -127,7 +124,7 @@ def test_training_ends_with_an_error_if_the_workers_do_not_start(shell: "Shell",
     assert models_of(shell, file) == before
 
 
-def test_an_interrupted_command_leaves_no_job(shell: "Shell", config: Config) -> None:
+def test_an_interrupted_command_leaves_no_job(shell: Shell, config: Config) -> None:
     file = write(config, "interrupted", directives=("--hold",))
     command = subprocess.Popen(
         ["rightsizer", "train", "--engine", "dask", "--config", file],
@@ -145,9 +142,7 @@ def test_an_interrupted_command_leaves_no_job(shell: "Shell", config: Config) ->
     assert all(state.startswith("CANCELLED") for _, state, *_ in jobs_of(shell, said))
 
 
-def test_a_worker_request_that_sbatch_would_reject_is_reported_at_once(
-    shell: "Shell", config: Config
-) -> None:
+def test_a_worker_request_that_sbatch_would_reject_is_reported_at_once(shell: Shell, config: Config) -> None:
     file = write(config, "refused", partition="nowhere")
     _, said = shell.run_both("rightsizer", "train", "--engine", "dask", "--config", file, code=1)
     assert re.search("cannot start Dask workers: .*[Ii]nvalid partition", said)
