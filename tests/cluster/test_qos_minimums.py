@@ -3,15 +3,19 @@
 import os
 import pwd
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from slurm_plugin.advisor.standing import cpus_must_stay
+from slurm_plugin.sandbox.cluster import Sandbox
 from slurm_plugin.sandbox.shape import NodeShape, Shape
-from tests.cluster.conftest import Shell
+from slurm_plugin.slurm.release import parse_release
+from tests.cluster.conftest import CPUS_STAY, Shell
 from tests.cluster.matrix.family import script_of
 from tests.cluster.matrix.form import form
-from tests.cluster.matrix.prefixes import chosen_prefix, releases, why_missing
+from tests.cluster.matrix.prefixes import releases, why_missing
 from tests.cluster.matrix.release import Trial, trained_cluster
 from tests.waiting import wait_until
 
@@ -123,20 +127,26 @@ WITHIN = (
 )
 
 
-@pytest.mark.parametrize("name", RELEASES)
-def test_no_job_is_cut_below_the_minimum_of_its_qos_or_admitted_above_a_maximum(
-    name: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    prefix: Path | None = RELEASES[name]
+MOVED = form("moved", "-c 8 --mem=8000")
+ALL = (*FORMS, *WITHIN, *REFUSED, *BEYOND_NODES)
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def sandbox(request: pytest.FixtureRequest, make_folder: Callable[[], Path]) -> Iterator[Sandbox]:
+    prefix: Path | None = RELEASES[request.param]
     if reason := why_missing(prefix):
         pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("minimums")
+    with trained_cluster(make_folder() / "site", prefix, (*ALL, MOVED), SHAPE, COMMANDS) as sandbox:
+        yield sandbox
+
+
+def test_no_job_is_cut_below_the_minimum_of_its_qos_or_admitted_above_a_maximum(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    trial = Trial(sandbox, ALL, tmp_path)
+    trial.submit()
+    cells = trial.collect()
     refused = (*REFUSED, *BEYOND_NODES)
-    forms = (*FORMS, *WITHIN, *refused)
-    with trained_cluster(folder / "site", prefix, forms, SHAPE, COMMANDS) as sandbox:
-        trial = Trial(sandbox, forms, folder)
-        trial.submit()
-        cells = trial.collect()
     problems = {cell.form.name: cell.problem for cell in cells if cell.form not in refused}
     assert problems == dict.fromkeys(problems, "")
     for cell in cells[-len(refused) :]:
@@ -147,24 +157,20 @@ def test_no_job_is_cut_below_the_minimum_of_its_qos_or_admitted_above_a_maximum(
             assert cell.ours.states in ((), ("FAILED",)), cell.form.name
 
 
-@pytest.mark.usefixtures("cpus_follow")
-def test_a_job_that_is_moved_below_a_minimum_is_told_how_to_get_its_request_back(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    moved = form("moved", "-c 8 --mem=8000")
-    folder = tmp_path_factory.mktemp("moved")
-    with trained_cluster(folder / "site", chosen_prefix(), (moved,), SHAPE, COMMANDS) as sandbox:
-        shell = Shell(sandbox)
-        asked = ("--hold", f"--job-name={moved.name}", "--account=several", "-c8", "--mem=8000")
-        job = shell.submit(*asked, script=script_of(moved))
-        shell.run("scontrol", "update", f"JobId={job}", "QOS=patient")
-        shell.run("scontrol", "release", str(job))
-        why = ("squeue", "--noheader", "--format=%r", f"--jobs={job}")
-        wait_until(lambda: shell.run(*why).strip() == "QOSMinCpuNotSatisfied")
-        _, said = shell.run_both("rightsizer", "explain", str(job))
-        command = re.search("`(scontrol update .*?)`", said)
-        assert command, said
-        shell.run(*command[1].split())
-        assert shell.wait_ended(job) == "COMPLETED"
-        allocated = shell.allocated(job)
-        assert (allocated["cpu"], allocated["mem"]) == ("8", "8000M")
+def test_a_job_that_is_moved_below_a_minimum_is_told_how_to_get_its_request_back(sandbox: Sandbox) -> None:
+    if cpus_must_stay(parse_release(sandbox.manifest.release)):
+        pytest.skip(CPUS_STAY)
+    shell = Shell(sandbox)
+    asked = ("--hold", f"--job-name={MOVED.name}", "--account=several", "-c8", "--mem=8000")
+    job = shell.submit(*asked, script=script_of(MOVED))
+    shell.run("scontrol", "update", f"JobId={job}", "QOS=patient")
+    shell.run("scontrol", "release", str(job))
+    why = ("squeue", "--noheader", "--format=%r", f"--jobs={job}")
+    wait_until(lambda: shell.run(*why).strip() == "QOSMinCpuNotSatisfied")
+    _, said = shell.run_both("rightsizer", "explain", str(job))
+    command = re.search("`(scontrol update .*?)`", said)
+    assert command, said
+    shell.run(*command[1].split())
+    assert shell.wait_ended(job) == "COMPLETED"
+    allocated = shell.allocated(job)
+    assert (allocated["cpu"], allocated["mem"]) == ("8", "8000M")
