@@ -125,7 +125,7 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
     return Cut(
         name=name,
         enforced=enforced,
-        is_cut=bool(grant) and any(has < wanted for wanted, has in (cores, mem, gpus)),
+        is_cut=any(has < wanted for wanted, has in (cores, mem, gpus)),
         cores=cores,
         mem_mib=mem,
         gpus=gpus,
@@ -222,9 +222,7 @@ def highest_share(found: int, of: int) -> float:
 
 
 def _chance_of_no_more(found: int, of: int, share: float) -> float:
-    """Return the probability of `found` or fewer of `of`, each with probability `share`, which is above found / of."""
-    if share >= 1.0:
-        return 0.0
+    """Return the probability of `found` or fewer of `of`, each with probability `share`: above found / of, below 1."""
     ways = math.lgamma(of + 1) - math.lgamma(found + 1) - math.lgamma(of - found + 1)
     term = math.exp(ways + found * math.log(share) + (of - found) * math.log1p(-share))  # of exactly `found`
     odds, total = share / (1 - share), 0.0

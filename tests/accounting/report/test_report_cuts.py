@@ -61,13 +61,13 @@ def test_the_report_says_what_cuts_saved_and_which_jobs_failed_by_them(site: Sit
         site,
         measured(1, **HAD),
         # It ran to its end: where memory is not enforced, its use beyond the limit is no failure.
-        measured(2, **HAD, peak_mem_mib=2500.0),
+        measured(2, **HAD, peak_mem_mib=2500.0, wall_s=1800, elapsed_s=1800),
         killed,
         measured(4, admin_comment=f"{DONE};recovery=memory:0"),
         measured(5, admin_comment=DONE.replace("granted=", "would=") + ";refused=coupled_field"),
     )
     assert (row.cuts, row.jobs, row.cut, row.judged, row.short) == ("done", 4, 3, 3, 1)
-    assert (row.saved_core_h, row.saved_gib_h) == (2 * 5 - 3, 2 * 6 - 2)
+    assert (row.saved_core_h, row.saved_gib_h) == (1.5 * 5 - 3, 1.5 * 6 - 2)
 
 
 def test_a_kill_is_blamed_on_the_cut_of_the_cpus_with_which_memory_came(site: Site) -> None:
@@ -133,6 +133,12 @@ def test_what_slurm_gave_on_top_was_not_saved(site: Site) -> None:
     """As with CR_Socket: of 8 CPUs 3 were granted and 6 given, with the memory of each."""
     [row] = rows_of(site, measured(1, **{**HAD, "alloc_cpus": 6, "alloc_mem_mib": 4096}, cores=3.5))
     assert (row.cut, row.saved_core_h, row.saved_gib_h, row.busy) == (1, 2.0, 4.0, 0)
+
+
+def test_what_slurm_gave_beyond_the_request_is_no_loss(site: Site) -> None:
+    """As on a whole node of 16 CPUs: it would have been given to the uncut request, too."""
+    [row] = rows_of(site, measured(1, **{**HAD, "alloc_cpus": 16}))
+    assert (row.cut, row.saved_core_h, row.saved_gib_h) == (1, 0.0, 6.0)
 
 
 def test_a_kill_with_uncut_memory_is_not_blamed_on_the_cut(site: Site) -> None:
