@@ -63,7 +63,6 @@ class Pseudonyms:
             "job_name": self.job_name,
             "comment": self.comment,
             "admin_comment": self.comment,
-            "work_dir": lambda path: self._name("dir", path),
             "state": state_hidden_by(lambda uid: self._name("uid", uid)),
             "document": self.document,
         }

@@ -60,6 +60,7 @@ def test_old_rows_go_and_newer_ones_stay(store: Engine) -> None:
     # The old decision that the new attempt names stays, because it explains the attempt.
     assert {row[0] for row in held["decisions"]} == {"d1", "later"}
     assert {row[1] for row in held["steps"]} == {row[1] for row in held["gpu_use"]} == {2}
+    assert "bad 2" in repr(held["quarantine"])
     assert prune(store, LIMIT_S).rows == 0
     assert prune(store, LIMIT_S + 10**6).decisions == 2
 
