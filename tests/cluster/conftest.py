@@ -13,10 +13,8 @@ from unittest.mock import patch
 
 import pytest
 
-from accounting.decisions.decision import Mode
 from accounting.errors import SandboxError
 from slurm_plugin.advisor.standing import cpus_must_stay
-from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox import cluster
 from slurm_plugin.sandbox.cluster import Options, Sandbox
 from slurm_plugin.sandbox.release import find_programs, release_of
@@ -148,12 +146,6 @@ def ingesting(sandbox: Sandbox, folder: Path) -> Iterator[None]:
     finally:
         watching.terminate()
         watching.wait(PATIENCE_S)
-
-
-def set_mode(sandbox: Sandbox, mode: Mode) -> None:
-    """Put a sandbox into a mode; the restart of its services, which that takes, is spared if it is in it already."""
-    if load_config(str(sandbox.layout.rightsizer_toml)).mode != mode:
-        Shell(sandbox).run("rightsizer", "sandbox", "mode", "--dir", str(sandbox.directory), mode)
 
 
 @contextmanager

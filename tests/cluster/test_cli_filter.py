@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,9 +26,12 @@ from slurm_plugin.config.file import load_config
 from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options
 from slurm_plugin.sandbox.environment import FOREIGN_PREFIXES
-from tests.cluster.conftest import PATIENCE_S, Shell, set_mode
+from tests.cluster.conftest import PATIENCE_S
 from tests.cluster.matrix.prefixes import releases, why_missing
 from tests.cluster.test_main_job import impostor, nothing_but_a_hangup, rubbish, silence
+
+if TYPE_CHECKING:
+    from tests.cluster.conftest import Shell
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -69,6 +73,7 @@ class ClientSite:
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
         self.directory = shell.sandbox.directory
+        self.mode = "observe"
 
     def start(self, *argv: str) -> subprocess.Popen[str]:
         """Start a client as its user would type it."""
@@ -115,6 +120,13 @@ class ClientSite:
         found = re.search(r"\n\s*Comment=(.*?)\s*\n", self.shell.run("scontrol", "show", "job", str(job)))
         return found[1] if found else ""
 
+    def set_mode(self, mode: str) -> None:
+        """Change the mode if it is another one, which takes a restart of both services."""
+        if mode == self.mode:
+            return
+        self.mode = mode
+        self.shell.run("rightsizer", "sandbox", "mode", "--dir", str(self.directory), mode)
+
     def ingested(self, job: int) -> Attempt:
         """Ingest, and return the job as accounting then knows it."""
         self.shell.run("rightsizer", "ingest")
@@ -158,7 +170,9 @@ def give_history(site: ClientSite) -> None:
 
 
 @pytest.fixture(scope="module", params=RELEASES)
-def site(request: pytest.FixtureRequest, make_folder: Callable[[], Path]) -> Iterator[ClientSite]:
+def site(
+    request: pytest.FixtureRequest, make_folder: Callable[[], Path], shell: Shell
+) -> Iterator[ClientSite]:
     prefix = RELEASES[request.param]
     reason = why_missing(prefix)
     if reason:
@@ -166,7 +180,7 @@ def site(request: pytest.FixtureRequest, make_folder: Callable[[], Path]) -> Ite
     options = Options(
         directory=make_folder() / "site", nodes=4, slurm_prefix=prefix, mode="observe", clients=True
     )
-    site = ClientSite(Shell(cluster.start(options)))
+    site = ClientSite(type(shell)(cluster.start(options)))
     give_history(site)
     site.shell.run("rightsizer", "ingest")
     site.shell.run("rightsizer", "train", "--promote", "always")
@@ -176,13 +190,13 @@ def site(request: pytest.FixtureRequest, make_folder: Callable[[], Path]) -> Ite
 
 @pytest.fixture
 def enforcing(site: ClientSite) -> ClientSite:
-    set_mode(site.shell.sandbox, "enforce")
+    site.set_mode("enforce")
     return site
 
 
 @pytest.fixture
 def observing(site: ClientSite) -> ClientSite:
-    set_mode(site.shell.sandbox, "observe")
+    site.set_mode("observe")
     return site
 
 
@@ -355,6 +369,6 @@ def test_users_can_reach_the_socket_of_the_clients_but_not_the_socket_of_the_hoo
         pytest.skip("only root can act as another user")
     layout = enforcing.shell.sandbox.layout
     connect = "import socket,sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
-    as_nobody = Shell(enforcing.shell.sandbox, user="nobody")
+    as_nobody = type(enforcing.shell)(enforcing.shell.sandbox, user="nobody")
     as_nobody.run("python3", "-c", connect, str(layout.client_socket))
     as_nobody.run("python3", "-c", connect, str(layout.service_socket), code=1)

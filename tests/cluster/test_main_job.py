@@ -18,7 +18,7 @@ from slurm_plugin.sandbox import cluster, daemons, teardown
 from slurm_plugin.sandbox.cluster import Options
 from slurm_plugin.slurm.facts import gather
 from slurm_plugin.slurm.nodes import parse_nodes
-from tests.cluster.conftest import Shell, set_mode
+from tests.cluster.conftest import Shell
 from tests.cluster.matrix.prefixes import chosen_prefix
 from tests.conftest import IN_USE_S
 from tests.waiting import wait_until
@@ -82,13 +82,16 @@ class Site:
         assert token is not None, f"job {job} has no token"
         return token
 
+    def set_mode(self, mode: str) -> None:
+        self.shell.run("rightsizer", "sandbox", "mode", "--dir", str(self.directory), mode)
+
 
 @pytest.fixture(scope="module")
-def site(make_folder: Callable[[], Path]) -> Site:
+def site(make_folder: Callable[[], Path], shell: Shell) -> Site:
     folder = make_folder()
     asked = Options(directory=folder / "site", nodes=4, slurm_prefix=chosen_prefix(), mode="observe")
     sandbox = cluster.start(asked)
-    site = Site(Shell(sandbox), folder)
+    site = Site(type(shell)(sandbox), folder)
     for name, (options, body) in FAMILIES.items():
         site.write_script(name, options, body)
     jobs = {name: [site.submit(name) for _ in range(HISTORY_JOBS)] for name in FAMILIES}
@@ -103,22 +106,17 @@ def site(make_folder: Callable[[], Path]) -> Site:
 
 
 @pytest.fixture
-def enforcing(site: Site) -> Site:
-    set_mode(site.shell.sandbox, "enforce")
-    return site
+def enforcing(site: Site) -> Iterator[Site]:
+    site.set_mode("enforce")
+    yield site
+    site.set_mode("observe")
 
 
-@pytest.fixture
-def observing(site: Site) -> Site:
-    set_mode(site.shell.sandbox, "observe")
-    return site
-
-
-def test_observe_changes_nothing_and_leaves_a_token(observing: Site) -> None:
-    job = observing.run("single")
-    allocated = observing.shell.allocated(job)
+def test_observe_changes_nothing_and_leaves_a_token(site: Site) -> None:
+    job = site.run("single")
+    allocated = site.shell.allocated(job)
     assert (allocated["cpu"], allocated["mem"]) == ("8", "8000M")
-    token = observing.token(job)
+    token = site.token(job)
     assert (token.mode, token.reason, token.granted) == ("observe", "resized", {})
 
 
@@ -185,8 +183,11 @@ def test_other_forms_are_left_as_they_are_with_the_reason_recorded(
 
 
 def test_advise_mode_tells_the_user_and_changes_nothing(site: Site) -> None:
-    set_mode(site.shell.sandbox, "advise")
-    job, line = submit_and_listen(site, "single")
+    site.set_mode("advise")
+    try:
+        job, line = submit_and_listen(site, "single")
+    finally:
+        site.set_mode("observe")
     assert "would be enough for this job" in line
     assert site.requested(job)["mem"] == "8000M"
     site.shell.run("scancel", str(job))
