@@ -74,6 +74,31 @@ def test_like_is_compared_with_like_and_a_few_jobs_tell_nothing(
     assert {row.less for row in found} <= {"CPUs", "CPUs and memory"}
 
 
+def ran(family: str, less: frozenset[str], *wall_s: float) -> list[Ran]:
+    return [Ran(Alike("ann", family, "alpha", "main", 8), each, less) for each in wall_s]
+
+
+def test_a_family_that_is_faster_with_less_is_not_slower() -> None:
+    [row] = slowdown_rows(
+        [*ran("fit", frozenset(), *range(20, 30)), *ran("fit", frozenset({"memory"}), *range(10, 20))]
+    )
+    assert (row.slower, row.times < 1) == (False, True)
+
+
+def test_where_the_clearest_family_may_be_chance_so_may_the_others() -> None:
+    """Chances of 3.2 and 4.7 %: the first is above half of 5 %, so the second is not looked at (Holm)."""
+    whole, memory = (10, 20, 30, 40, 50, 60), frozenset({"memory"})
+    runs = [
+        *ran("a", frozenset(), *whole),
+        *ran("a", memory, 65, 66, 67, 68, 45, 25),
+        *ran("b", frozenset(), *whole),
+        *ran("b", memory, 65, 66, 67, 68, 45, 15),
+    ]
+    rows = slowdown_rows(runs)
+    assert [0.03 < row.chance < 0.05 for row in rows] == [True, True]
+    assert not any(row.slower for row in rows)
+
+
 def test_of_many_families_few_are_slower_by_chance() -> None:
     """Of 200 reports on eight families that are equally fast with less, one in twenty may name any."""
     draw = random.Random(1)

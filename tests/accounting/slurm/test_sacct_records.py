@@ -45,6 +45,18 @@ def test_a_job_and_its_steps_are_read() -> None:
     assert (records.quarantined, records.unfinished) == ((), 0)
 
 
+def test_a_steps_figures_are_those_of_all_its_tasks_or_of_the_one_with_most() -> None:
+    """CPU time of one task and its GPU's use are the highest; memory, GPU memory and what was read are of all."""
+    usage: dict[str, Any] = {
+        "TRESUsageInMax": "cpu=00:01:00,mem=104857600,gres/gpumem=1048576,gres/gpuutil=40,fs/disk=2097152",
+        "TRESUsageInTot": "cpu=00:03:00,mem=314572800,gres/gpumem=3145728,gres/gpuutil=90,fs/disk=6291456",
+    }
+    [records] = read(job_line(7), step_line(7, "0", NTasks="3", MaxRSS=str(100 * 1024**2), **usage))
+    [step] = records.steps.to_pylist()
+    assert (step["cpu_max_task_s"], step["gpu_util_pct"], step["mem_max_task_mib"]) == (60, 40, 100)
+    assert (step["mem_total_mib"], step["gpu_mem_mib"], step["read_mib"]) == (300, 3, 6)
+
+
 def test_attempts_of_a_requeued_job_keep_their_own_steps() -> None:
     [records] = read(
         job_line(7, State="REQUEUED"),
