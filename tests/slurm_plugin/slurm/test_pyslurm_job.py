@@ -32,10 +32,14 @@ def loaded(recorded: dict[str, Any]) -> SimpleNamespace:
 
 
 def shown(name: str) -> list[QueuedJob]:
-    """Return the jobs of that name as scontrol printed them, but for what pyslurm has no text of."""
+    """Return the jobs of that name as scontrol printed them, but for what is read of scontrol alone."""
     owners = job_lines.parse_owners((RECORDED / "owners.txt").read_text(encoding="utf-8"))
     listing = job_lines.parse_jobs((RECORDED / "jobs.txt").read_text(encoding="utf-8"), owners)
-    return [msgspec.structs.replace(job, tres_per_task="") for job in listing.jobs if job.name == name]
+    return [
+        msgspec.structs.replace(job, tres_per_task="", accrues_s=0.0)
+        for job in listing.jobs
+        if job.name == name
+    ]
 
 
 @pytest.mark.parametrize("name", sorted({job["name"] for job in LOADED}))
