@@ -133,6 +133,7 @@ _GPU_OPTIONS = (
 # A script that counts the GPUs that it sees follows them.
 _ON_EACH_GPU = re.compile(rf"{_GPU_OPTIONS}(?:[2-9]|1\d|(?!\$\(nvidia-smi\b){UNREAD})")
 _GPUS_BY_NUMBER = re.compile(rf"CUDA_VISIBLE_DEVICES={QUOTE}(?:\d+,\d|[1-9]\d*\b)")
+_NUMBERED = re.compile(r"\b([A-Za-z_]+\d\w*)=")
 COUNTS_UP = "the script counts up to the CPUs that its job has"
 # Files there count towards the limit of their job, but not as any process's memory, which may be all that Slurm sees.
 _SHARED_MEMORY = re.compile(r"/dev/shm(?<!\w/dev/shm)\b")  # noqa: S108 - nothing is put there
@@ -167,11 +168,18 @@ NOTHING = ScriptFloors()
 @functools.lru_cache(maxsize=16)
 def read_floors(script: str, num_tasks: int) -> ScriptFloors:
     """Return what a script fixes by itself. The job's `num_tasks` tasks share the ranks and steps that it starts."""
-    return NOTHING if _fixes_nothing(without_numbers(script), min(num_tasks, 2)) else _read(script, num_tasks)
+    nothing = _fixes_nothing(without_numbers(script), min(num_tasks, 2)) and not _names_alike(script)
+    return NOTHING if nothing else _read(script, num_tasks)
 
 
-# Tasks of a workflow differ only in numbers: if nothing is fixed when all digits are nines, nothing is by any others.
-# What is fixed for two tasks is for any more.
+def _names_alike(script: str) -> bool:
+    """Whether a script sets variables whose names differ only in numbers (`MPI1=…`, `MPI2=…`)."""
+    names = set(_NUMBERED.findall(script))
+    return len({without_numbers(name) for name in names}) < len(names)
+
+
+# Tasks of a workflow differ only in numbers: if nothing is fixed when all digits are nines, nothing is by any others,
+# but where two variables then are one that is set in two ways. What is fixed for two tasks is for any more.
 @functools.lru_cache(maxsize=512)
 def _fixes_nothing(script: str, num_tasks: int) -> bool:
     return _read(script.replace("0", "9"), num_tasks) == NOTHING
@@ -183,7 +191,9 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
     said = with_values(body) if any(word in body for word in _ASKING) else body
     threads, steps, parts = ThreadsHeld(said), read_steps(said), read_parts(said)
     launched = read_launched(said, threads)
-    node_cpus = [part.node_cpus for command in launched for part in command.parts]
+    node_cpus = [
+        (sum(part.node_cpus or 0 for part in command.parts), command.background) for command in launched
+    ]
     options, own = [step.options for step in steps], [step.own for step in steps]
     heaps = list(HEAP.finditer(said))
     heaps_mib = (HEAP_OVERHEAD * _mib(heap[1], "B") for heap in heaps)
@@ -214,8 +224,8 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
         ),
         tasks_by_fit=any(map(_says_cpus_alone, options)),
         on_nodes=any(map(_INNER_NODES.search, options)),
-        cpus_per_node=max(filter(None, node_cpus), default=0),
-        on_each_node=any(cpus is not None for cpus in node_cpus)
+        cpus_per_node=math.ceil(held_at_once(node_cpus)),
+        on_each_node=any(part.node_cpus is not None for command in launched for part in command.parts)
         or (num_tasks > 1 and any(map(_INNER_EACH_NODE.search, own))),
         least_part=min(filter(None, (_part(step, num_tasks) for step in steps)), default=0),
         session=is_session(said),

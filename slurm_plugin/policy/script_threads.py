@@ -30,8 +30,8 @@ _PROGRAMS = (
     Program(
         ("-pk ", "-package ", "-k ", "-kokkos "),
         re.compile(
-            rf"\s-(?:pk|package)[ \t]+(?:intel[ \t][^\n;|&]{{0,80}}?[ \t])?omp{_NUMBER}"
-            rf"|\s-(?:k|kokkos)[ \t]+on[ \t](?:[^\n;|&]{{0,80}}?[ \t])?t(?:hreads)?{_NUMBER}"
+            rf"\s-(?:pk|package)[ \t]+(?:intel[ \t][^\n;|&-]{{0,80}}?[ \t])?omp{_NUMBER}"
+            rf"|\s-(?:k|kokkos)[ \t]+on[ \t](?:[^\n;|&-]{{0,80}}?[ \t])?t(?:hreads)?{_NUMBER}"
         ),
         each=True,
     ),
@@ -54,7 +54,8 @@ _OMP = "OMP_NUM_THREADS"
 _SETS_OMP = re.compile(rf"{_OMP}(?:=|[ \t]+)[\"']?(?:(\d{{1,4}})\b|[$`])")
 # Such a command sets it for those after it, any other only for itself.
 _FOR_ALL = re.compile(
-    r"[ \t({]*(?:(?:then|do|else)[ \t]+)?(?:(?:export|setenv|declare|typeset)[ \t]|\w+=\S*[ \t]*(?:#|\Z))"
+    r"[ \t({]*(?:(?:then|do|else)[ \t]+)?(?:(?:export|setenv|declare|typeset)[ \t]"
+    r"|(?:\w+=\S*[ \t]+)*\w+=\S*[ \t]*(?:#|\Z))"
 )
 
 
@@ -76,6 +77,9 @@ def _held(body: str) -> Iterator[tuple[int, int]]:
             continue
         said = _SETS_OMP.search(command[0])
         if not said:
+            if command[0].split()[0] == "unset":
+                before = 1
+                yield command.start(), before
             continue
         number = max(int(said[1] or 1), 1)
         yield command.start(), number

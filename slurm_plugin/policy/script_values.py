@@ -30,6 +30,8 @@ LAUNCHERS = (
 _STARTS = rf"(?:[\w.+${{}}-]{{0,40}}/){{0,9}}(?:srun|gmx(?:_\w+)?|mdrun(?:_\w+)?|(?:{'|'.join(LAUNCHERS)})(?:\.\w+)?)"
 _COMMAND = rf"(?:{_STARTS}(?=[ \t]|\Z)|-)[-\w \t=:.,/%@+${{}}]*"
 _READABLE = re.compile(rf"(?:{_COMMAND}|\d[\w.]*|\$SLURM_\w+|\$\{{SLURM_\w+(?::-\w*)?\}}|{FOLLOWING})")
+# A command's own: filled in, they would only make the script longer.
+_FOLDERS = re.compile(r"^(?!-)[^\s(]*/")
 _SETS = re.compile(rf"=[ \t]*[\"']?(?:\([ \t]*)?(?:\d|-|{_STARTS}\b|\$\{{?SLURM_|\$\(\()")
 # Variables that a command sets, wherever in it: options such as `--mem=2G` are none. Arithmetic may have blanks.
 _SET_IN = re.compile(
@@ -81,5 +83,5 @@ def _set(name: str, value: str, values: dict[str, str | None]) -> None:
     plain = value.partition(" #")[0].strip().strip("\"'")
     if plain[:1] == "(" and plain[-1:] == ")":
         plain = plain[1:-1].strip()
-    read = plain if len(plain) <= _MOST_CHARS and _READABLE.fullmatch(plain) else None
+    read = _FOLDERS.sub("", plain) if len(plain) <= _MOST_CHARS and _READABLE.fullmatch(plain) else None
     values[name] = read if values.get(name, read) == read else None

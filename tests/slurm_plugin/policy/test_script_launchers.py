@@ -59,6 +59,8 @@ def test_the_ranks_of_any_launcher_are_a_floor(body: str, cpus: int) -> None:
         ("env OMP_NUM_THREADS=2 ./a; mpirun -np 4 ./b", 4),
         ("export OMP_NUM_THREADS=4\n./a\nexport OMP_NUM_THREADS=1\nmpirun -np 4 ./b", 4),
         ("mpirun -np 4 ./a\nexport OMP_NUM_THREADS=4\n./b", 4),
+        ("export OMP_NUM_THREADS=4\n./a\nunset OMP_NUM_THREADS\nmpirun -np 4 ./b", 4),
+        ("export OMP_NUM_THREADS=4\n./a\nOMP_NUM_THREADS=1 MKL_NUM_THREADS=1\nmpirun -np 4 ./b", 4),
         ("export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\nmpirun -np 4 ./a", 4),
         ("mpirun -np 4 -x OMP_NUM_THREADS ./a", 4),
     ],
@@ -88,6 +90,8 @@ def test_what_runs_side_by_side_counts_together(body: str, cpus: int) -> None:
 @pytest.mark.parametrize(
     ("body", "tasks", "cpus"),
     [
+        ("mpirun -npernode 4 ./a &\nmpirun -npernode 4 ./b &\nwait", 1, 8),
+        ("mpirun -npernode 2 ./a : -npernode 6 ./b", 1, 8),
         ("mpirun -npernode 8 ./a", 1, 8),
         ("mpirun --map-by ppr:4:node:PE=2 ./a", 1, 8),
         ("export OMP_NUM_THREADS=2\nmpiexec -ppn 4 ./a", 1, 8),

@@ -15,6 +15,7 @@ from slurm_plugin.policy.script_floors import read_floors
         ("lmp -sf intel -pk intel 0 mode mixed omp 8 -in a", 1, 8),
         ("lmp -package omp 8 -suffix omp -in a", 4, 8),
         ("lmp -k on g 4 -sf kk -in a", 1, 0),
+        ("lmp -k on g 1 -sf kk -var t 300 -in a", 1, 0),
         ("lmp -k off -in t 8", 1, 0),
         ("lmp -k on t $SLURM_CPUS_PER_TASK -in a", 1, 0),
         ("namd3 +p8 a.conf", 1, 8),
@@ -29,6 +30,10 @@ from slurm_plugin.policy.script_floors import read_floors
         ("cat > a.inp <<E\n%pal\n  nprocs 8\nend\nE\norca a.inp", 4, 2),
         ("MDRUN='gmx mdrun'\n$MDRUN -ntmpi 1 -ntomp 8", 1, 8),
         ('GMX=/usr/bin/gmx_mpi\nMDRUN="$GMX mdrun"\n"$MDRUN" -ntomp 8', 1, 8),
+        # Names that differ only in numbers.
+        ("MDRUN1='gmx mdrun'\nMDRUN2='gmx_mpi mdrun'\n$MDRUN1 -ntmpi 1 -ntomp 8\n$MDRUN2 -ntomp 2", 1, 8),
+        # However often a long path is named.
+        (f"T=8\nGMX=/apps/{'a' * 39}/bin/gmx_mpi\n" + "$GMX grompp\n$GMX mdrun -ntomp $T\n" * 90, 1, 8),
     ],
 )
 def test_threads_that_a_program_is_told_of_are_a_floor(body: str, tasks: int, cpus: int) -> None:
