@@ -98,7 +98,9 @@ def _needed(sums: Mapping[str, float | None], dimension: Measured, rule: RightSi
     most = sums[f"{dimension}_most"]
     if most is None or (sums[f"{dimension}_known_attempts"] or 0) < rule.least_jobs:
         return None
-    return max(most, (sums[f"{dimension}_at_least"] or 0.0) * KILLED_BUMP)
+    # Of GPUs, a bound is what was seen of those in use: no job is killed for want of more.
+    bump = KILLED_BUMP if dimension == "memory" else 1.0
+    return max(most, (sums[f"{dimension}_at_least"] or 0.0) * bump)
 
 
 def saveable(sums: Sums, right: Right) -> dict[Measured, float]:

@@ -133,6 +133,17 @@ def test_untrusted_figures_are_left_out_with_the_reason(store: Engine, quality: 
     assert row["right_mem_gib"] == round(expected / 1024, 3)
 
 
+@pytest.mark.parametrize(("seen", "right"), [(0, 1), (1, 1), (2, 2), (3, 3)])
+def test_gpus_that_were_busy_are_needed_however_little_was_seen_of_them(
+    store: Engine, seen: int, right: int
+) -> None:
+    metered: dict[str, Any] = {"alloc_gpus": 4, "gpus": seen}
+    fill(store, [measured(n, **metered, gpu_quality="sampled") for n in range(1, 4)])
+    fill(store, [measured(4, **metered, gpu_quality="censored")])
+    [row] = waste_of(view_families(grouped(store), RULE), top=1).rows
+    assert (row["right_gpus"], row["gpu_h_saveable"]) == (right, 3 * (4 - right))
+
+
 def test_a_missing_figure_counts_as_absent_whatever_its_quality_says(store: Engine) -> None:
     fill(store, [measured(1), measured(2, cores=None, cores_quality="exact")])
     left = waste_of(view_families(grouped(store), RULE), top=1).left_out["cores"]
