@@ -25,9 +25,11 @@ from accounting.store.schema import attempts
 By = Literal["all", "partition", "user", "account"]
 COLUMNS = (
     "user", "account", "partition", "admin_comment", "outcome", "wall_s", "nodes", "alloc_cpus", "alloc_mem_mib",
-    "peak_mem_mib", "memory_quality", "cores", "cores_quality", "gpus", "gpu_quality",
+    "peak_mem_mib", "memory_quality", "cores", "cores_quality", "gpus",
 )  # fmt: skip
 OUT_OF_MEMORY, CUT_SHORT, ENFORCE = "out_of_memory", "cut_short", "enforce"
+# The quality of a peak that may be less than shown: all others are peaks, or less than the peak was.
+UPPER_BOUND = "contaminated"
 MIB_A_GIB, S_AN_HOUR = 1024, 3600.0
 # The confidence of the highest share.
 CONFIDENCE = 0.95
@@ -112,15 +114,17 @@ def _cut(row: Mapping[str, object], name: str) -> Cut | None:
     # A job that was cut and came to its end had enough.
     needs_more = killed if enforced else _above(row["peak_mem_mib"], mem[1])
     # A job killed with everything that it had asked for fails either way. Of one that was preempted, cancelled or
-    # failed, nobody knows whether it would have needed more, unless it did.
-    judged = enforced if killed else row["memory_quality"] in TRUSTED and (needs_more or not cut_short)
-    gpus_judged = row["gpu_quality"] in TRUSTED
+    # failed, or was hardly sampled, nobody knows whether it would have needed more, unless it did.
+    quality = row["memory_quality"]
+    needed_more = needs_more and quality != UPPER_BOUND
+    judged = enforced if killed else needed_more or (quality in TRUSTED and not cut_short)
     # Memory that nobody asked for came with the CPUs (DefMemPerCPU), as in models/past/jobs.py.
     came_with_cpus = enforced and asked.mem_mib is None
     short = (
         _short(mem, needs_more, judged=judged)
         or _short(cores, killed, judged=came_with_cpus)
-        or _short(gpus, _above(row["gpus"], gpus[1]), judged=gpus_judged)
+        # However little was seen of GPUs, those that were busy were needed.
+        or _short(gpus, _above(row["gpus"], gpus[1]), judged=True)
     )
     return Cut(
         name=name,

@@ -87,6 +87,9 @@ def test_a_kill_is_blamed_on_the_cut_of_the_cpus_with_which_memory_came(site: Si
     )
     assert (row.jobs, row.cut, row.judged, row.short) == (3, 2, 2, 1)
     assert row.saved_core_h == 5 - 3
+    would = WOULD.replace(",mem:8192", "").replace(",mem:2048", "")
+    [row, _] = rows_of(site, measured(4, admin_comment=would, **killed))
+    assert (row.cut, row.short, row.saved_core_h) == (1, 0, 5), "it had all its CPUs"
 
 
 def test_a_small_loss_is_not_written_as_minus_zero(site: Site) -> None:
@@ -115,6 +118,19 @@ def test_a_job_that_was_cut_short_does_not_show_whether_it_had_enough(site: Site
     # What it held less while it ran is saved all the same.
     assert (done.saved_core_h, done.saved_gib_h) == (2 * 5, 2 * 6)
     assert (would.cuts, would.cut, would.judged, would.short) == ("would be", 3, 2, 1)
+
+
+@pytest.mark.parametrize(("quality", "judged"), [("short", 1), ("censored", 1), ("contaminated", 0)])
+def test_a_job_that_used_more_than_would_be_given_is_short_however_little_was_seen(
+    site: Site, quality: str, judged: int
+) -> None:
+    """As one that was sampled once; with the page cache, nobody knows that it needed so much."""
+    [row] = rows_of(site, measured(1, admin_comment=WOULD, peak_mem_mib=2049.0, memory_quality=quality))
+    assert (row.judged, row.short, row.saved_gib_h) == (judged, judged, -2 if judged else 6)
+    assert (row.short_pct, row.short_at_most_pct) == ((100.0, 100.0) if judged else (None, None))
+    gpus = WOULD.replace("mem:8192", "gpus:4").replace("mem:2048", "gpus:1")
+    [row] = rows_of(site, measured(1, admin_comment=gpus, gpus=2, gpu_quality="censored"))
+    assert (row.short, row.saved_gpu_h) == (1, -1)
 
 
 def test_what_the_user_set_back_before_the_start_was_not_cut(site: Site) -> None:
