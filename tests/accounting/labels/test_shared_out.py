@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from accounting.decisions.token import format_token
-from tests.builders import Step, decision, job_row, label_attempt, request, srun
+from tests.builders import T0, Step, decision, job_row, label_attempt, request, srun
 
 CPUS, MEM_MIB = 8, 4000
 
@@ -37,6 +37,7 @@ def held(
         ([part(0, CPUS, tasks=8)], CPUS),
         ([part(0, CPUS, tasks=8)] * 2, CPUS),
         ([part(number, 1, end_s=0) for number in range(6)], None),
+        ([part(number, 1, end_s=-T0) for number in range(6)], 6),
     ],
     ids=[
         "no_step",
@@ -47,6 +48,7 @@ def held(
         "more_tasks",
         "overlapping",
         "in_no_time",
+        "lost_with_their_node",
     ],
 )
 def test_the_cpus_that_steps_requested_are_those_held_at_one_time(
