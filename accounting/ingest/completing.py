@@ -76,11 +76,7 @@ def each_once(records: Records) -> Iterator[Records]:
     for row, key in enumerate(_keys(records.jobs)):
         turns[row] = seen[key]
         seen[key] += 1
-    last = int(turns.max(initial=0))
-    if not last:
-        yield records
-        return
-    for turn in range(last + 1):
+    for turn in range(int(turns.max(initial=0)) + 1):
         jobs, steps = flagged(records.jobs, records.steps, turns == turn)
         # What does not belong to a job is passed on once.
         yield Records(jobs, steps) if turn else replace(records, jobs=jobs, steps=steps)
