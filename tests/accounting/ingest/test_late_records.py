@@ -59,11 +59,12 @@ def test_nothing_is_asked_of_the_time_before_slurm(
 
 
 def test_a_mark_of_a_clock_that_was_ahead_goes_back_with_it(store: Engine, tmp_path: Path) -> None:
-    in_time, late = job_line(1, NOW_S - HOUR_S), job_line(2, NOW_S + 20 * HOUR_S)
+    in_time, late = job_line(1, NOW_S - 10 * HOUR_S), job_line(2, NOW_S + 20 * HOUR_S)
     settings, _ = site(tmp_path, [in_time])
     settings = msgspec.structs.replace(settings, late_days=0)
     ingest(store, settings, NOW_S + 2 * DAY_S)
-    ingest(store, settings, NOW_S)
+    site(tmp_path, [in_time, job_line(3, NOW_S - 5 * HOUR_S)])
+    assert ingest(store, settings, NOW_S).attempts.new == 1, "all since the last end that is known"
     with store.connect() as connection:
         marks = [windows_read(connection, source) for source in (SACCT, LABELS)]
     assert [[*mark.values()] for mark in marks] == [[NOW_S], [NOW_S]]
