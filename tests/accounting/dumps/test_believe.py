@@ -46,6 +46,25 @@ def test_an_impossible_line_is_quarantined_with_its_steps(
     assert all(one.source == "dump.psv" for one in records.quarantined)
 
 
+@pytest.mark.parametrize(
+    ("cpu_time_s", "told", "is_believed"),
+    [
+        (4 * 100, (), True),
+        (4 * 100 + 1, (), False),
+        (4 * (600 + 3600), (), True),
+        (4 * (600 + 3601), (), False),
+        (8 * 100 + 1, ("ElapsedRaw",), True),
+        (8 * 100 + 1, ("Start", "End"), True),
+    ],
+)
+def test_cpu_time_that_fits_no_run_on_the_requested_cpus_is_doubted_only_if_nothing_else_tells_how_long_it_ran(
+    tmp_path: Path, cpu_time_s: int, told: tuple[str, ...], is_believed: bool
+) -> None:
+    columns = ("JobIDRaw", "State", "Submit", "CPUTimeRAW", "ReqCPUS", "TimelimitRaw", *told)
+    records = read(tmp_path, text([job(CPUTimeRAW=str(cpu_time_s))], columns))
+    assert (len(records.jobs), len(records.quarantined)) == (is_believed, not is_believed)
+
+
 def test_the_record_after_a_resize_is_quarantined(tmp_path: Path) -> None:
     before = job(State="RESIZING")
     rest = job(Submit=before["End"], Start=before["End"], ElapsedRaw="60", End=str(int(before["End"]) + 60))

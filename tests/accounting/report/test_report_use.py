@@ -241,8 +241,9 @@ def test_waste_comes_in_the_order_of_its_largest_share(store: Engine) -> None:
     assert (rows[0]["most_of"], rows[0]["share_of_all_pct"], rows[0]["gpu_h_wasted"]) == ("gpus", 90.0, 9.0)
     assert "right_cores" not in rows[0]
     assert [row["user"] for row in waste_of(view_first(grouped(store), RULE, "user"), top=1).rows] == ["a"]
+    fill(store, [measured(4, user="z", alloc_cpus=300, cores=300.0)])
     held = rows_of(store, view_first(grouped(store), RULE, "user"))
-    assert [row["user"] for row in held] == ["a", "b", "c"], "all GPUs, then most CPUs"
+    assert [row["user"] for row in held] == ["a", "z", "b", "c"], "all GPUs, then most CPUs"
 
 
 def test_users_and_accounts_are_the_sums_of_their_families(store: Engine) -> None:
