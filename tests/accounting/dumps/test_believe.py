@@ -65,6 +65,13 @@ def test_cpu_time_that_fits_no_run_on_the_requested_cpus_is_doubted_only_if_noth
     assert (len(records.jobs), len(records.quarantined)) == (is_believed, not is_believed)
 
 
+def test_without_a_column_of_ends_a_job_ends_after_its_run_or_when_it_was_submitted(tmp_path: Path) -> None:
+    never = {"State": "CANCELLED by 0", "Start": "Unknown", "ElapsedRaw": "0"}
+    columns = tuple(name for name in COLUMNS if name != "End")
+    records = read(tmp_path, text([job(), job(JobIDRaw="101", JobID="101", **never)], columns))
+    assert records.jobs["end_s"].to_pylist() == [1700000160, 1700000000]
+
+
 def test_the_record_after_a_resize_is_quarantined(tmp_path: Path) -> None:
     before = job(State="RESIZING")
     rest = job(Submit=before["End"], Start=before["End"], ElapsedRaw="60", End=str(int(before["End"]) + 60))
@@ -120,6 +127,8 @@ def test_a_name_cannot_forge_a_line(tmp_path: Path) -> None:
         f"x||\n{forged}\ny|z",
         f"x\n\n{forged}\n{forged}\ny",
         f"x\n{forged}|\n{forged}\n",
+        # Of both pieces, each looks like the beginning of a line.
+        f"x|\n{forged}\n7|y",
     ):
         others = [row for number in range(1, 41) for row in numbered(number)]
         records = read(tmp_path, text([*others, job(JobName=name), step(), *others]))

@@ -162,6 +162,15 @@ def test_lines_that_are_just_possible_are_taken(changes: dict[str, object]) -> N
     assert parse_line(line(**changes), NOW_S) == (window(0, **changes), "")
 
 
+def test_a_line_of_one_sample_is_a_window_of_one() -> None:
+    text = b'{"job_id":"1","node":"n1","time_s":1700000000,"gpu":2,"util_pct":90,"mem_mib":100,"source":"x"}'
+    use, _ = parse_line(text)
+    assert use == GpuUse(
+        job_id=1, node="n1", gpu=2, source="x", samples=1, first_s=1700000000, last_s=1700000000,
+        util_max_pct=90.0, util_mean_pct=90.0, mem_max_mib=100.0,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "text",
     [

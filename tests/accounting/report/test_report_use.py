@@ -147,7 +147,10 @@ def test_gpus_that_were_busy_are_needed_however_little_was_seen_of_them(
 def test_a_missing_figure_counts_as_absent_whatever_its_quality_says(store: Engine) -> None:
     fill(store, [measured(1), measured(2, cores=None, cores_quality="exact")])
     left = waste_of(view_families(grouped(store), RULE), top=1).left_out["cores"]
-    assert (left.measured, {name: count for name, count in left.left_out.items() if count}) == (1, {"absent": 1})
+    assert (left.measured, {name: count for name, count in left.left_out.items() if count}) == (
+        1,
+        {"absent": 1},
+    )
 
 
 def test_where_nothing_that_was_held_is_known_a_line_says_so(store: Engine) -> None:
