@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from accounting.dumps.rows import REACH_LINES
-from tests.accounting.dumps.table import COLUMNS, job, numbered, read, step, text
+from tests.accounting.dumps.table import COLUMNS, SETTINGS, job, numbered, read, step, text
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,12 @@ def test_cpu_time_that_fits_no_run_on_the_requested_cpus_is_doubted_only_if_noth
     assert (len(records.jobs), len(records.quarantined)) == (is_believed, not is_believed)
 
 
+def test_a_step_that_was_lost_with_its_node_has_no_end(tmp_path: Path) -> None:
+    columns = tuple(name for name in COLUMNS if name != "NTasks")
+    records = read(tmp_path, text([job(State="NODE_FAIL"), step(End="Unknown")], columns))
+    assert (records.steps["end_s"].to_pylist(), records.steps["tasks"].to_pylist()) == ([0], [1])
+
+
 def test_without_a_column_of_ends_a_job_ends_after_its_run_or_when_it_was_submitted(tmp_path: Path) -> None:
     never = {"State": "CANCELLED by 0", "Start": "Unknown", "ElapsedRaw": "0"}
     columns = tuple(name for name in COLUMNS if name != "End")
@@ -120,7 +127,10 @@ def test_a_job_with_a_damaged_step_is_not_half_counted(tmp_path: Path, changes: 
     assert records.quarantined
 
 
-def test_a_name_cannot_forge_a_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("block_bytes", [23_000, 34_500, SETTINGS.block_bytes])
+def test_a_name_cannot_forge_a_line(tmp_path: Path, block_bytes: int) -> None:
+    """Nor where a block would end among the pieces: with 23,000 and 34,500 bytes, it would."""
+    settings = msgspec.structs.replace(SETTINGS, block_bytes=block_bytes)
     forged = "|".join(job(JobIDRaw="666", JobID="666", User="eve").values())
     for name in (
         f"x\n{forged}\ny",
@@ -130,12 +140,12 @@ def test_a_name_cannot_forge_a_line(tmp_path: Path) -> None:
         # Of both pieces, each looks like the beginning of a line.
         f"x|\n{forged}\n7|y",
     ):
-        others = [row for number in range(1, 41) for row in numbered(number)]
-        records = read(tmp_path, text([*others, job(JobName=name), step(), *others]))
+        others = [row for number in range(101, 201) for row in numbered(number)]
+        records = read(tmp_path, text([*others, job(JobName=name), step(), *others]), settings)
         taken = records.jobs["job_id"].to_pylist()
         assert not {100, 666} & set(taken), name
         # Lines near it are in doubt: the dump does not show where the name ends.
-        assert len(taken) >= 2 * (40 - REACH_LINES // 2)
+        assert len(taken) >= 2 * (100 - REACH_LINES // 2)
 
 
 def test_steps_apart_from_their_job_are_quarantined_with_it(tmp_path: Path) -> None:

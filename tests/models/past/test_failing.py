@@ -42,13 +42,14 @@ def one_after_the_other(*ends: dict[str, Any]) -> list[PastJob]:
         ([*[CUT] * SPARED_A_KILL, *FAILS], FAILS_IN_A_ROW),
         ([*[CUT | {"given_mem_mib": 700}] * SPARED_A_KILL, *FAILS, WHOLE], FAILS_IN_A_ROW),
         ([*[CUT | {"given_cpus": 4}] * SPARED_A_KILL, *FAILS, WHOLE], FAILS_IN_A_ROW),
+        ([*[CUT | {"asked_mem_mib": 600, "asked_cpus": 2}] * SPARED_A_KILL, *FAILS, WHOLE], FAILS_IN_A_ROW),
     ],
     ids=[
         "two", "three", "four", "one_that_was_cut_ends_well", "one_with_all_ends_well", "then_one_that_was_cut",
         "with_all_in_between", "with_all_fails_too", "with_all_that_began_before", "with_all_runs_out_of_time",
         "cancelled", "killed", "not_cut", "hardly_any_spared", "spared", "one_was_killed",
         "spared_but_still_failing",
-        "spared_with_more_memory", "spared_with_more_cpus",
+        "spared_with_more_memory", "spared_with_more_cpus", "not_cut_and_not_failed",
     ],
 )  # fmt: skip
 def test_three_cut_jobs_that_fail_in_a_row_count_unless_one_with_all_fails_too(
