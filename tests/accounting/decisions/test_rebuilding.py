@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 
 from accounting.audit.agreement import disagreements, token_of
 from accounting.decisions.decision import Decision, encode_decision, refused
+from accounting.decisions.originals import lost_decisions
 from accounting.decisions.rebuilding import rebuilt
 from accounting.decisions.token import find_token, format_token, mark_recovery
 from accounting.ingest.ingesting import ingest
@@ -19,7 +20,7 @@ from accounting.store.database import open_store
 from accounting.store.records import read_attempts, read_decision
 from tests.accounting.decisions.test_token import GRANTS, REQUESTS
 from tests.accounting.ingest.recorded import NOW_S, settings_of
-from tests.builders import DAY_S, T0, FakeSacct, decision, job_line, job_row, request
+from tests.builders import DAY_S, T0, FakeSacct, decision, job_line, job_row, records_of, request
 from tests.stores import content
 
 WORDS = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -182,6 +183,13 @@ def test_a_recovered_run_has_fewer_cpus_only_where_its_journal_says_why() -> Non
     stays = msgspec.structs.replace(RECOVERED, why="it cannot give its CPUs back")
     assert said(row, comment, recoveries=[stays]) == set()
     assert said(row, comment, recoveries=[RECOVERED]) == {("CPUs", "warning")}
+
+
+def test_what_one_job_names_that_is_known_does_not_hide_what_the_next_one_lost() -> None:
+    lost = decision(id="d9", mode="observe", reason="resized", grant=Grant(cpus_per_task=2))
+    comments = (RAN.admin_comment, format_token(lost))
+    jobs = records_of([(job_row(admin_comment=comment), []) for comment in comments]).jobs
+    assert [one.id for one in lost_decisions(jobs, {"d9"})] == ["d9"]
 
 
 def test_without_the_journal_decisions_are_rebuilt_from_tokens(store: Engine, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_the_decision_of_a_direct_jobs_client_is_named_by_the_hooks_own() -> Non
 def test_what_was_found_before_stays_and_is_not_taken_again() -> None:
     decisions = [made("d0"), made("d1")]
     [comment] = restored_comments([row(2)], decisions[1:], {}).values()
-    found = restored_comments([row(1), row(2)], decisions, {1: comment})
+    found = restored_comments([row(1), row(2)], [*decisions, made("d2")], {1: comment})
     first = find_token(found[0])
     assert found[1] == comment
     assert first is not None

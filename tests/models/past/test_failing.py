@@ -58,3 +58,9 @@ def test_three_cut_jobs_that_fail_in_a_row_count_unless_one_with_all_fails_too(
     told = failing(one_after_the_other(*ends))
     assert len(told) == count
     assert all(one.failed and one.given_mem_mib == 600 for one in told)
+
+
+@pytest.mark.parametrize("less", [{"given_cpus": 2}, {"asked_gpus": 4, "given_gpus": 1}])
+def test_fewer_cpus_or_gpus_are_a_cut_like_less_memory(less: dict[str, Any]) -> None:
+    fails = one_after_the_other(*[WHOLE | less | FAILED] * FAILS_IN_A_ROW)
+    assert failing(fails) == fails
