@@ -88,6 +88,12 @@ REASONS = (
         shared=True,
     ),
     Reason("BurstBuffer*", "its burst buffer is not ready", "it waits for its burst buffer"),
+    # 26.05 says this of nodes that are down or drained as well, without any reservation.
+    Reason(
+        "ReqNodeNotAvail*May?be?reserved*",
+        "the nodes that it could use are down or drained, or reserved now or before its time limit ends (see "
+        "`sinfo -R` and `scontrol show reservation`); before a reservation it may start with a shorter --time",
+    ),
     # Applies to most waiting jobs before a maintenance, and to all of them during one: a plan knows until when.
     Reason(
         "ReqNodeNotAvail*eserved?for*",

@@ -48,6 +48,10 @@ def changed(**values: Any) -> QueuedJob:
             "ReqNodeNotAvail,_Reserved_for_maintenance",
             "the nodes that it could use are reserved, or will be before its time limit ends",
         ),
+        (
+            "ReqNodeNotAvail,_May_be_reserved_for_other_job",
+            "the nodes that it could use are down or drained, or reserved now or before its time limit ends",
+        ),
         ("user_env_retrieval_failed_requeued_held", "its node could not read the user's environment"),
         ("launch failed requeued held", "Slurm could not start it, requeued it and holds it"),
         ("QOSMaxCpuPerUserLimit", "its user has as much as the QOS allows at a time"),
