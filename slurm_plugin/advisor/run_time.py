@@ -52,8 +52,7 @@ def most_left_s(job: QueuedJob, now_s: float, over_limit_s: float = 0.0) -> floa
     if job.state == "RUNNING" and job.end_s:
         # A job that is being preempted has only its GraceTime left, which Slurm shows as its end.
         return min(left_s, max(0.0, job.end_s - now_s))
-    # A COMPLETING job has ended, and may have been requeued: its nodes are only waiting for an Epilog.
-    return 0.0 if job.state == "COMPLETING" else left_s
+    return 0.0 if job.ending else left_s
 
 
 def over_limit_of(job: QueuedJob, snapshot: Snapshot) -> float:

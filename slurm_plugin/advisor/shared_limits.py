@@ -93,9 +93,9 @@ class SharedLimits:
     def dues(self, job: QueuedJob, partitions: Sequence[str], taken: Amounts, limit_s: float) -> Dues:
         """Return what a job, or an array's task, counts for while it runs, given what it takes in all and its limit.
 
-        `partitions` are those where it may start, or runs. A COMPLETING job has ended, and no longer counts.
+        `partitions` are those where it may start, or runs. A job that is `ending` no longer counts.
         """
-        if job.state == "COMPLETING":
+        if job.ending:
             return ()
         found = self._counted(Whose(job.qos, job.user, job.account, tuple(partitions)), taken, limit_s, job)
         if job.array_job_id in self._at_once:

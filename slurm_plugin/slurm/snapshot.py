@@ -119,6 +119,11 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.state == "CONFIGURING"
 
     @property
+    def ending(self) -> bool:
+        """Whether it has ended, and may have been requeued: its nodes only wait for an Epilog, or do not answer."""
+        return self.state == "COMPLETING"
+
+    @property
     def suspended(self) -> bool:
         """Whether it has its nodes but is stopped: an administrator, or jobs that come first, suspended it."""
         return self.state == "SUSPENDED"

@@ -35,6 +35,10 @@ NODES_START = (
     "is now. If they do not come up, Slurm requeues a batch job, unless its user forbade that "
     "(--no-requeue)"
 )
+ENDS = (
+    "it has ended, and Slurm is cleaning up after it: an epilog runs, or a node does not answer (`sinfo` "
+    "shows which). Its use and its cost are known after that, when `rightsizer ingest` has run"
+)
 
 
 class Queued(msgspec.Struct, frozen=True):
@@ -80,7 +84,10 @@ def show_queued(queued: Queued, config: Config, output_format: str) -> None:
     for job in starting[:1]:
         more = f" (and {len(starting) - 1} more of its tasks)" if len(starting) > 1 else ""
         note(f"job {name_of(job)}{more} has its nodes {NODES_START}")
-    if len(starting) < len(queued.records):
+    ending = [job for job in queued.records if job.ending]
+    if ending:
+        note(ENDS)
+    if len(starting) + len(ending) < len(queued.records):
         note(
             "it is running; its use and its cost are known after it has ended and `rightsizer ingest` has run"
         )
@@ -94,8 +101,10 @@ def _running_row(job: QueuedJob, run_time: RunTime, now_s: float, over_limit_s: 
         "job": name_of(job),
         "state": job.state,
         "started": None if job.configuring else _moment(job.start_s - now_s, now_s),
-        "likely end": _moment(likely_left_s(run_time, job.ran_s(now_s), left_s), now_s),
-        "its limit": _moment(left_s, now_s),
+        "likely end": None
+        if job.ending
+        else _moment(likely_left_s(run_time, job.ran_s(now_s), left_s), now_s),
+        "its limit": None if job.ending else _moment(left_s, now_s),
         "CPUs": job.cpus,
         "memory (MiB)": job.mem_mib,
         "GPUs": job.gpus,

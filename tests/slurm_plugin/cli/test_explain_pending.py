@@ -194,6 +194,22 @@ def test_a_start_is_said_not_to_include_the_time_in_which_nodes_power_up(
     assert ("the time that nodes take to power up, and the renewal" in run("explain", "12").err) is is_told
 
 
+def test_a_job_that_slurm_cleans_up_after_is_not_said_to_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a node that does not answer, a job stays COMPLETING after NODE_FAIL (22.05): its end seemed to move on."""
+    found = snapshot(running(1, state="COMPLETING"), running(2))
+    monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(found))
+    told, other = (run("explain", number, "--format", "json") for number in "12")
+    assert ("it is running; " in told.err, "it has ended, and Slurm is cleaning up" in told.err) == (
+        False,
+        True,
+    )
+    assert ("it is running; " in other.err, "cleaning up" in other.err) == (True, False)
+    (row,) = json.loads(told.out)
+    assert (row["state"], row["likely end"], row["its limit"]) == ("COMPLETING", None, None)
+
+
 def test_an_array_whose_nodes_power_up_is_told_so_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = [
         running(10 + task, array_job_id=10, array_tasks=str(task), state=state)
