@@ -34,6 +34,7 @@ REACH = 10_000
 TURN = "Priority"
 # Why a job that is in no simulation keeps its place.
 UNEQUAL = "equal parts of it do not fit on the nodes"
+NONE_UP = "no node that it may use is up"
 
 Expect = Callable[[QueuedJob], RunTime]
 
@@ -205,7 +206,7 @@ def _pending(
     demand = whole or asked
     kept = "it asks for whole nodes, and they differ in size" if job.exclusive and whole is None else ""
     if not kinds.hold(pools, demand, nodes):
-        kept = kept or UNEQUAL
+        kept = kept or (UNEQUAL if kinds.of(pools) else NONE_UP)
     since_s = job.eligible_s if 0 < job.eligible_s <= now_s else job.submit_s
     return Pending(
         job_id=job.job_id,

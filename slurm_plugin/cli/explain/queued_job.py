@@ -117,7 +117,7 @@ def _show_waiting(
 ) -> None:
     from slurm_plugin.advisor.places import unknown_of
     from slurm_plugin.advisor.preemption import preemption_in_words
-    from slurm_plugin.advisor.problem import UNEQUAL, problem_of
+    from slurm_plugin.advisor.problem import NONE_UP, UNEQUAL, problem_of
     from slurm_plugin.advisor.shared_limits import counted_anew
     from slurm_plugin.advisor.size_priority import at_their_size
     from slurm_plugin.advisor.standing import cpus_must_stay
@@ -156,8 +156,8 @@ def _show_waiting(
             note(said)
         if pending.out:
             note(f"its start cannot be estimated: {_held_up(job, snapshot.time_s)}")
-        elif pending.kept == UNEQUAL:
-            note(f"its start cannot be estimated: {UNEQUAL}")
+        elif pending.kept in (UNEQUAL, NONE_UP):
+            note(f"its start cannot be estimated: {pending.kept}")
             pending = msgspec.structs.replace(pending, out=True)
         elif unknown := unknown_of(job):
             note(f"its start is estimated as if it did not ask for {', '.join(unknown)}; it may start later")

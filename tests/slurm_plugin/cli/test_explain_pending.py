@@ -210,6 +210,16 @@ def test_a_job_that_slurm_cleans_up_after_is_not_said_to_run(
     assert (row["state"], row["likely end"], row["its limit"]) == ("COMPLETING", None, None)
 
 
+def test_a_job_none_of_whose_nodes_is_up_is_not_said_to_be_too_large(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As 26.05 says of nodes that are all drained: a reason for which Slurm may also mean reserved ones."""
+    drained = NodeState(name="n1", cpus=8, mem_mib=16_000, gpus=0, partitions=("batch",), away=True)
+    job = waiting(1, reason="ReqNodeNotAvail,_May_be_reserved_for_other_job")
+    monkeypatch.setattr(backends, "open_queue", lambda _name: FakeQueue(snapshot(job, nodes=(drained,))))
+    assert "its start cannot be estimated: no node that it may use is up" in run("explain", "1").err
+
+
 def test_an_array_whose_nodes_power_up_is_told_so_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = [
         running(10 + task, array_job_id=10, array_tasks=str(task), state=state)
