@@ -37,7 +37,7 @@ from slurm_plugin.policy.script_launchers import (
 from slurm_plugin.policy.script_parts import read_parts
 from slurm_plugin.policy.script_programs import is_session, kept_by_programs
 from slurm_plugin.policy.script_steps import Step, farmed, held_at_once, in_background, read_steps
-from slurm_plugin.policy.script_threads import ThreadsHeld, threads_each, told_cpus
+from slurm_plugin.policy.script_threads import WORDS, ThreadsHeld, threads_each, told_cpus
 from slurm_plugin.policy.script_values import IS, LAUNCHERS, QUOTE, UNREAD, with_values
 
 _SAY_MEMORY = tuple(
@@ -75,6 +75,7 @@ _ASKING = (
     *LAUNCHERS,
     "mdrun",
     *HEAP_OPTIONS,
+    *WORDS,
     "mem",
     "((",
     "nproc",

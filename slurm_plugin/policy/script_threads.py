@@ -48,6 +48,8 @@ _PROGRAMS = (
     Program(("%n", "%N"), re.compile(rf"%(?i:nproc(?:shared|s)?)={_NUMBER}")),
     Program(("nprocs",), re.compile(rf"%(?i:pal)\s{{1,9}}nprocs{_NUMBER}")),
 )
+# A script with none of these words tells no program of a number of CPUs.
+WORDS = tuple(word for program in _PROGRAMS for word in program.words)
 _COMMAND = re.compile(r"[^\n;|&]+")
 _OMP = "OMP_NUM_THREADS"
 # Of a number that follows the job's CPUs nothing is known.

@@ -30,6 +30,13 @@ from slurm_plugin.policy.script_floors import read_floors
         ("cat > a.inp <<E\n%pal\n  nprocs 8\nend\nE\norca a.inp", 4, 2),
         ("MDRUN='gmx mdrun'\n$MDRUN -ntmpi 1 -ntomp 8", 1, 8),
         ('GMX=/usr/bin/gmx_mpi\nMDRUN="$GMX mdrun"\n"$MDRUN" -ntomp 8', 1, 8),
+        # By variables.
+        ("N=8\nlmp -k on t $N -sf kk -in a", 1, 8),
+        ("CPUS=8\nabaqus job=a cpus=$CPUS interactive", 1, 8),
+        ("N=8\nnamd3 +p$N a.conf", 1, 8),
+        ("N=8\nstarccm+ -np ${N} -batch a.sim", 1, 8),
+        ("T=8\nfluent 3ddp -g -t$T -i a.jou", 1, 8),
+        ("N=$SLURM_CPUS_ON_NODE\nnamd3 +p$N a.conf", 1, 0),
         # Names that differ only in numbers.
         ("MDRUN1='gmx mdrun'\nMDRUN2='gmx_mpi mdrun'\n$MDRUN1 -ntmpi 1 -ntomp 8\n$MDRUN2 -ntomp 2", 1, 8),
         # However often a long path is named.
