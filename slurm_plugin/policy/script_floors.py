@@ -36,7 +36,7 @@ from slurm_plugin.policy.script_launchers import (
 )
 from slurm_plugin.policy.script_parts import read_parts
 from slurm_plugin.policy.script_programs import is_session, kept_by_programs
-from slurm_plugin.policy.script_steps import Step, farmed, held_at_once, in_background, read_steps
+from slurm_plugin.policy.script_steps import Step, farmed, held_at_once, read_steps, turns
 from slurm_plugin.policy.script_threads import WORDS, ThreadsHeld, threads_each, told_cpus
 from slurm_plugin.policy.script_values import IS, LAUNCHERS, QUOTE, UNREAD, with_values
 
@@ -192,15 +192,13 @@ def _read(script: str, num_tasks: int) -> ScriptFloors:
     said = with_values(body) if any(word in body for word in _ASKING) else body
     threads, steps, parts = ThreadsHeld(said), read_steps(said), read_parts(said)
     launched = read_launched(said, threads)
-    node_cpus = [
-        (sum(part.node_cpus or 0 for part in command.parts), command.background) for command in launched
-    ]
+    node_cpus = [(sum(part.node_cpus or 0 for part in command.parts), command.turn) for command in launched]
     options, own = [step.options for step in steps], [step.own for step in steps]
     heaps = list(HEAP.finditer(said))
     heaps_mib = (HEAP_OVERHEAD * _mib(heap[1], "B") for heap in heaps)
-    memory = [held_at_once(list(zip(heaps_mib, in_background(said, heaps), strict=True)))]
+    memory = [held_at_once(zip(heaps_mib, turns(said, heaps), strict=True))]
     memory += [_mib(text, "M") for option in _MEMORY_OPTIONS for text in option.findall(said)]
-    memory.append(held_at_once([(_step_mib(step.options), step.background) for step in steps]))
+    memory.append(held_at_once((_step_mib(step.options), step.turn) for step in steps))
     return ScriptFloors(
         memory_mib=math.ceil(max(memory, default=0)),
         cpus_per_task=max(
@@ -245,9 +243,7 @@ def _cpus(body: str, said: str, num_tasks: int) -> Iterator[int]:
 
 def _steps_cpus(steps: Sequence[Step], threads: ThreadsHeld, num_tasks: int) -> Iterator[int]:
     """Yield the CPUs per task that inner sruns count on."""
-    held = held_at_once(
-        [(_step_cpus(step, threads.at(step.place), num_tasks), step.background) for step in steps]
-    )
+    held = held_at_once((_step_cpus(step, threads.at(step.place), num_tasks), step.turn) for step in steps)
     yield math.ceil(held / num_tasks)
     # Each task of a step has its CPUs on one node, where there may be only one of the job's tasks.
     for step in steps:
@@ -283,7 +279,7 @@ def _part(step: Step, num_tasks: int) -> int:
     if not _takes_part(options):
         return 0
     cpus = _INNER_CPUS.search(options)
-    return max(1, _step_cpus(Step(options, False), 1, 1) if num_tasks == 1 else int(cpus[1]) if cpus else 1)
+    return max(1, _step_cpus(Step(options), 1, 1) if num_tasks == 1 else int(cpus[1]) if cpus else 1)
 
 
 def _says_cpus_alone(options: str) -> bool:

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from slurm_plugin.policy.script_steps import held_at_once, in_background
+from slurm_plugin.policy.script_steps import held_at_once, turns
 
 _MDRUN = re.compile(r"mdrun(?<!\wmdrun)(?:_\w+)?[\"']?[ \t]([^\n;|&]*)")
 _THREADS = re.compile(r"-(nt|ntmpi|ntomp)[ \t]+[\"']?(\d{1,4})\b")
@@ -34,7 +34,7 @@ def mdrun_cpus(body: str, num_tasks: int) -> Iterator[int]:
         threads = said.get("ntomp", 0)
         yield threads
         started.append(max(threads, said.get("nt", 0), said.get("ntmpi", 0) * threads, said.get("ntmpi", 0)))
-    held = held_at_once(list(zip(started, in_background(body, found), strict=True)))
+    held = held_at_once(zip(started, turns(body, found), strict=True))
     yield math.ceil(held / num_tasks)
 
 

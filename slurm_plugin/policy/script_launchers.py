@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from accounting.request import Dimension
-from slurm_plugin.policy.script_steps import held_at_once, in_background
+from slurm_plugin.policy.script_steps import Turn, held_at_once, turns
 from slurm_plugin.policy.script_threads import ThreadsHeld, threads_each
 from slurm_plugin.policy.script_values import IS, LAUNCHERS, QUOTE, UNREAD
 
@@ -97,10 +97,10 @@ class Launched(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A launcher's command, by its parts, and whether the script goes on without waiting for it."""
+    """A launcher's command, by its parts, and when it runs."""
 
     parts: tuple[Launched, ...]
-    background: bool
+    turn: Turn
 
 
 def read_launched(body: str, threads: ThreadsHeld) -> list[Command]:
@@ -120,15 +120,15 @@ def read_launched(body: str, threads: ThreadsHeld) -> list[Command]:
                 Launched(_OF.get(name[0], _MPIRUN), part, threads.at(name.start()))
                 for part in _PARTS.split(command)
             ),
-            background,
+            turn,
         )
-        for name, command, background in zip(found, commands, in_background(body, found), strict=True)
+        for name, command, turn in zip(found, commands, turns(body, found), strict=True)
     ]
 
 
 def launched_cpus(launched: Sequence[Command], num_tasks: int) -> Iterator[int]:
     """Yield the CPUs per task that they count on. Without a number of ranks a launcher starts the job's tasks."""
-    held = [(sum(part.cpus for part in command.parts), command.background) for command in launched]
+    held = ((sum(part.cpus for part in command.parts), command.turn) for command in launched)
     yield math.ceil(held_at_once(held) / num_tasks)
     # One CPU of its own is no floor.
     yield from (part.rank_cpus for command in launched for part in command.parts if part.rank_cpus > 1)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,7 +26,10 @@ _QUOTED = (
 # What closes a group, and what opens it.
 _OPENER = {")": "(", "}": "{", "done": "do", "fi": "if", "esac": "case"}
 _OPENERS = frozenset(_OPENER.values())
-_WORDS = frozenset(("do", "done", "then", "else", "if", "fi", "case", "esac"))
+_WAIT = "wait"
+_WORDS = frozenset(("do", "done", "then", "else", "if", "fi", "case", "esac", _WAIT))
+# It waits for all that is in the background, unless it names a job or a process.
+_FOR_ALL = re.compile(r"wait[ \t]*(?:[\n;&|#]|\Z)")
 _SIGN = re.compile(rf"{_QUOTED}|[(){{}}]|{_END}|\b(?:{'|'.join(sorted(_WORDS))})\b")
 # A function's name before its body, read backwards, and that of a command.
 _FUNCTION = re.compile(r"\s*(?:\)\s*\(\s*)?([\w-]+)")
@@ -49,14 +53,34 @@ _FLAGS = frozenset(
 _OVERLAPS = re.compile(r"\s--overlap\b")
 
 
-class Step(msgspec.Struct, frozen=True):
-    """An srun inside a script: its line from its name on, and whether the script goes on without waiting for it.
+class Turn(NamedTuple):
+    """When a command of a script runs: whether the script goes on without waiting for it, and until when it may run.
 
-    `place` is where it begins.
+    `waits` is how often the script has waited before for all that is in the background. `stays`: it is in a function,
+    or in the background of a subshell, so that later ones need not wait for it.
     """
 
-    options: str
     background: bool
+    waits: int = 0
+    stays: bool = False
+
+
+WAITED_FOR = Turn(background=False)
+
+
+class _End(NamedTuple):
+    """Where a list of commands ends, and whether that leaves it in the background, and in that of a subshell."""
+
+    place: int
+    leaves: bool = False
+    in_subshell: bool = False
+
+
+class Step(msgspec.Struct, frozen=True):
+    """An srun inside a script: its line from its name on, when it runs, and where it begins."""
+
+    options: str
+    turn: Turn = WAITED_FOR
     place: int = 0
 
     @property
@@ -81,42 +105,56 @@ def _takes_next(option: str) -> bool:
 def read_steps(body: str) -> list[Step]:
     """Return the sruns of a script in their order."""
     found = list(_INNER.finditer(body))
-    return [
-        Step(step[1], background, step.start())
-        for step, background in zip(found, in_background(body, found), strict=True)
-    ]
+    return [Step(step[1], turn, step.start()) for step, turn in zip(found, turns(body, found), strict=True)]
 
 
-def in_background(body: str, found: Sequence[re.Match[str]]) -> list[bool]:
-    """Return for each match whether the script goes on without waiting for the command that it is in.
+def turns(body: str, found: Sequence[re.Match[str]]) -> list[Turn]:
+    """Return for each match when the command that it is in runs.
 
-    Nor does it wait if that command is in a group, or in a function, that is left in the background.
+    The script does not wait for a command that is in a group, or in a function, that is left in the background.
     """
     if not found:
         return []
     starts = [match.start() for match in found]
     # One pass for all: a search for each would read on to the end of a long line.
-    ends, groups = _ends_and_groups(body, starts)
+    ends, groups, waits = _ends_and_groups(body, starts)
     left = _left_names(body, ends) if groups else set()
-    in_groups = bytearray(len(found))
+    in_left, in_function = bytearray(len(found)), bytearray(len(found))
     for opened, closed, first, last in groups:
-        if _is_left(ends, closed + 1) or _function_name(body, opened) in left:
-            in_groups[first:last] = b"\1" * (last - first)
+        name, all_in_it = _function_name(body, opened), b"\1" * (last - first)
+        if _end_of(ends, closed + 1).leaves or name in left:
+            in_left[first:last] = all_in_it
+        if name and body[opened] == "{":
+            in_function[first:last] = all_in_it
+    own = (_end_of(ends, match.end()) for match in found)
     return [
-        bool(in_group) or _is_left(ends, match.end())
-        for match, in_group in zip(found, in_groups, strict=True)
+        Turn(
+            background=end.leaves or bool(group),
+            waits=bisect.bisect(waits, start),
+            stays=end.in_subshell or bool(function),
+        )
+        for start, end, group, function in zip(starts, own, in_left, in_function, strict=True)
     ]
 
 
-def held_at_once(amounts: Sequence[tuple[float, bool]]) -> float:
-    """Return how much steps hold at a time: all those in the background at once, each of the others by itself."""
-    alone = max((amount for amount, background in amounts if not background), default=0)
-    return max(alone, sum(amount for amount, background in amounts if background))
+def held_at_once(amounts: Iterable[tuple[float, Turn]]) -> float:
+    """Return how much commands, in their order, hold at a time, each together with what is in the background then."""
+    most = left = staying = 0.0
+    waits = 0
+    for amount, turn in amounts:
+        if turn.waits > waits:
+            left, waits = 0.0, turn.waits
+        most = max(most, staying + left + amount)
+        if turn.background and turn.stays:
+            staying += amount
+        elif turn.background:
+            left += amount
+    return most
 
 
-def _is_left(ends: Sequence[tuple[int, bool]], place: int) -> bool:
-    """Whether the command at a place is left in the background when it ends."""
-    return ends[bisect.bisect_left(ends, (place, False))][1]
+def _end_of(ends: Sequence[_End], place: int) -> _End:
+    """Return where the command at a place ends."""
+    return ends[bisect.bisect_left(ends, (place,))]
 
 
 def _function_name(body: str, opened: int) -> str:
@@ -125,9 +163,9 @@ def _function_name(body: str, opened: int) -> str:
     return found[1][::-1] if found else ""
 
 
-def _left_names(body: str, ends: Sequence[tuple[int, bool]]) -> set[str]:
+def _left_names(body: str, ends: Sequence[_End]) -> set[str]:
     """Return the first words of the commands that are left in the background."""
-    names = (_command_name(body, begin, end) for (begin, _), (end, in_back) in pairwise(ends) if in_back)
+    names = (_command_name(body, before.place, end.place) for before, end in pairwise(ends) if end.leaves)
     return set(filter(None, names))
 
 
@@ -141,28 +179,34 @@ def _command_name(body: str, begin: int, end: int) -> str:
 
 def _ends_and_groups(
     body: str, starts: Sequence[int]
-) -> tuple[list[tuple[int, bool]], list[tuple[int, int, int, int]]]:
-    """Return where lists of commands end, with whether that leaves them in the background; and groups.
+) -> tuple[list[_End], list[tuple[int, int, int, int]], list[int]]:
+    """Return where lists of commands end; groups; and where the script waits for all that is in the background.
 
     Of a group it is where it opens and closes, and which of the commands that begin at `starts` it has: from the first
-    to before the last.
+    to before the last. Waits in groups are left out.
     """
-    ends, groups, opened = [(-1, False)], list[tuple[int, int, int, int]](), list[tuple[str, int]]()
+    ends, groups, opened = [_End(-1)], list[tuple[int, int, int, int]](), list[tuple[str, int]]()
+    waits, subshells = list[int](), 0
     for place, sign in _signs(body, starts):
         if sign in _OPENERS:
             opened.append((sign, place))
+            subshells += sign == "("
         elif sign in _OPENER:
             # The `a)` of a `case` closes nothing.
             if not opened or opened[-1][0] != _OPENER[sign]:
                 continue
             _, begin = opened.pop()
+            subshells -= sign == ")"
             first, last = bisect.bisect(starts, begin), bisect.bisect(starts, place)
             if first < last:
                 groups.append((begin, place + len(sign) - 1, first, last))
+        elif sign == _WAIT:
+            if not opened and _FOR_ALL.match(body, place):
+                waits.append(place)
         elif sign not in _JOINS and sign not in _WORDS:
-            ends.append((place, sign == "&"))
-    ends.append((len(body), False))
-    return ends, groups
+            ends.append(_End(place, leaves=sign == "&", in_subshell=sign == "&" and subshells > 0))
+    ends.append(_End(len(body)))
+    return ends, groups, waits
 
 
 def _signs(body: str, starts: Sequence[int]) -> Iterator[tuple[int, str]]:
@@ -193,5 +237,5 @@ def farmed(body: str, steps: list[Step]) -> list[Step]:
     if not steps:
         return []
     is_farm, is_loop = bool(_FARM.search(body)), bool(_LOOP.search(body))
-    started = (step for step in steps if is_farm or (is_loop and step.background))
+    started = (step for step in steps if is_farm or (is_loop and step.turn.background))
     return [step for step in started if not _OVERLAPS.search(step.options)]

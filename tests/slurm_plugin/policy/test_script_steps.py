@@ -1,10 +1,11 @@
 """The sruns in a script: which of them run side by side."""
 
+import re
 import time
 
 import pytest
 
-from slurm_plugin.policy.script_steps import read_steps
+from slurm_plugin.policy.script_steps import held_at_once, read_steps, turns
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,34 @@ def test_steps_in_the_background_are_told_from_those_that_are_waited_for(
     """Two steps of 500 MiB ran one after the other in 512 where quotes, a group or a function hid that
     they were left in the background (22.05).
     """
-    assert [step.background for step in read_steps(script)] == background
+    assert [step.turn.background for step in read_steps(script)] == background
+
+
+@pytest.mark.parametrize(
+    ("script", "held"),
+    [
+        ("A 4 &\nsleep 5\nA 4\nkill %1", 8),
+        ("A 4\nA 2 &\nA 2 &\nwait", 4),
+        ("A 2 & A 2 &\nwait\nA 2 & A 2 &\nwait # for both", 4),
+        ("A 2 & A 2 &\nwait $!\nA 2 & A 2 &\nwait", 8),
+        ("A 2 & A 2 &\nif [ -e x ]; then wait; fi\nA 2 & A 2 &\nwait", 8),
+        ("A 4 &\nwait-for-it.sh\nA 4", 8),
+        ("A 4 &\necho 'one; wait; two'\nA 4", 8),
+        ("for i in 1 2\ndo\n  A 2 &\ndone\nwait\nA 4", 4),
+        ("if [ -e x ]; then\n  A 2 &\nfi\nwait\nA 4", 4),
+        ("(cd a; A 2) & (cd b; A 2) &\nwait\nA 4", 4),
+        # The shell does not know of what a subshell of its own has left.
+        ("(A 2 &)\nwait\nA 4", 6),
+        ("one() {\n  A 2 &\n}\nwait\none\nA 4", 6),
+        ("one() { A 2; }\nA 4 &\nwait\none &\nA 4", 6),
+    ],
+)
+def test_what_a_script_starts_counts_with_what_still_runs_in_the_background(script: str, held: float) -> None:
+    """Of a job of 8 CPUs that was cut to 4, a step of 4 waited until the limit for the server of 4 that it was to ask
+    (22.05).
+    """
+    found = list(re.finditer(r"\bA (\d)", script))
+    assert held_at_once(zip((float(one[1]) for one in found), turns(script, found), strict=True)) == held
 
 
 @pytest.mark.parametrize(
