@@ -183,6 +183,16 @@ def test_a_job_that_slurmctld_refuses_to_change_stays_held_and_is_tried_again(tm
     assert len(file.read_text(encoding="utf-8").splitlines()) == 2, "that it was begun, and that it is back"
 
 
+def test_recovery_of_one_job_goes_on_with_what_another_process_has_begun(tmp_path: Path) -> None:
+    gate = Controller(failed())
+    gate.refuses = "release"
+    recoverer(gate, tmp_path).round()
+    gate.refuses = ""
+    assert [one.problem for one in recoverer(gate, tmp_path).one(7, 60.0)] == [""]
+    [file] = tmp_path.glob("recoveries-*.jsonl")
+    assert len(file.read_text(encoding="utf-8").splitlines()) == 2, "that it was begun, and that it is back"
+
+
 def test_a_job_is_left_for_the_next_round_if_slurmctld_is_silent(tmp_path: Path) -> None:
     gate = Controller(failed())
 
