@@ -169,8 +169,10 @@ def _afterwards(free: Ints, demand: Amounts) -> tuple[Ints, Ints, Ints]:
         taken: Ints = wanted.share_milli * (enough & (enough.cumsum(axis=0) <= wanted.gpus))[:, nodes]
     else:
         # Of GPUs with equally much free, one is as good as another.
-        again = [(devices[:each] == has).any(axis=0) for each, has in enumerate(devices)]
-        device, nodes = (enough & held & ~numpy.array(again)).nonzero()
+        again = numpy.zeros_like(enough)
+        for each, has in enumerate(devices):
+            again[each] = (devices[:each] == has).any(axis=0)
+        device, nodes = (enough & held & ~again).nonzero()
         taken = numpy.zeros((len(devices), len(nodes)), dtype=numpy.int64)
         taken[device, numpy.arange(len(nodes))] = wanted.share_milli
     after = free[:, nodes]

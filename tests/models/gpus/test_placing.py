@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from models.gpus.explanation import weighed
@@ -48,6 +48,7 @@ def test_of_nodes_that_lose_as_much_a_full_one_is_taken_if_empty_ones_have_a_pri
     assert gradient(WHOLE).place(room_of(*nodes), WHOLE) == ((0, (2000, 100, 1000, 1000, 0)),)
     dear = gradient(WHOLE, kept_empty_milli=30.0)
     assert dear.place(room_of(*nodes), WHOLE) == ((1, (2000, 100, 1000, 1000, 0)),)
+    assert [one.node for one in dear.choices(room_of(*nodes), WHOLE)] == [1, 0]
 
 
 def test_several_gpus_are_whole_and_a_job_that_no_node_holds_waits() -> None:
@@ -110,24 +111,29 @@ def test_placed_jobs_fit_on_single_gpus_and_waiting_jobs_fit_nowhere(
                 assert (now.free[2] == now.free[PLAIN:].sum(axis=0)).all()
 
 
+@settings(max_examples=200)
+@example(room_of((8000, 1000, 2000), (4000, 1000, 1000)), [HALF, WHOLE, PAIR], WHOLE)
 @given(rooms(), st.lists(st.sampled_from(DEMANDS), min_size=1, max_size=6), st.sampled_from(DEMANDS))
-def test_the_place_is_the_best_of_all_nodes_and_gpus_tried_one_by_one(
+def test_costs_and_the_place_are_those_of_all_nodes_and_gpus_tried_one_by_one(
     room: Room, usually: list[Amounts], demand: Amounts
 ) -> None:
     usual = usual_of(numpy.array(usually, dtype=numpy.int64))
+    tried: list[float] = []
+    for node, column in enumerate(room.free.T.tolist()):
+        one_by_one = wanted_of(demand[2]).share_milli not in (0, MILLI)
+        devices = range(len(column) - PLAIN) if one_by_one else [NONE]
+        costs = [
+            spent(room, usual, node, part_on(room, node, demand, device))
+            for device in devices
+            if holds(column, demand) and (device == NONE or column[PLAIN + device] >= demand[2])
+        ]
+        tried.append(min(costs, default=numpy.inf))
+    assert losses(room.free, demand, usual)[0].tolist() == pytest.approx(tried, abs=1e-6)
     found = Gradient(usual, 0.0).place(room, demand)
-    if found is None:
-        return
-    tried = {}
-    for node in range(room.free.shape[1]):
-        column = room.free[:, node].tolist()
-        for device in (
-            [NONE] if wanted_of(demand[2]).share_milli in (0, MILLI) else range(len(column) - PLAIN)
-        ):
-            if holds(column, demand) and (device == NONE or column[PLAIN + device] >= demand[2]):
-                tried[node, device] = spent(room, usual, node, part_on(room, node, demand, device))
-    ((node, amounts),) = found
-    assert spent(room, usual, node, amounts) == pytest.approx(min(tried.values()), abs=1e-6)
+    assert (found is None) == (min(tried) == numpy.inf)
+    if found is not None:
+        ((node, amounts),) = found
+        assert spent(room, usual, node, amounts) == pytest.approx(min(tried), abs=1e-6)
 
 
 def spent(room: Room, usual: Usual, node: int, amounts: Amounts) -> float:
@@ -177,6 +183,7 @@ def test_the_reasons_add_up_and_the_first_is_where_the_job_goes() -> None:
     assert rows[1].for_cpus > 0, "what is left of its CPUs does for fewer of the jobs that come"
     assert rows[1].fits_no_more == pytest.approx(1 / 3)
     assert way.choices(room, (99_000, 1, 0)) == []
+    assert way.choices(room_of((8000, 1000, 0)), HALF) == [], "no node has a GPU"
 
 
 def test_demands_that_fit_no_single_gpu_do_not_fit() -> None:
