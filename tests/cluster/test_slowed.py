@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from models.demand.slowed import LEAST_JOBS
-from tests.cluster.recovery_site import Run, Site, past_of, start_site
+from tests.cluster.recovery_site import USER, Run, Site, past_of, start_site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -57,5 +57,5 @@ def test_a_family_that_keeps_fewer_cores_busy_than_before_the_cut_gets_them_back
         return not any(map(cut, site.runs(job)[str(job)]))
 
     site.wait_for(is_whole)
-    script = str(site.folder / f"{name}.sh")
-    assert said in site.user.run("rightsizer", "predict", "--why", "--", *asked, f"--job-name={name}", script)
+    submitted = (*asked, f"--job-name={name}", str(site.folder / f"{name}.sh"))
+    assert said in site.shell.run("rightsizer", "predict", "--why", f"--user={USER}", "--", *submitted)
