@@ -17,6 +17,7 @@ from slurm_plugin.policy.maximums import (
     asks_for_more,
     cpus_of_node,
     is_beyond,
+    mem_of_node_mib,
     multiplied,
 )
 
@@ -168,15 +169,12 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         holds = {
             "min_billing": minimum.is_billed,
             "min_share": minimum.is_share,
-            "qos_maximum": self._is_refused(request),
-            "beyond_nodes": self._is_beyond_nodes(request),
             "whole_sockets": any(one.whole_sockets for one in partitions),
             "shared_cpus": not self.takes_turns and any(one.shares_cpus for one in partitions),
             "restricted_cores": not self.restricted_cores.isdisjoint(self.partition_names(request)),
             "gpus_of_nodes": self._spans_nodes(request),
-            "max_cpus_per_node": self._is_over_nodes(request),
         }
-        return tuple(name for name, does in holds.items() if does)
+        return (*(name for name, does in holds.items() if does), *self._refusals(request))
 
     def cpus_step_for(self, request: JobRequest) -> int:
         """Return how many CPUs a core has where a job may run (its threads): Slurm gives a job a multiple of that.
@@ -212,15 +210,26 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         most = [self.most_gpus.get(name, 1) for name in self.partition_names(request)]
         return any(is_beyond(request.gpus_per_job, gpus) for gpus in most)
 
-    def _is_beyond_nodes(self, request: JobRequest) -> bool:
-        """Whether a job asks for more than any partition that it may run in has; nodes that are not shown have it."""
-        names = self.partition_names(request)
-        return bool(names) and all(self._is_below(name, request) for name in names)
+    def _refusals(self, request: JobRequest) -> tuple[str, ...]:
+        """Return the forms by which all partitions that a job may run in refuse it as asked; none if one takes it.
 
-    def _is_over_nodes(self, request: JobRequest) -> bool:
-        """Whether a job asks for more CPUs of a node than any partition that it may run in lets its jobs use there."""
-        names, asked = self.partition_names(request), cpus_of_node(request)
-        return bool(names) and all(is_beyond(asked, most) for most in map(self._most_cpus_of_node, names))
+        Each partition may have a reason of its own.
+        """
+        found = [self._refusal(place, request) for place in self.partition_names(request) or ("",)]
+        return tuple(dict.fromkeys(found)) if all(found) else ()
+
+    def _refusal(self, place: str, request: JobRequest) -> str:
+        """Return the form by which a partition refuses a job as asked, or lets it wait for ever; '' if it takes it."""
+        if self._is_refused(place, request):
+            return "qos_maximum"
+        if self._is_below(place, request):
+            return "beyond_nodes"
+        partition = self.partitions.get(place)
+        memory = partition.memory if partition else self.memory
+        if memory and is_beyond(mem_of_node_mib(request), memory.max_per_node_mib):
+            return "max_mem_per_node"
+        beyond = is_beyond(cpus_of_node(request), self._most_cpus_of_node(place))
+        return "max_cpus_per_node" if beyond else ""
 
     def _most_cpus_of_node(self, name: str) -> int:
         partition = self.partitions.get(name)
@@ -235,8 +244,8 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return capacity.is_below(request)
 
-    def _is_refused(self, request: JobRequest) -> bool:
-        """Whether Slurm refuses a job as asked, with each QOS and in each partition that it may have.
+    def _is_refused(self, place: str, request: JobRequest) -> bool:
+        """Whether Slurm refuses a job as asked in a partition, with each QOS that it may have there.
 
         A job that names no QOS has the one that its user is given, or else anybody.
         """
@@ -245,13 +254,9 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
         whose = (request.account.lower(), request.user.lower())
         given = self.given_qos.get(whose, self.given_qos.get(ANYBODY, frozenset()))
         names = request.qos.split(",") if request.qos else given or ("",)
-        places = self.partition_names(request) or ("",)
         own = self.account_maximums.get(whose, {})
-        return all(
-            self._refuses(request, name, place, own.get(place, own.get("", NO_MAXIMUMS)))
-            for name in names
-            for place in places
-        )
+        association = own.get(place, own.get("", NO_MAXIMUMS))
+        return all(self._refuses(request, name, place, association) for name in names)
 
     def _refuses(self, request: JobRequest, qos: str, place: str, association: Maximums) -> bool:
         """Whether Slurm refuses a job of a QOS in a partition, whose own QOS counts first, unless the job's may."""
@@ -313,15 +318,14 @@ def _with_default(terms: MemoryTerms) -> MemoryTerms:
 
 
 def strictest(terms: Sequence[MemoryTerms]) -> MemoryTerms:
-    """Return terms that satisfy all of these; at least one is needed."""
+    """Return terms that satisfy all of these, without MaxMemPerNode: a job runs in whichever takes it.
+
+    At least one is needed.
+    """
     least_mib, *looser_mib = sorted({one.max_per_cpu_mib for one in terms} - {0}) or [0]
     return MemoryTerms(
         max_per_cpu_mib=least_mib,
         looser_per_cpu_mib=tuple(looser_mib),
-        # A job runs in whichever partition accepts it.
-        max_per_node_mib=0
-        if any(not one.max_per_node_mib for one in terms)
-        else max(one.max_per_node_mib for one in terms),
         default_per_cpu_mib=_least_set([one.default_per_cpu_mib for one in terms]),
         default_per_node_mib=max(one.default_per_node_mib for one in terms),
         default_per_gpu_mib=max(one.default_per_gpu_mib for one in terms),

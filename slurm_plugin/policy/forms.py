@@ -86,7 +86,8 @@ KEEPS: Final[dict[str, frozenset[Dimension]]] = {
     "cpu_bind": CORES,
     # Slurm would raise the CPUs again by itself.
     "max_mem_per_cpu": CORES,
-    # Slurm refuses the job as asked, or lets it wait for ever.
+    # Slurm refuses the job as asked, or lets it wait for ever. Memory that comes with CPUs shrinks with them.
+    "max_mem_per_node": MEMORY_AND_CORES,
     "max_cpus_per_node": MEMORY_AND_CORES,
     "qos_maximum": ALL,
     "beyond_nodes": ALL,

@@ -1,9 +1,8 @@
-"""MaxMemPerCPU, MaxMemPerNode, and what else Slurm's memory settings keep as asked. Pure.
+"""MaxMemPerCPU, and what else Slurm's memory settings keep as asked. Pure.
 
 Under MaxMemPerCPU, Slurm raises the CPUs of a job if they cannot carry its memory, after the hook has seen it.
 However few CPUs are granted, such a job gets no fewer, and on 26.05 its environment then contradicts itself, so that
-an srun inside it aborts. CPUs are therefore cut only as far as the remaining ones carry the remaining memory. Under
-MaxMemPerNode, Slurm refuses a job (EnforcePartLimits) or lets it wait for ever: such a job is not cut.
+an srun inside it aborts. CPUs are therefore cut only as far as the remaining ones carry the remaining memory.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import math
 
 from accounting.request import Dimension, JobRequest
 from slurm_plugin.policy.facts import MemoryTerms
-from slurm_plugin.policy.maximums import is_beyond, mem_of_node_mib
 
 
 def lowest_share_mib(share_mib: int | None, max_per_cpu_mib: int) -> int | None:
@@ -60,14 +58,6 @@ def raises_cpus(request: JobRequest, max_per_cpu_mib: int) -> bool:
     return each_mib > max_per_cpu_mib
 
 
-def is_beyond_node(request: JobRequest, max_per_node_mib: int) -> bool:
-    """Whether a job asks for more memory of a node than MaxMemPerNode, however many nodes its tasks use.
-
-    If the job were let in because it is cut, and then killed for that, it would be requeued as asked and never start.
-    """
-    return is_beyond(mem_of_node_mib(request), max_per_node_mib)
-
-
 def kept_by_limits(
     request: JobRequest, memory: MemoryTerms, cpus_step: int, *, overcommits: bool = False
 ) -> dict[Dimension, str]:
@@ -83,9 +73,6 @@ def kept_by_limits(
     if memory.limits_virtual:
         # A program that maps more than it uses fails with less (Java, Go, CUDA), and what it maps is not measured.
         kept["memory"] = "VSizeFactor"
-    if is_beyond_node(request, memory.max_per_node_mib):
-        # Memory that comes with CPUs shrinks with them.
-        kept |= {"memory": "MaxMemPerNode", "cores": "MaxMemPerNode"}
     if would_start_more_tasks(request, memory.max_per_cpu_mib, cpus_step):
         kept["memory"] = "MaxMemPerCPU"
     if overcommits and cpus_step > 1 and raises_cpus(request, memory.max_per_cpu_mib):

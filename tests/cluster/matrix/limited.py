@@ -46,6 +46,7 @@ REFUSED_FORMS = (
     form("refused-mem", "-p small -c 8 --mem=8000"),
     form("refused-per-cpu", "-p small -c 8 --mem-per-cpu=1000"),
     form("refused-cpus", "-p few -c 8 --mem=8000"),
+    form("refused-each", "-p small,few -c 8 --mem=8000"),
     form("refused-not", "-p small -c 8 --mem=4000", cpu=2, mem=256),
     form("refused-not-cpus", "-p few -c 4 --mem=8000", cpu=2, mem=256),
 )

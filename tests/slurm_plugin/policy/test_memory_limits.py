@@ -13,10 +13,16 @@ from accounting.request import Grant, JobRequest, granted
 from slurm_plugin.config.settings import Config, Policy
 from slurm_plugin.policy.facts import WHOLE_NODE_MIB, MemoryTerms, Partition, SiteFacts, strictest
 from slurm_plugin.policy.forms import kept_by_form
+from slurm_plugin.policy.maximums import Maximum, Maximums, QosMaximums
 from slurm_plugin.policy.memory_limits import counts_anew, kept_by_limits
 from slurm_plugin.policy.sizing import CARRIES, size
 from slurm_plugin.service.decide import decide, memory_comes_with_cpus, with_memory_terms
-from slurm_plugin.slurm.limits import parse_config_terms, parse_partitions, select_parameters
+from slurm_plugin.slurm.limits import (
+    parse_config_terms,
+    parse_node_terms,
+    parse_partitions,
+    select_parameters,
+)
 from tests.builders import request, submission
 from tests.slurm_plugin.policy.sized import limits, prediction
 
@@ -389,11 +395,10 @@ def test_a_request_above_the_maximum_of_a_node_is_left_as_it_is(
     cluster = (
         "MaxMemPerNode = 80000\n" if partition in ("other", "per_cpu") else "MaxMemPerNode = UNLIMITED\n"
     )
-    wanted = request(partition=partition, **asked)
-    terms = facts_of(cluster, PARTITIONS + more).memory_for(wanted)
-    assert terms is not None
-    found = kept_by_limits(wanted, terms, 1)
-    assert found == ({"memory": "MaxMemPerNode", "cores": "MaxMemPerNode"} if kept else {})
+    forms = facts_of(cluster, PARTITIONS + more).forms_of(request(partition=partition, **asked))
+    assert kept_by_form(forms) == (
+        {"memory": "max_mem_per_node", "cores": "max_mem_per_node"} if kept else {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -417,3 +422,35 @@ def test_a_request_for_more_cpus_of_a_node_than_all_its_partitions_allow_is_left
     assert kept_by_form(forms) == (
         {"memory": "max_cpus_per_node", "cores": "max_cpus_per_node"} if kept else {}
     )
+
+
+@pytest.mark.parametrize(
+    ("partition", "asked", "kept"),
+    [
+        ("small,few", {"cpus_per_task": 5, "mem_per_node_mib": 4001}, True),
+        ("few,small", {"cpus_per_task": 5, "mem_per_node_mib": 4001}, True),
+        ("small,few", {"cpus_per_task": 5, "mem_per_node_mib": 4000}, False),
+        ("small,few", {"cpus_per_task": 4, "mem_per_node_mib": 4001}, False),
+        ("small,few,main", {"cpus_per_task": 5, "mem_per_node_mib": 4001}, False),
+        ("small,few,old", {"cpus_per_task": 5, "mem_per_node_mib": 4001}, True),
+        ("small,few,old", {"cpus_per_task": 2, "mem_per_node_mib": 4001}, False),
+        ("deny,few", {"cpus_per_task": 5, "mem_per_node_mib": 4001}, True),
+        ("deny,few", {"cpus_per_task": 5, "mem_per_node_mib": 3000}, False),
+    ],
+)
+def test_a_request_that_each_of_its_partitions_refuses_for_its_own_reason_is_left_alone(
+    partition: str, asked: dict[str, int], kept: bool
+) -> None:
+    """Cut, such a job ran, was killed for memory, and waited for ever with its own request (22.05)."""
+    more = (
+        "PartitionName=small MaxMemPerNode=4000\nPartitionName=few MaxCPUsPerNode=4\n"
+        "PartitionName=old TotalNodes=1\nPartitionName=deny QoS=deny\n"
+    )
+    facts = msgspec.structs.replace(
+        facts_of(config="", partitions="PartitionName=main Default=YES\n" + more),
+        capacity=parse_node_terms("NodeName=o-1 CPUTot=2 RealMemory=64000 Partitions=old\n").capacity,
+        qos_maximums={"deny": QosMaximums(most=Maximums(of_job=(Maximum(mem_mib=3000),)), refuses=True)},
+    )
+    found = kept_by_form(facts.forms_of(request(partition=partition, **asked)))
+    assert {"memory", "cores"}.issubset(found) is kept
+    assert bool(found) is kept
