@@ -1,4 +1,4 @@
-"""In which of its partitions a job may start at all, by their Allow…, Deny… and MaxNodes. Pure.
+"""In which of its partitions a job may start at all: by their Allow…, Deny…, MaxNodes, and Max…PerNode. Pure.
 
 This matters only for jobs that list several partitions: for a single one, slurmctld gives the job's reason. What is
 not known of a user or an account forbids nothing. Whether a partition needs reservations, or is only for some login
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from slurm_plugin.policy.maximums import is_beyond
 from slurm_plugin.slurm.snapshot import PartitionState, QueuedJob, Snapshot
 
 
@@ -22,6 +23,14 @@ def may_use(job: QueuedJob, partition: PartitionState, snapshot: Snapshot) -> bo
         and (groups is None or not partition.groups or not groups.isdisjoint(partition.groups))
         and job.num_nodes <= partition.most_nodes
     )
+
+
+def takes(job: QueuedJob, partition: PartitionState) -> bool:
+    """Whether a partition lets a job ask for so much of a node, whatever its QOS (MaxMemPerNode, MaxCPUsPerNode)."""
+    least = job.min_cpus_per_node
+    mem_mib = max(job.mem_per_node_mib or 0, (job.mem_per_cpu_mib or 0) * least)
+    most = partition.most_cpus_per_node
+    return not is_beyond(mem_mib, partition.memory.max_per_node_mib) and (most is None or least <= most)
 
 
 def _is_let(names: Collection[str], allowed: Collection[str], denied: Collection[str]) -> bool:

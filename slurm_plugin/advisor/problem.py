@@ -17,7 +17,7 @@ from models.planning.ledger import Ledger
 from models.planning.problem import Machine, Pending, Problem, Yields
 from models.scheduling.placement import part_of
 from models.scheduling.room import PLAIN, Amounts, exceeds
-from slurm_plugin.advisor.access import may_use
+from slurm_plugin.advisor.access import may_use, takes
 from slurm_plugin.advisor.places import Place, place_of, top_of
 from slurm_plugin.advisor.preemption import Ranks
 from slurm_plugin.advisor.room import Numbers, amounts_of_job, cluster_of, numbers_of, pools_of
@@ -33,6 +33,8 @@ REACH = 10_000
 # Slurm's reason for a job that only waits its turn.
 TURN = "Priority"
 # Why a job that is in no simulation keeps its place.
+DOWN = "its partition is down"
+TOO_LARGE = "it asks for more of a node than its partition allows"
 UNEQUAL = "equal parts of it do not fit on the nodes"
 NONE_UP = "no node that it may use is up"
 
@@ -101,7 +103,7 @@ def problem_of(
                 _that_may_wait(job, one, ledger),
                 snapshot.time_s,
                 top,
-                starts=bool(names),
+                shut="" if names else TOO_LARGE if _up(job, partitions) else DOWN,
                 is_ours=one.factor == job.site_factor,
             ),
         )
@@ -135,26 +137,30 @@ def own_priority(job: QueuedJob, factor: int) -> int:
     return min(max(0, own), MOST_PRIORITY)
 
 
+def _up(job: QueuedJob, partitions: Mapping[str, PartitionState]) -> list[str]:
+    return [name for name in job.partitions if name in partitions and partitions[name].up]
+
+
 def open_partitions(
     job: QueuedJob, partitions: Mapping[str, PartitionState], snapshot: Snapshot
 ) -> tuple[str, ...]:
     """Return the listed partitions in which a job may start: those that are up, and accept it and its limit.
 
-    If none of them allows it, returns all that are up: a QOS may allow it.
+    If none of them allows it, returns all that are up and take a job of its size: a QOS may allow it.
     """
-    up = tuple(name for name in job.partitions if name in partitions and partitions[name].up)
+    up = tuple(name for name in _up(job, partitions) if takes(job, partitions[name]))
     limit_s = math.inf if job.limit_s is None else job.limit_s
     found = (partitions[name] for name in up)
     allowed = (one for one in found if limit_s <= one.longest_s and may_use(job, one, snapshot))
     return tuple(one.name for one in allowed) or up
 
 
-def _place(job: QueuedJob, now_s: float, top: frozenset[int], *, starts: bool, is_ours: bool) -> Place:
+def _place(job: QueuedJob, now_s: float, top: frozenset[int], *, shut: str, is_ours: bool) -> Place:
     place = place_of(job, now_s)
     if place.out:
         return place
-    if not starts:
-        return Place("its partition is down", out=True)
+    if shut:
+        return Place(shut, out=True)
     if not place.kept and not is_ours:
         return Place("its SiteFactor was set by somebody else")
     if not place.kept and job.job_id in top:

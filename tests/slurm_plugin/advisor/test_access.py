@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from slurm_plugin.advisor.access import may_use
-from slurm_plugin.advisor.problem import problem_of
+from slurm_plugin.advisor.access import may_use, takes
+from slurm_plugin.advisor.problem import TOO_LARGE, problem_of
 from slurm_plugin.advisor.room import numbers_of
 from slurm_plugin.advisor.run_time import by_limit
+from slurm_plugin.policy.facts import MemoryTerms
 from slurm_plugin.slurm.snapshot import PartitionState
 from tests.slurm_plugin.slurm.queued import snapshot, waiting
 
@@ -63,3 +64,38 @@ def test_a_job_does_not_count_in_a_partition_that_does_not_accept_it() -> None:
     assert (several.pools, several.tier) == (frozenset({pools["batch"]}), 1)
     # For a job with only one partition slurmctld itself says so.
     assert (alone.pools, alone.tier) == (frozenset({pools["own"]}), 9)
+
+
+SMALL = PartitionState(name="small", memory=MemoryTerms(max_per_node_mib=4000))
+FEW = PartitionState(name="few", most_cpus_per_node=4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "small", "few"),
+    [
+        ({"mem_per_node_mib": 4000, "min_cpus_per_node": 4}, True, True),
+        ({"mem_per_node_mib": 4001, "min_cpus_per_node": 4}, False, True),
+        ({"mem_per_node_mib": 4000, "min_cpus_per_node": 5}, True, False),
+        ({"mem_per_cpu_mib": 1000, "min_cpus_per_node": 4}, True, True),
+        ({"mem_per_cpu_mib": 1001, "min_cpus_per_node": 4}, False, True),
+        ({"min_cpus_per_node": 5}, True, False),
+    ],
+)
+def test_which_jobs_ask_for_no_more_of_a_node_than_a_partition_allows(
+    asked: dict[str, Any], small: bool, few: bool
+) -> None:
+    job = waiting(1, **{"mem_per_node_mib": None, **asked})
+    assert (takes(job, SMALL), takes(job, FEW)) == (small, few)
+
+
+def test_a_job_does_not_count_in_a_partition_that_is_too_small_for_it() -> None:
+    """Plans let it start there at once, while Slurm let it wait in the other (22.05)."""
+    both = {"partitions": ("small", "few"), "mem_per_node_mib": 8000}
+    found = snapshot(
+        waiting(1, **both, min_cpus_per_node=4),
+        waiting(2, **both, min_cpus_per_node=8),
+        partitions=(SMALL, FEW),
+    )
+    one, none = problem_of(found, lambda job: by_limit(job, "this is a test")).pending
+    assert one.pools == frozenset({numbers_of(found).pools["few"]})
+    assert (none.kept, none.out) == (TOO_LARGE, True)
