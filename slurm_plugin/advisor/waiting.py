@@ -14,7 +14,7 @@ import msgspec
 
 from accounting.decisions.token import asked_request, find_token, granted_by
 from accounting.request import granted
-from accounting.units import round_up
+from accounting.units import format_mib, round_up
 from models.planning.problem import Pending, Problem
 from models.scheduling.room import MILLI
 from slurm_plugin.advisor.standing import KINDS, cpus_stay_of, stands_at
@@ -92,6 +92,19 @@ def is_cut(job: QueuedJob) -> bool:
     """Whether a job that waits was granted less than it asked for, and did not get that back since."""
     token = find_token(job.admin_comment)
     return job.waits and token is not None and bool(token.granted) and token.recovered_at is None
+
+
+def asks_now(job: QueuedJob) -> str:
+    """Return in words what a cut job asks for, if that is no longer what it was granted; '' if it is."""
+    token = find_token(job.admin_comment)
+    asked = asked_request(token, job.user) if token else None
+    if token is None or asked is None or not is_cut(job) or stands_at(job, granted(asked, granted_by(token))):
+        return ""
+    cpus = max(job.min_cpus, job.num_tasks * job.cpus_per_task)
+    words = ["1 CPU" if cpus == 1 else f"{cpus:,} CPUs"]
+    for amount_mib, where in ((job.mem_per_node_mib, "per node"), (job.mem_per_cpu_mib, "per CPU")):
+        words += [f"{format_mib(amount_mib)} {where}"] if amount_mib else []
+    return f"now it asks for {', '.join(words)}"
 
 
 def way_back(job: QueuedJob, *, cpus_stay: bool) -> str:

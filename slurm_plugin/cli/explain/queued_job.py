@@ -123,6 +123,7 @@ def _show_waiting(
     from slurm_plugin.advisor.standing import cpus_must_stay
     from slurm_plugin.advisor.waiting import (
         ahead_of,
+        asks_now,
         is_cut,
         limit_in_words,
         variants,
@@ -147,6 +148,7 @@ def _show_waiting(
         for said in filter(
             None,
             (
+                asks_now(job),
                 way_back(job, cpus_stay=cpus_stay),
                 why_whole(job),
                 limit_in_words(pending, problem),

@@ -10,6 +10,7 @@ from models.planning.problem import Pending
 from slurm_plugin.advisor.waiting import (
     Needed,
     ahead_of,
+    asks_now,
     is_cut,
     variants,
     way_back,
@@ -268,6 +269,26 @@ def test_a_cut_job_is_told_how_to_get_its_request_back(values: dict[str, Any], w
 def test_a_job_that_is_not_as_we_cut_it_has_no_way_back(values: dict[str, Any], cut: bool) -> None:
     job = changed(**(AS_CUT | BELOW | values))
     assert (is_cut(job), way_back(job, cpus_stay=False)) == (cut, "")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, ""),
+        ({"mem_per_node_mib": 8000}, "2 CPUs, 7.8 GiB per node"),
+        ({"cpus_per_task": 4, "min_cpus": 8}, "8 CPUs, 128 MiB per node"),
+        ({"min_cpus": 16}, "16 CPUs, 128 MiB per node"),
+        ({"mem_per_node_mib": None, "mem_per_cpu_mib": 500}, "2 CPUs, 500 MiB per CPU"),
+        ({"num_tasks": 1, "min_cpus": 1}, "1 CPU, 128 MiB per node"),
+        # It has not been changed, or what it has is told already.
+        ({"mem_per_node_mib": 300, "admin_comment": f"{CUT};recovery=out_of_memory:0"}, ""),
+        ({"mem_per_node_mib": 300, "state": "RUNNING"}, ""),
+        ({"mem_per_node_mib": 300, "admin_comment": ""}, ""),
+    ],
+)
+def test_what_a_cut_job_asks_for_is_told_once_it_was_changed(values: dict[str, Any], words: str) -> None:
+    told = f"now it asks for {words}" if words else ""
+    assert asks_now(changed(**(AS_CUT | values))) == told
 
 
 def test_cpus_that_must_stay_are_not_to_be_changed_by_the_user_either() -> None:
