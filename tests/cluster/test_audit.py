@@ -70,8 +70,7 @@ class Site:
         """Return the table without each resource's reason, and the story without its source."""
         rows, story = self.shell.run_both("rightsizer", "explain", str(job), "--format", "json")
         told = [
-            line.removesuffix("; this is known from the job's token, because its journal line was not read")
-            for line in story.splitlines()
+            line.removesuffix("; this is known from the job's token alone") for line in story.splitlines()
         ]
         return [{name: row[name] for name in row if name != "why"} for row in json.loads(rows)], told
 

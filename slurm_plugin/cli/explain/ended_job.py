@@ -132,8 +132,8 @@ def _grounds(decision: Decision, config: Config) -> list[dict[str, object]]:
     directory = Path(config.models.directory)
     if decision.from_token:
         note(
-            f"what the prediction was based on is not known: the journal line of decision {decision.id} "
-            "is missing, only the job's token is left"
+            f"what the prediction was based on is not known: of decision {decision.id} only the job's token was "
+            "read; `rightsizer ingest` reads the rest from the journal, if that still has it"
         )
         return []
     if decision.settings is None:
@@ -240,11 +240,7 @@ def _story(attempt: Attempt, decision: Decision | None) -> str:
         if decision.replaces
         else ""
     )
-    lost = (
-        "; this is known from the job's token, because its journal line was not read"
-        if decision.from_token
-        else ""
-    )
+    lost = "; this is known from the job's token alone" if decision.from_token else ""
     return (
         f"{end}; decision {decision.id} ({decision.reason}) {what}, mode {decision.mode}{model}{again}{lost}"
     )

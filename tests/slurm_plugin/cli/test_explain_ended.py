@@ -174,7 +174,11 @@ def test_slurms_answer_replaces_the_store(run: Run, site: Site) -> None:
     assert (memory["asked"], memory["allocated"], memory["used"]) == (8000, 512, 200)
     assert (cpus["asked"], cpus["allocated"]) == (8, 1)
     assert "not from the store: the store" in told.err
-    assert "decision 1fcfceba2731 (resized) was applied, mode enforce, model v1" in told.err
+    assert (
+        "(resized) was applied, mode enforce, model v1; this is known from the job's token alone" in told.err
+    )
+    why = " ".join(run("explain", "7").err.split())
+    assert "of decision 1fcfceba2731 only the job's token was read; `rightsizer ingest` reads the rest" in why
     assert_one_line(run("explain", "8"), 1, "does not show you an ended job 8 either")
 
 
