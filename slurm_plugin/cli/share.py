@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accounting.errors import ConfigError
+from slurm_plugin.cli.number_range import NumberRange
 from slurm_plugin.cli.output import format_option, print_rows
 
 if TYPE_CHECKING:
@@ -39,14 +40,14 @@ MOST = 1e12
 )
 @click.option(
     "--trying",
-    type=click.FloatRange(0, 5),
+    type=NumberRange(0, 5),
     default=0.0,
     show_default=True,
     help="Assume that pairs do better than expected, by this many standard deviations of their uncertainty.",
 )
 @click.option(
     "--gpu-mem-mib",
-    type=click.FloatRange(1),
+    type=NumberRange(1),
     help="Memory of each GPU in MiB; two jobs that need more do not share.",
 )
 @format_option

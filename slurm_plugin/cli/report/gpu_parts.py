@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from slurm_plugin.cli.given_options import refuse_given
+from slurm_plugin.cli.number_range import NumberRange
 from slurm_plugin.cli.output import cell, config_option, format_option, note, print_rows
 from slurm_plugin.cli.report.advised import advised_jobs, advised_margin
 from slurm_plugin.cli.report.options import NONE_CHOSEN, selection_options, top_option
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.command("gpu-parts")
 @click.option(
     "--gpu-mem-gib",
-    type=click.FloatRange(1, 4096),
+    type=NumberRange(1, 4096),
     required=True,
     help="Memory of one whole GPU in GiB, as in its product name: 40, 80, 141.",
 )
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--slower",
-    type=click.FloatRange(0, 10),
+    type=NumberRange(0, 10),
     default=0.25,
     show_default=True,
     help="The share of its run time by which a job may become slower.",

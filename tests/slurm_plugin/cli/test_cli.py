@@ -62,13 +62,18 @@ def test_every_command_and_option_says_what_it_is_for(names: tuple[str, ...]) ->
         ("evaluate", "--train-share", "0.96"),
         ("forecast", "--level", "NaN"),
         ("collect", "--every", "-nan"),
+        ("share", "--gpu-mem-mib", "nan", "pairs.csv"),
+        ("share", "--trying", "nan", "pairs.csv"),
+        ("report", "gpu-parts", "--gpu-mem-gib", "nan"),
+        ("report", "gpu-parts", "--slower", "nan", "--gpu-mem-gib", "80"),
     ],
     ids=" ".join,
 )
 def test_a_value_outside_its_range_is_a_usage_error(words: tuple[str, ...], run: Run) -> None:
     ran = run(*words)
     assert (ran.code, ran.out) == (2, "")
-    assert f"Invalid value for '{words[1]}'" in ran.err
+    option = next(word for word in words if word.startswith("--"))
+    assert f"Invalid value for '{option}'" in ran.err
 
 
 def test_every_command_is_listed_with_a_one_line_description(run: Run) -> None:
