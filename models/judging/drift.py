@@ -104,7 +104,7 @@ def feature_drift(
         _drift_of(name, inputs[:, column].astype(numpy.float64), weights, back)
         for column, name in enumerate(names)
     )
-    return tuple(sorted(found, key=lambda one: (one.word == "too few to tell", one.by_chance - one.psi)))
+    return tuple(sorted(found, key=lambda one: one.by_chance - one.psi))
 
 
 def weights_by(back: Ints, users: Ints) -> Floats:

@@ -114,6 +114,7 @@ def test_the_same_distribution_is_stable_and_another_has_drifted() -> None:
     }
     assert next(iter(found)) == "lost"
     assert found["same"].latest == pytest.approx(300, abs=2)
+    assert found["same"].by_chance < 0.1, "weeks that differ by chance alone add little to it"
     assert found["constant"].psi == 0
     assert alarming(found.values(), ()) == (found["lost"], found["moved"])
     assert alarming([found["same"], found["constant"]], ()) == ()
