@@ -309,6 +309,15 @@ def test_the_kill_switch_is_a_file(run: Run, site: Site) -> None:
     assert_one_line(run("disable"), 1, "cannot make .*; run this as root")
 
 
+def test_a_brake_on_a_part_neither_makes_nor_removes_the_kill_switch(run: Run, site: Site) -> None:
+    switch, part = Path(site.config.hook.kill_switch), ("--family", "ann:align")
+    assert run("disable", *part).code == 0
+    assert not switch.exists()
+    assert run("disable").code == 0
+    assert "brake released" in run("enable", *part).err
+    assert switch.exists()
+
+
 def test_characters_that_the_locale_cannot_show_are_escaped(tmp_path: Path) -> None:
     config = tmp_path / "rightsizer.toml"
     config.write_text('[store]\nurl = "sqlite:////srv/作业/store.db"\n', encoding="utf-8")
