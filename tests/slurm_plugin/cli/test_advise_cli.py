@@ -71,9 +71,21 @@ def test_the_applied_factors_are_those_in_the_json_and_undo_restores_the_old_one
     assert queue.snapshot == before
 
 
-def test_csv_has_every_job_and_top_limits_the_table(queue: FakeQueue, run: Run) -> None:
+def test_a_job_that_ends_while_changes_are_undone_is_no_failure(queue: FakeQueue, run: Run) -> None:
+    assert run("advise", "--apply").code == 0
+    queue.before_write = lambda: queue.remove(next(iter(queue.factors())))
+    undone = run("advise", "--undo")
+    assert undone.code == 0, undone.err
+    assert len(queue.snapshot.jobs) < len(mixed().jobs)
+
+
+def test_csv_has_every_job_and_top_limits_the_table(
+    queue: FakeQueue, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_plugin.cli.advise.TOP", 5)
     as_csv = list(csv.DictReader(io.StringIO(run("advise", "--format", "csv").out)))
     assert len(as_csv) == 12
+    assert "7 more jobs wait" in run("advise").err
     few = run("advise", "--top", "3")
     assert "9 more jobs wait; --top N shows more" in few.err
     assert queue.writes == []
