@@ -27,6 +27,7 @@ def test_a_burst_is_refilled_over_time() -> None:
 
     assert [one(0.0) for _ in range(BURST + 1)] == [True] * BURST + [False]
     assert [one(3 / PER_S) for _ in range(4)] == [True] * 3 + [False]
+    assert [one(1e6) for _ in range(BURST + 1)] == [True] * BURST + [False], "rest is not saved up"
 
 
 def test_others_do_not_give_a_user_the_allowance_back() -> None:
