@@ -303,6 +303,7 @@ def test_the_kernel_says_whose_request_it_is(serving: Path, site: Site) -> None:
     assert journalled(site)[-1].request.user == "nobody"
     for claim in ({"user": "root"}, {"uid": 0}, {"user": "alice", "uid": 65534}):
         assert ask_as(serving, "nobody", line_of(msgspec.structs.replace(ASKED, **claim))).stdout == b""
+    assert ask_as(serving, 424242, line_of()).stdout == b"", "whoever has no name is nobody's family"
     assert len(journalled(site)) == 2
 
 
