@@ -248,7 +248,9 @@ def test_recovery_that_does_not_run_is_a_warning_if_jobs_are_cut(whole: Installa
     whole.expect("recovery", "ok", "the last recovery round was 0 s ago")
     RecoveryJournal(folder).append(msgspec.structs.replace(begun, time_s=then_s))
     whole.expect("recovery", "warning", "^1 jobs are held", "slurm_job_modify")
-    RecoveryJournal(folder).append(msgspec.structs.replace(begun, what="requeued"))
     os.utime(folder / LAST_ROUND, (then_s, then_s))
+    # What holds these jobs then is that nobody goes on with them.
+    whole.expect("recovery", "warning", "was 6 minutes ago", "systemctl status rightsizer-recover")
+    RecoveryJournal(folder).append(msgspec.structs.replace(begun, what="requeued"))
     whole.site.configure(rules=[])
     whole.expect("recovery", "ok", "was 6 minutes ago")
