@@ -80,6 +80,19 @@ def test_a_client_that_sends_a_line_too_slowly_is_hung_up_on(site: Site) -> None
         assert time.monotonic() - began >= SLOW_S
 
 
+def test_a_client_that_sends_a_line_byte_by_byte_is_hung_up_on_too(site: Site) -> None:
+    site.serve()
+    with connect(site.socket) as client:
+
+        def trickle() -> None:
+            for _ in range(40):
+                client.sendall(b"{")
+                time.sleep(SLOW_S / 10)
+
+        with pytest.raises(ConnectionError):
+            trickle()
+
+
 def test_the_service_survives_everything_that_is_not_a_request(
     site: Site, trained_model: TrainedModel
 ) -> None:
