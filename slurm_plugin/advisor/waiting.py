@@ -13,7 +13,7 @@ from collections.abc import Collection
 import msgspec
 
 from accounting.decisions.token import asked_request, find_token, granted_by
-from accounting.request import granted
+from accounting.request import Grant, JobRequest, granted
 from accounting.units import format_mib, round_up
 from models.planning.problem import Pending, Problem
 from models.scheduling.room import MILLI
@@ -94,11 +94,17 @@ def is_cut(job: QueuedJob) -> bool:
     return job.waits and token is not None and bool(token.granted) and token.recovered_at is None
 
 
-def asks_now(job: QueuedJob) -> str:
-    """Return in words what a cut job asks for, if that is no longer what it was granted; '' if it is."""
+def _cut_of(job: QueuedJob) -> tuple[JobRequest, Grant] | None:
+    """Return what a cut job that waits asked for, and what it was granted; None if it is none."""
     token = find_token(job.admin_comment)
     asked = asked_request(token, job.user) if token else None
-    if token is None or asked is None or not is_cut(job) or stands_at(job, granted(asked, granted_by(token))):
+    return None if token is None or asked is None or not is_cut(job) else (asked, granted_by(token))
+
+
+def asks_now(job: QueuedJob) -> str:
+    """Return in words what a cut job asks for, if that is no longer what it was granted; '' if it is."""
+    cut = _cut_of(job)
+    if cut is None or stands_at(job, granted(*cut)):
         return ""
     cpus = max(job.min_cpus, job.num_tasks * job.cpus_per_task)
     words = ["1 CPU" if cpus == 1 else f"{cpus:,} CPUs"]
@@ -116,13 +122,10 @@ def way_back(job: QueuedJob, *, cpus_stay: bool) -> str:
     A cut respects the minimum of the QOS that the job has then. Its user may choose another one later, and an
     administrator may raise the minimum.
     """
-    token = find_token(job.admin_comment)
-    asked = asked_request(token, job.user) if token else None
-    if token is None or asked is None or not is_cut(job):
+    found = _cut_of(job)
+    if found is None or not stands_at(job, granted(*found)):
         return ""
-    grant = granted_by(token)
-    if not stands_at(job, granted(asked, grant)):
-        return ""
+    asked, grant = found
     is_below = job.reason.startswith(_BELOW_MINIMUM)
     why = "it was cut before that minimum applied to it; " if is_below else ""
     cut = {kind: value for kind, value in msgspec.structs.asdict(grant).items() if value is not None}
