@@ -38,7 +38,7 @@ from slurm_plugin.recovery.mending import Gate as MendersGate
 from slurm_plugin.recovery.refused import Refused, in_turns, shared_round
 from slurm_plugin.slurm.job_lines import owner_in, waits_in
 from slurm_plugin.slurm.queue import Failed, Requeue, Written
-from slurm_plugin.slurm.requeuing import ENDING, FINAL, GONE, ONLY_HELD
+from slurm_plugin.slurm.requeuing import FINAL, GONE, ONLY_HELD
 from slurm_plugin.slurm.snapshot import QueuedJob
 
 log = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ class Recoverer:
 
     def _is_ending(self, job_id: int) -> bool:
         run = self._gate.failed(job_id)
-        return run is not None and run.job.state == ENDING
+        return run is not None and run.job.ending
 
     def _outcomes(
         self, jobs: list[int], known: dict[Run, Entry], seen: Mapping[int, str] | None = None

@@ -29,8 +29,6 @@ KILLED_FOR_MEMORY = "0:125"
 # Exit codes as slurmctld prints them, code:signal. A shell whose child was killed (SIGKILL, as the kernel does it)
 # ends with 137.
 KILLED = ("137:0", "0:9")
-# Printed while nodes are cleaned up and EpilogSlurmctld runs.
-ENDING = "COMPLETING"
 GONE = "gone"
 STILL_ENDING = "still ending"
 CHANGED = "changed by somebody else meanwhile"
@@ -92,7 +90,7 @@ def requeue(
     written = False
     for _ in range(_MOST_STEPS):
         run = look(job_id)
-        while run is not None and run.job.state == ENDING and time.monotonic() < waits_until_s:
+        while run is not None and run.job.ending and time.monotonic() < waits_until_s:
             sleep(_PAUSE_S)
             run = look(job_id)
         if run is not None and (left_s := unsettled_s(run, time.time())):
@@ -136,7 +134,7 @@ def next_words(run: Failed, wanted: Requeue, *, written: bool = False) -> Sequen
     marked = job.admin_comment == change.admin_comment
     if not marked and job.admin_comment != wanted.before:
         return CHANGED
-    if job.state == ENDING:
+    if job.ending:
         return STILL_ENDING
     if run.restarts == wanted.restarts and job.state in FAILED and not marked:
         return ("requeuehold", target)

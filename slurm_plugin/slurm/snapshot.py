@@ -120,7 +120,7 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def ending(self) -> bool:
-        """Whether it has ended, and may have been requeued: its nodes only wait for an Epilog, or do not answer."""
+        """Whether it has ended, and may have been requeued: its nodes only wait for an epilog, or do not answer."""
         return self.state == "COMPLETING"
 
     @property

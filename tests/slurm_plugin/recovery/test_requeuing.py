@@ -220,7 +220,7 @@ def test_nodes_that_are_still_cleaned_up_are_waited_for_but_not_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended = failed()
-    ending = msgspec.structs.replace(ended, job=msgspec.structs.replace(ended.job, state=requeuing.ENDING))
+    ending = msgspec.structs.replace(ended, job=msgspec.structs.replace(ended.job, state="COMPLETING"))
     gate, pauses = Controller(ending), list[float]()
 
     def sleep(pause_s: float) -> None:
