@@ -11,7 +11,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-_NUMBER = r"[ \t]*[\"']?(\d{1,4})\b"
+from slurm_plugin.policy.script_values import DEFAULT, QUOTE
+
+# A default may be exceeded, but hardly ever is less.
+_NUMBER = rf"[ \t]*{QUOTE}(?:{DEFAULT})?(\d{{1,4}})\b"
 
 
 class Program(NamedTuple):
