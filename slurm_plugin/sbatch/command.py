@@ -35,6 +35,7 @@ def take_apart(words: Sequence[str]) -> Command:
     parser.add_argument("--wrap")
     # The first word that is no option, nor an option's value, and all that follows: those are the script's own.
     parser.add_argument("command", nargs=argparse.PARSER).required = False
+    words = [parser.whole(word) for word in words]
     known, _ = parser.read(words)
     command: list[str] = known.command or []
     options = tuple(words[: len(words) - len(command)])

@@ -6,6 +6,7 @@ Options that have no field of their own on the wire become `other`, under the ho
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import re
 import shlex
@@ -21,15 +22,19 @@ from slurm_plugin.sbatch.environment import options_in
 _HARMLESS_WITH_VALUE = (
     "-o", "--output", "-e", "--error", "-i", "--input", "--mail-type", "--mail-user", "--export",
     "--export-file", "--open-mode", "--signal", "-b", "--begin", "-d", "--dependency", "--wckey", "--deadline",
-    "--kill-on-invalid-dep", "--profile", "--acctg-freq", "-M", "--clusters", "-m", "--distribution",
+    "--kill-on-invalid-dep", "--profile", "--acctg-freq", "-M", "--clusters", "--cluster", "-m", "--distribution",
+    "--cluster-constraint", "--container", "--container-id", "--cpu-freq", "--delay-boot", "--extra", "--gid", "--uid",
+    "--mcs-label", "--mem-bind", "--network", "--power", "--priority", "--time-min", "--tmp", "--wait-all-nodes",
 )  # fmt: skip
-_HARMLESS_WITH_OR_WITHOUT = ("--nice", "--get-user-env", "-k", "--no-kill")
+_HARMLESS_WITH_OR_WITHOUT = (
+    "--nice", "--get-user-env", "-k", "--no-kill", "--propagate", "--oom-kill-step", "--resv-ports",
+)  # fmt: skip
 # An option whose value may be left out has it behind a `=` alone: what follows is the next word.
 _WITHOUT_VALUE = {word: f"{word}=" for word in ("--exclusive", *_HARMLESS_WITH_OR_WITHOUT) if word != "-k"}
 _WITHOUT_VALUE["-k"] = "--no-kill="
 _HARMLESS_FLAGS = (
     "-H", "--hold", "--requeue", "--no-requeue", "-Q", "--quiet", "-v", "--verbose", "-W", "--wait", "--parsable",
-    "--ignore-pbs",
+    "--ignore-pbs", "--reboot", "--test-only", "--stepmgr", "--spread-segments", "--consolidate-segments",
 )  # fmt: skip
 # What slurmctld makes of other options, by the names that the hook gives it (lua/rightsizer/forms.lua).
 _OTHER_WITH_VALUE = {
@@ -43,6 +48,7 @@ _OTHER_WITH_VALUE = {
     "extra_node_info": "cores_per_socket", "B": "cores_per_socket", "core_spec": "core_spec", "S": "core_spec",
     "thread_spec": "thread_spec", "mincpus": "pn_min_cpus", "switches": "req_switch", "gpu_bind": "tres_bind",
     "gpu_freq": "tres_freq", "gres_flags": "gres_flags", "bb": "burst_buffer", "bbf": "burst_buffer",
+    "tres_bind": "tres_bind", "tres_per_task": "tres_per_task", "batch": "batch_features", "segment": "segment_size",
 }  # fmt: skip
 _OTHER_FLAGS = {
     "overcommit": "min_cpus", "O": "min_cpus", "oversubscribe": "oversubscribe", "s": "oversubscribe",
@@ -55,6 +61,8 @@ _HINTS = {
     "multithread": {"threads_per_core": False},
     "nomultithread": {"threads_per_core": True},
 }
+# How alike a word and an option's name are if one is taken for the other, mistyped: `memm` and `mem` are.
+_ALIKE = 0.82
 _GPU_COUNT = r"(?:(?!\d+[:=])[\w.-]+[:=])?([1-9]\d{0,5})"
 _GPUS = re.compile(rf"^{_GPU_COUNT}$", re.ASCII)
 _GPU_GRES = re.compile(rf"^(?:gres[:/])?gpu(?:[:=]{_GPU_COUNT}|:[A-Za-z][\w.-]*)?$", re.ASCII)
@@ -67,7 +75,9 @@ class OptionParser(argparse.ArgumentParser):
 
     def read(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """Return what words say, and those that are not known; RightsizerError where sbatch would refuse them."""
-        known, unknown = self.parse_known_args([_WITHOUT_VALUE.get(word, word) for word in words])
+        known, unknown = self.parse_known_args(
+            [_WITHOUT_VALUE.get(word, word) for word in map(self.whole, words)]
+        )
         for name, value in vars(known).items():
             # argparse before Python 3.13 makes a list of the value of `--name=--`.
             if value in ([], "--") and name != "ignored":
@@ -76,6 +86,26 @@ class OptionParser(argparse.ArgumentParser):
                     f"cannot read the script's options: {option} has -- as its value; give another value"
                 )
         return known, unknown
+
+    def whole(self, word: str) -> str:
+        """Return a word with the whole name of the option that it begins: sbatch takes `--part=` for `--partition=`."""
+        name, equals, value = word.partition("=")
+        if not name.startswith("--") or name in self._option_string_actions:
+            return word
+        meant = self._begun_by(name)
+        return f"{meant[0]}{equals}{value}" if len(meant) == 1 else word
+
+    def unknown(self, words: Sequence[str]) -> dict[str, list[str]]:
+        """Return the options that sbatch itself does not have, each with those that may be meant."""
+        names = [word.partition("=")[0] for word in self.read(words)[1] if word.startswith("-")]
+        return {name: self._begun_by(name) or self._like(name) for name in names}
+
+    def _begun_by(self, name: str) -> list[str]:
+        return [option for option in self._option_string_actions if option.startswith(name)]
+
+    def _like(self, name: str) -> list[str]:
+        options = {option.strip("-"): option for option in self._option_string_actions}
+        return [options[near] for near in difflib.get_close_matches(name.strip("-"), options, 1, _ALIKE)]
 
     def error(self, message: str) -> NoReturn:
         """Raise what the caller shows, where argparse would end the process."""
@@ -191,8 +221,7 @@ def read_submission(
         known, unknown = option_parser().read([*own, *more, *options])
     except ValueError as error:  # an open quotation mark
         raise RightsizerError(f"cannot read the #SBATCH lines of {file_name}: {error}") from None
-    unread = [word.split("=")[0].lstrip("-").replace("-", "_") for word in unknown if word.startswith("-")]
-    other = {*(known.other or ()), *known.hint, *unread}
+    other = {*(known.other or ()), *known.hint}
     if known.exclusive is not None:
         other.add("exclusive" if known.exclusive in ("", "exclusive") else "exclusive_user")
     if any(word in ("hetjob", "packjob", ":") for word in unknown):

@@ -6,6 +6,7 @@ import os
 import pwd
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,6 +123,7 @@ def read_command(words: tuple[str, ...], user: str) -> Submission:
     from slurm_plugin.sbatch.command import STDIN_NAME, WRAPPED, WRAPPED_NAME, take_apart
 
     command = take_apart(words)
+    note_unknown(command.options)
     if command.script:
         return read_script(Path(command.script), user, command.options)
     if command.wrap is not None:
@@ -153,11 +155,22 @@ def read_script(script: Path, user: str, options: tuple[str, ...]) -> Submission
 
 def read_content(content: bytes, name: str, user: str, options: tuple[str, ...]) -> Submission:
     """Return a script's submission as the hook would send it; `name` is the job's name if the script sets none."""
-    from slurm_plugin.sbatch.script import read_submission
+    from slurm_plugin.sbatch.script import directives, read_submission
     from slurm_plugin.sbatch.wire_text import as_sent
 
     whole = content.decode("utf-8", errors="replace")
-    return as_sent(read_submission(whole, name, user, options, os.environ), content)
+    submission = read_submission(whole, name, user, options, os.environ)
+    note_unknown(directives(whole))
+    return as_sent(submission, content)
+
+
+def note_unknown(options: Sequence[str]) -> None:
+    """Say which options sbatch itself does not have: mistyped ones, or those of a plugin, which no hook sees."""
+    from slurm_plugin.sbatch.script import option_parser
+
+    for name, meant in option_parser().unknown(options).items():
+        told = f"; did you mean {' or '.join(f'`{option}`' for option in meant)}?" if meant else ""
+        note(f"{name} is no option of sbatch itself, and is ignored{told}")
 
 
 def input_of(submission: Submission, config: Config) -> float | None:

@@ -32,6 +32,8 @@ SCRIPT = "#!/bin/sh\n#SBATCH --mem=8000\nsrun ./fit\n"
         ("--unheard-of=4 -C gpu job.sh", Command(("--unheard-of=4", "-C", "gpu"), "job.sh")),
         ("--wrap 'sleep 1' -c 4", Command(("-c", "4"), wrap="sleep 1")),
         ("-c 4 --wrap='sleep 1'", Command(("-c", "4"), wrap="sleep 1")),
+        ("-c 4 --wra 'sleep 1'", Command(("-c", "4"), wrap="sleep 1")),
+        ("--nic job.sh --cpus=4", Command(("--nice",), "job.sh")),
         ("--parsable -c 4", Command(("--parsable", "-c", "4"))),
         ("", Command(())),
     ],
@@ -74,6 +76,18 @@ def test_every_way_of_giving_a_script_has_the_same_answer(
     assert before.code == behind.code == by_input.code == 0, before.err + behind.err + by_input.err
     assert json.loads(before.out) == json.loads(behind.out) == json.loads(by_input.out)
     assert {row["requested"] for row in json.loads(before.out)} >= {8, 8000}
+
+
+def test_mistyped_options_are_told(run: Run, modelled: Site) -> None:
+    """sbatch would refuse the job; a plugin's option is none of ours, and the hook does not see it."""
+    script = modelled.folder / "fit"
+    script.write_text(SCRIPT.replace("srun", "#SBATCH --parition=main\nsrun"))
+    told = run("predict", "--user", "alice", "--memm=5", "-c", "8", "--container-image=x", str(script))
+    assert "--memm is no option of sbatch itself, and is ignored; did you mean `--mem`?" in told.err
+    assert "--parition is no option of sbatch itself, and is ignored; did you mean `--partition`?" in told.err
+    assert "--container-image is no option of sbatch itself, and is ignored\n" in told.err
+    plain = run("predict", "--user", "alice", "-c", "8", str(script))
+    assert (told.code, told.out) == (0, plain.out)
 
 
 def test_a_command_without_a_script_is_a_usage_error(

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from accounting.errors import RightsizerError
 from slurm_plugin.policy.forms import KEEPS
 from slurm_plugin.policy.submission import Submission
-from slurm_plugin.sbatch.script import _OTHER_FLAGS, _OTHER_WITH_VALUE, directives, read_submission
+from slurm_plugin.sbatch.script import (
+    _OTHER_FLAGS,
+    _OTHER_WITH_VALUE,
+    directives,
+    option_parser,
+    read_submission,
+)
 
 
 def read(*lines: str, options: tuple[str, ...] = ()) -> Submission:
@@ -124,7 +130,9 @@ def test_every_form_that_can_be_rewritten_has_its_field(option: str, fields: dic
         ("--gres=gpu:4 -C [fast*2]", "features"),
         ("--mem=0", "mem_all"),
         ("--mem-per-cpu=0", "mem_all"),
-        ("--a-form-of-tomorrow=1", "a_form_of_tomorrow"),
+        ("--tres-per-task=cpu:4", "tres_per_task"),
+        ("--gpus=2 --tres-bind=gres/gpu:closest", "tres_bind"),
+        ("--batch=fast --segment=1", "batch_features+segment_size"),
     ],
 )
 def test_other_forms_have_the_names_that_the_hook_uses(option: str, other: str) -> None:
@@ -150,11 +158,46 @@ def test_every_name_is_in_the_table_of_forms() -> None:
         "--export=ALL",
         "-m cyclic",
         "--distribution=block:fcyclic",
+        "--propagate",
+        "--propagate=STACK",
+        "--cpu-freq=low --delay-boot=5 --priority=7 --reboot --time-min=1 --tmp=5 --container=image",
+        "--container-image=image",
     ],
 )
 def test_options_that_do_not_affect_the_need_are_ignored(option: str) -> None:
     made = read(f"#SBATCH {option}", "#SBATCH -c 8")
     assert (made.cpus_per_task, made.other) == (8, ())
+
+
+@pytest.mark.parametrize(
+    ("option", "field", "value"),
+    [
+        ("--part=main", "partition", "main"),
+        ("--job fit", "name", "fit"),
+        ("--commen=rightsize=off", "comment", "rightsize=off"),
+        ("--nic --mem=8000", "mem_per_node_mib", 8000),
+    ],
+)
+def test_the_beginning_of_a_name_is_as_good_as_the_whole(option: str, field: str, value: Any) -> None:
+    assert getattr(read(f"#SBATCH {option}"), field) == value
+    assert getattr(read(options=tuple(option.split(" "))), field) == value
+
+
+@pytest.mark.parametrize(
+    ("words", "unknown"),
+    [
+        ("--memm=5 -c 4", {"--memm": ["--mem"]}),
+        ("--jobname fit", {"--jobname": ["--job-name"]}),
+        ("--parition=main", {"--parition": ["--partition"]}),
+        ("--cpus=4", {"--cpus": ["--cpus-per-task", "--cpus-per-gpu"]}),
+        ("--container-image=x -Z", {"--container-image": [], "-Z": []}),
+        ("--part=main --nice -c 4 -v", {}),
+    ],
+)
+def test_options_that_sbatch_does_not_have_are_told_with_what_they_resemble(
+    words: str, unknown: dict[str, list[str]]
+) -> None:
+    assert option_parser().unknown(words.split()) == unknown
 
 
 @pytest.mark.parametrize(
