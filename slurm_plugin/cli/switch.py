@@ -53,10 +53,7 @@ def disable(config_file: str | None, family: str | None, partition: str | None) 
       rightsizer disable
       rightsizer disable --partition gpu
     """
-    if partition is not None and not PARTITION.fullmatch(partition):
-        raise click.UsageError(
-            f"--partition '{partition}': give the name of one partition; patterns and lists are not supported"
-        )
+    check_partition(partition)
     config = load_config(config_file)
     brake = brake_of(family, partition, everything=False)
     if brake is not None:
@@ -75,6 +72,14 @@ def disable(config_file: str | None, family: str | None, partition: str | None) 
                 "may write to that folder"
             ) from None
         note(f"disabled: every job is left unchanged while {switch} exists; to undo: `rightsizer enable`")
+
+
+def check_partition(name: str | None) -> None:
+    """Raise UsageError if an option is not the name of one partition."""
+    if name is not None and not PARTITION.fullmatch(name):
+        raise click.UsageError(
+            f"--partition '{name}': give the name of one partition; patterns and lists are not supported"
+        )
 
 
 def unknown_partition(name: str) -> str:
@@ -107,6 +112,9 @@ def enable(config_file: str | None, everything: bool, family: str | None, partit
     config = load_config(config_file)
     brake = brake_of(family, partition, everything=everything)
     if brake is not None:
+        if brake not in pulled_file(config.brakes).read().brakes:
+            # Earlier releases pulled brakes of any name: those can still be released.
+            check_partition(partition)
         release(config, brake)
     if brake is None or brake == ALL:
         remove_switches(config)

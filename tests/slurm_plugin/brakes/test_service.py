@@ -14,10 +14,10 @@ from models.past.trials import Trial
 from models.versions.feed import append_jobs
 from slurm_plugin.brakes.evidence import Evidence
 from slurm_plugin.brakes.pools import PORTION_S, Pool, Portion
-from slurm_plugin.brakes.pulled import FILE, PulledFile
+from slurm_plugin.brakes.pulled import FILE, Pulled, PulledFile
 from slurm_plugin.brakes.tallies import Counts
 from slurm_plugin.brakes.watch import EVIDENCE, Kept
-from slurm_plugin.policy.braked import ALL, family_brake
+from slurm_plugin.policy.braked import ALL, family_brake, partition_brake
 from slurm_plugin.policy.submission import Submission, job_request
 from tests.builders import executable, submission
 from tests.conftest import PATIENCE_S, Site, TrainedModel
@@ -242,6 +242,14 @@ def test_a_partition_unknown_to_slurmctld_is_stopped_with_a_warning(
     assert (told.code, said in told.err, "slurmctld" in told.err) == (0, True, bool(said))
     executable(tools / "scontrol", "#!/bin/sh\nexit 1\n")
     assert "slurmctld" not in run("disable", "--partition", partition).err
+
+
+def test_a_brake_of_any_name_can_be_released_once(site: Site, run: Run) -> None:
+    """Earlier releases pulled brakes on lists of partitions, too."""
+    stopped(site).pull(Pulled(brake=partition_brake("main,gpu"), time_s=0.0, why="by hand: root"))
+    assert "brake released" in run("enable", "--partition", "main,gpu").err
+    again = run("enable", "--partition", "main,gpu")
+    assert (again.code, "give the name of one partition" in again.err) == (2, True)
 
 
 @pytest.mark.usefixtures("site")

@@ -124,6 +124,7 @@ def test_a_bad_configuration_is_reported_in_one_line_with_exit_code_2(
         ["disable", "--partition", ""],
         ["disable", "--partition", "gpu,cpu"],
         ["disable", "--partition", "gpu*"],
+        ["enable", "--partition", ""],
     ],
 )
 def test_a_usage_error_has_exit_code_2(arguments: list[str], run: Run, site: Site) -> None:
