@@ -36,7 +36,7 @@ _OURS = re.compile(
 )
 _BY = re.compile(r"^(\S+ by )(\S+)$")
 # How a decision's reason names the jobs that it rests on (models/past/families.py). What follows may be any job's name.
-_JOBS_OF = re.compile(r"\bjobs of .*", re.DOTALL)
+_JOBS_OF = re.compile(r"\b(jobs?) of .*", re.DOTALL)
 # Letters only: a digit in a word would be taken for one of the job name's numbers.
 _LETTERS = bytes.maketrans(b"0123456789abcdef", b"abcdefghijklmnop")
 
@@ -102,7 +102,7 @@ class Pseudonyms:
             decision,
             request=request,
             dimensions=tuple(
-                msgspec.structs.replace(one, reason=_JOBS_OF.sub(f"jobs of {request.user}", one.reason))
+                msgspec.structs.replace(one, reason=_JOBS_OF.sub(rf"\1 of {request.user}", one.reason))
                 for one in decision.dimensions
             ),
         )

@@ -85,6 +85,13 @@ def format_mib(mib: float) -> str:
     return f"{gib:.0f} GiB" if gib >= 100 or gib == int(gib) else f"{gib:.1f} GiB"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return how many there are of something: `1 job`, `2,500 jobs`, `2 families`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
+
+
 def round_up(value: float, step: int) -> int:
     """Return the smallest multiple of `step` (> 0) that is not below `value`."""
     # A 512 that went through a logarithm may be 512.0000001: it must not cost another step.

@@ -20,7 +20,7 @@ import msgspec
 from accounting.owned_files import open_owned
 from accounting.plain_files import open_plain
 from accounting.records import GpuUse
-from accounting.units import MIB_IN_BYTES
+from accounting.units import MIB_IN_BYTES, counted
 
 # A full disk may recover or not: no more lines than this are kept in memory for it.
 MOST_WAITING_BYTES = MIB_IN_BYTES
@@ -56,7 +56,7 @@ class SpoolWriter:
             self._refused(error)
             return
         if self._failing:
-            self._say(f"the spool {self._folder} accepts lines again; {self._lost} lines were lost")
+            self._say(f"the spool {self._folder} accepts lines again; {counted(self._lost, 'line')} lost")
             self._failing, self._lost = False, 0
         # An ingester may remove a file meanwhile, or a shared folder be away: the next call will do.
         with contextlib.suppress(OSError):
@@ -121,7 +121,7 @@ class SpoolWriter:
             oldest.unlink()
             self._say(
                 f"the spool {self._folder} has more than {self._most_bytes // MIB_IN_BYTES} MiB of this "
-                f"node: removed {oldest.name} with {lines} lines; run `rightsizer ingest --prune`, "
+                f"node: removed {oldest.name} with {counted(lines, 'line')}; run `rightsizer ingest --prune`, "
                 "which removes files that were ingested"
             )
 

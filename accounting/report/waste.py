@@ -10,6 +10,7 @@ import msgspec
 from accounting.report.groups import total
 from accounting.report.measures import LEFT_OUT, MEASURED, MIB_A_GIB, UNITS, Measured
 from accounting.report.usage import Grouped, Row, View, blank, energy_cells, shares_of, spent_cells
+from accounting.units import counted
 
 # Why an attempt's use is not counted, in words.
 REASONS = {
@@ -79,7 +80,11 @@ def left_out_in_words(left_out: Mapping[Measured, LeftOut]) -> list[str]:
 
 def _of_dimension(dimension: Measured, one: LeftOut) -> str | None:
     parts = [f"{count:,} {REASONS[reason]}" for reason, count in one.left_out.items() if count]
-    return f"{dimension}: {one.measured:,} attempts measured; left out: {'; '.join(parts)}" if parts else None
+    return (
+        f"{dimension}: {counted(one.measured, 'attempt')} measured; left out: {'; '.join(parts)}"
+        if parts
+        else None
+    )
 
 
 def _row(row: Grouped, titles: Sequence[str], shares: Mapping[Measured, float]) -> Row:

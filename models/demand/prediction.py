@@ -24,7 +24,7 @@ from models.demand.shared_out import shared_out
 from models.demand.slowdown import cpus_in_time, fewest_cpus
 from models.demand.slowed import unslowed_cpus
 from models.demand.too_few import enough_to_go_on
-from models.past.families import Family
+from models.past.families import Family, basis_of
 from models.past.history import History
 from models.past.jobs import Learned, PastJob
 
@@ -114,7 +114,7 @@ class Predictor:
         memory, cores = self._memory(sight), self._cores(sight)
         return Prediction(
             model=self.model,
-            basis=f"{seen} earlier {evidence.words}",
+            basis=basis_of(seen, evidence.words),
             jobs_seen=seen,
             memory=memory,
             untold="" if memory else untold_of(evidence, self.settings.most_slowdown),

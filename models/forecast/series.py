@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 import numpy as np
 
 from accounting.errors import SeriesError
+from accounting.units import counted
 from models.forecast.panel import Floats, Ints, Panel
 
 MOST_GAP = 3
@@ -137,10 +138,12 @@ def panel_of(table: Table, step_s: int) -> Read:
     is_whole = _is_whole(table.times_s, (first + steps) * step_s)
     values, begin, filled = _without_gaps(values if is_whole else values[:-1])
     notes = [] if is_whole else ["the last step is left out, because the last row comes before its end"]
-    notes += [f"{filled} steps without a value were filled with the last value before them"] if filled else []
+    notes += (
+        [f"{counted(filled, 'step')} without a value filled with the last value before"] if filled else []
+    )
     if begin and len(values):
         notes.append(
-            f"the first {begin} of {steps} steps are left out, because a gap of more than {MOST_GAP} "
+            f"left out: the first {begin} of {counted(steps, 'step')}, because a gap of more than {MOST_GAP} "
             "steps follows"
         )
     elif begin:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from accounting.units import counted
 from models.judging.drift import FeatureDrift, WeekCalibration
 from models.judging.health import GrowthHealth, drift_of, health_of
 from models.judging.outcomes import DIMENSIONS
@@ -68,10 +69,11 @@ def card_files(card: Card) -> dict[str, bytes]:
 
 def markdown(card: Card) -> str:
     """Return a card for people."""
+    whose = f"{counted(card.attempts, 'attempt')} of {counted(card.users, 'user')}"
     window = f"{_day(card.first_submit_s)} to {_day(card.last_end_s)} UTC"
     parts = [
         "# Model card",
-        f"{card.attempts} attempts of {card.users} users, {window}; {card.families} families and cohorts.",
+        f"{whose}, {window}; {card.families} families and cohorts.",
         "## Promotion",
         *_promotion(card.verdict),
         "## Growth models",
@@ -100,7 +102,7 @@ def _promotion(verdict: Verdict | None) -> Iterable[str]:
         return
     word = "Passed" if verdict.passed else "Refused"
     since = f", submitted from {_day(verdict.split_s)}" if verdict.judged else ""
-    yield f"{word} against the {verdict.opponent}, on {verdict.judged} jobs{since}."
+    yield f"{word} against the {verdict.opponent}, on {counted(verdict.judged, 'job')}{since}."
     yield "\n".join(f"- {reason}" for reason in verdict.reasons)
     if verdict.comparisons:
         yield _table(

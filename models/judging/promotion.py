@@ -20,6 +20,7 @@ import numpy as np
 from accounting.errors import UnreadModelError
 from accounting.frames import Flags
 from accounting.request import JobRequest
+from accounting.units import counted
 from models.chance import at_least
 from models.demand.prediction import ChainSettings, Predictor
 from models.judging.outcomes import (
@@ -206,7 +207,7 @@ def _too_little_known(opponent: str, jobs: int) -> str:
     reason = (
         f"for none of the {jobs} jobs to judge on is the use known (`rightsizer report quality` says why)"
         if unknown
-        else f"only {jobs} jobs to judge on"
+        else f"only {counted(jobs, 'job')} to judge on"
     )
     if opponent == USERS:
         return f"{reason}; a first model is accepted without"

@@ -12,6 +12,7 @@ import hashlib
 import re
 
 from accounting.request import JobRequest
+from accounting.units import counted
 from models.past.job_names import MACHINE_MADE, NAMELESS, is_by_machine, normal_name, without_digests
 
 Family = tuple[str, ...]
@@ -224,6 +225,11 @@ def wide_keys(request: JobRequest) -> tuple[Family, ...]:
     be taken to run as long as its limit, which is a year if there is none.
     """
     return cohort_key(request), ("limit", str(request.wall_s or 0))
+
+
+def basis_of(number: int, words: str) -> str:
+    """Return what a prediction is based on, for people: so many jobs of a family, described in `words`."""
+    return counted(number, "earlier job") + words.removeprefix("jobs")
 
 
 def describe_family(family: Family) -> str:

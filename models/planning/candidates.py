@@ -13,6 +13,7 @@ from itertools import count
 import msgspec
 import numpy
 
+from accounting.units import counted
 from models.planning.factors import factors_of, order_of
 from models.planning.problem import Pending
 from models.planning.prospects import Ahead, Prospect, prospect_of, value_of
@@ -166,5 +167,7 @@ def _told(ahead: Ahead, late: list[int]) -> str:
     pending: tuple[Pending, ...] = ahead.problem.pending
     fixed = sum(bool(pending[number].kept) for number in late)
     if fixed:
-        return f"it would delay {fixed} jobs whose place the advisor may not change"
-    return f"it would start {len(late)} jobs later than the site's bound and the longest wait allow"
+        return f"it would delay {counted(fixed, 'job')} whose place the advisor may not change"
+    return (
+        f"it would start {counted(len(late), 'job')} later than the site's bound and the longest wait allow"
+    )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy
 
+from accounting.units import counted
 from models.planning.candidates import NOT_CLOSELY, Candidate
 from models.planning.cells import slurm_order
 from models.planning.futures import look_ahead
@@ -137,7 +138,9 @@ def _why(
         words += "; not tried, because the queue is long: " + ", ".join(left_out)
     seen_s = [rolled.until_s for rolled in ahead.base[0].rolled]
     if min(seen_s) < ahead.bounds.horizon_s:
-        words += f"; simulated {min(seen_s) / 60:.0f} min ahead, by which {ahead.starts} tasks have started"
+        words += (
+            f"; simulated {min(seen_s) / 60:.0f} min ahead, by which {counted(ahead.starts, 'task')} started"
+        )
     return words
 
 

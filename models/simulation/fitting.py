@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 import numpy
 
+from accounting.units import counted
 from models.scheduling.placement import WHOLE, Placement, place_spread, place_whole, spread_larger
 from models.scheduling.room import MILLI, Ints, Room, amounts_of
 from models.simulation.nodes import Cluster
@@ -55,7 +56,7 @@ def why_unfit(past: Past, cluster: Cluster, cannot: Flags) -> str:
         said.append(f"{alike.sum():,} ask for more of several resources together than any one node has")
     if (cannot & ~lone).any():
         said.append(f"{(cannot & ~lone).sum():,} multi-node jobs ask for more than all nodes together have")
-    return f"{cannot.sum():,} of {len(cannot):,} jobs do not fit these nodes: {'; '.join(said)}"
+    return f"{cannot.sum():,} of {counted(len(cannot), 'job')} cannot run on these nodes: {'; '.join(said)}"
 
 
 def held_beyond(real: Results) -> list[str]:

@@ -21,6 +21,7 @@ import xgboost
 from accounting.errors import ModelError
 from accounting.frames import Floats
 from accounting.records import Attempt
+from accounting.units import counted
 from models.demand.chain import Growth
 from models.demand.features import FEATURES
 from models.past.columns import PastColumns, columns_of_attempts
@@ -100,7 +101,7 @@ def train_columns(past: PastColumns, recent_jobs: int, fit: Fit = fit_quantile) 
     """
     if not past.started.any():
         raise ModelError(
-            f"cannot learn from {len(past)} attempts, because none of them started; ingest more accounting"
+            f"cannot learn from {counted(len(past), 'attempt')}, because none of them started; ingest more accounting"
         )
     matrices = build_matrices(past, recent_jobs)
     fitted = {

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 
+from accounting.units import counted
 from models.planning.orders import AS_IS
 from models.planning.problem import Pending
 from slurm_plugin.advisor.cycle import Outcome
@@ -104,13 +105,15 @@ def _relisted(written: Sequence[Written], *, apply: bool) -> str:
     if not written:
         return ""
     failed = sum(1 for one in written if one.problem) if apply else 0
-    said = f"; {len(written) - failed} jobs {('now list' if apply else 'would list')} other partitions"
+    said = f"; other partitions {'listed' if apply else 'to be listed'} by {counted(len(written) - failed, 'job')}"
     return said + (f", and {failed} could not be changed" if failed else "")
 
 
 def _order_of(outcome: Outcome, *, apply: bool) -> str:
     plan, failed = outcome.plan, sum(1 for one in outcome.written if one.problem)
-    head = f"{len(outcome.problem.pending)} jobs wait, {len(outcome.problem.running)} run; "
+    head = (
+        f"{counted(len(outcome.problem.pending), 'waiting job')}, {len(outcome.problem.running):,} running; "
+    )
     if outcome.cycle.control:
         return f"{head}drawn by lot, the advisor only watches in this block of time"
     if not outcome.changes and plan.order == AS_IS:
@@ -121,7 +124,7 @@ def _order_of(outcome: Outcome, *, apply: bool) -> str:
         head += f"the best plan is Slurm's own order, because {plan.why}; "
     else:
         head += f"the best plan: {plan.why}; "
-    said = f"{len(outcome.changes)} factors"
+    said = counted(len(outcome.changes), "factor")
     if not apply:
         return f"{head}{said} would change (this was a dry run; --apply makes the changes)"
     return f"{head}{said} changed" + (f", of which {failed} could not be set" if failed else "")

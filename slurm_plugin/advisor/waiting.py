@@ -14,7 +14,7 @@ import msgspec
 
 from accounting.decisions.token import asked_request, find_token, granted_by
 from accounting.request import Grant, JobRequest, granted
-from accounting.units import format_mib, round_up
+from accounting.units import counted, format_mib, round_up
 from models.planning.problem import Pending, Problem
 from models.scheduling.room import MILLI
 from slurm_plugin.advisor.standing import KINDS, cpus_stay_of, stands_at
@@ -107,7 +107,7 @@ def asks_now(job: QueuedJob) -> str:
     if cut is None or stands_at(job, granted(*cut)):
         return ""
     cpus = max(job.min_cpus, job.num_tasks * job.cpus_per_task)
-    words = ["1 CPU" if cpus == 1 else f"{cpus:,} CPUs"]
+    words = [counted(cpus, "CPU")]
     for amount_mib, where in ((job.mem_per_node_mib, "per node"), (job.mem_per_cpu_mib, "per CPU")):
         words += [f"{format_mib(amount_mib)} {where}"] if amount_mib else []
     return f"now it asks for {', '.join(words)}"

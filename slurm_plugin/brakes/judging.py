@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from accounting.units import counted
 from models.sequential import evidence_log
 from slurm_plugin.brakes.evidence import Ledger
 from slurm_plugin.brakes.tallies import Counts, Tally, added
@@ -47,6 +48,6 @@ def reason_of(tally: Tally) -> str:
 def figures(counts: Counts) -> str:
     """Return counts in words."""
     return (
-        f"of {counts.shrunk} jobs that were cut {counts.failed} failed, {counts.wanted} of them for "
-        f"lack of memory; of {counts.whole} uncut jobs {counts.whole_failed} failed"
+        f"of {counted(counts.shrunk, 'job')} that were cut {counts.failed} failed, {counts.wanted} of them for "
+        f"lack of memory; of {counted(counts.whole, 'uncut job')} {counts.whole_failed} failed"
     )

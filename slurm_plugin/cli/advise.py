@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accounting.errors import ServiceError, SlurmError
+from accounting.units import counted
 from slurm_plugin.cli.orderly_end import stopped_by_signals
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.config.file import load_config
@@ -154,10 +155,10 @@ def may_lend(config: Config, *, apply: bool) -> bool:
 def tell_undone(written: Sequence[Written]) -> None:
     """Report the result of an undo; SlurmError if Slurm did not take some of it."""
     failed = [one for one in written if one.problem and one.problem != "gone"]
-    note(f"{len(written) - len(failed)} changes of the advisor were undone")
+    note(f"undone: {counted(len(written) - len(failed), 'change')} of the advisor")
     if failed:
         raise SlurmError(
-            f"{len(failed)} changes could not be undone ({failed[0].problem}); run `rightsizer advise --undo`"
+            f"not undone: {counted(len(failed), 'change')} ({failed[0].problem}); run `rightsizer advise --undo`"
         )
 
 
@@ -183,5 +184,5 @@ def show(outcome: Outcome, output_format: str, top: int | None, *, apply: bool) 
     if rows or not as_table:
         print_rows(table_of(shown, outcome.snapshot.time_s) if as_table else shown, output_format)
     if len(shown) < len(rows):
-        note(f"{len(rows) - len(shown)} more jobs wait; --top N shows more")
+        note(f"{counted(len(rows) - len(shown), 'more job')} in the queue; --top N shows more")
     note(summary_of(outcome, apply=apply))

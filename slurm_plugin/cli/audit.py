@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from accounting.errors import StoreError
+from accounting.units import counted
 from slurm_plugin.cli.output import (
     EXIT_PROBLEMS,
     config_option,
@@ -153,14 +154,14 @@ def job_rows(found: Sequence[Disagreement]) -> Iterator[Row]:
 def say(chains: Sequence[ChainReport], jobs: Compared | None, *, keyed: bool) -> None:
     """Say what was checked."""
     for chain in chains:
-        parts = [f"{chain.lines:,} linked lines in {chain.files} files"]
+        parts = [f"{counted(chain.lines, 'linked line')} in {counted(chain.files, 'file')}"]
         if chain.unlinked:
             parts.append(
-                f"{chain.unlinked:,} lines without links, written by an earlier release, that "
+                f"{counted(chain.unlinked, 'line')} without links, written by an earlier release, that "
                 "cannot be checked"
             )
         if chain.without_key:
-            parts.append(f"{chain.without_key:,} lines linked before the site had a key")
+            parts.append(f"{counted(chain.without_key, 'line')} linked before the site had a key")
         note(f"{chain.name}: {', '.join(parts)}")
     if not chains:
         note("the journal has no files")
@@ -170,9 +171,6 @@ def say(chains: Sequence[ChainReport], jobs: Compared | None, *, keyed: bool) ->
             "`rightsizer config journal-key` makes a key"
         )
     if jobs is not None:
-        note(f"{jobs.attempts:,} attempts compared, {jobs.with_token:,} of them with a token")
+        note(f"{counted(jobs.attempts, 'attempt')} compared, {jobs.with_token:,} of them with a token")
         if jobs.not_ingested:
-            note(
-                f"{jobs.not_ingested:,} attempts are not in the store yet; run `rightsizer ingest` "
-                "to read them"
-            )
+            note(f"{counted(jobs.not_ingested, 'attempt')} not in the store yet; run `rightsizer ingest`")

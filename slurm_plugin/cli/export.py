@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from accounting.units import counted
 from slurm_plugin.cli.given_options import refuse_given
 from slurm_plugin.cli.output import config_option, note, progress_bar
 from slurm_plugin.cli.report.options import SELECTING, selection_options
@@ -73,4 +74,4 @@ def export(
         rows = export_table(
             engine, what, file, force=force, conditions=conditions, change=change, progress=progress
         )
-    note(f"{rows:,} rows of {what} in {file}")
+    note(f"{counted(rows, 'row')} of {what} in {file}")

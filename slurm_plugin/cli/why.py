@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accounting.units import counted
 from models.demand.explanation import Explained, GrowthGrounds, RestsOn, Silence, StepName, explain
 from slurm_plugin.policy.sizing import UNTOLD
 
@@ -23,7 +24,7 @@ RESOURCES = {
     "gpus": "GPUs",
 }
 STEPS: dict[StepName, str] = {
-    "highest": "the most that one of {jobs} {basis} needed",
+    "highest": "the most that one of {of_jobs} needed",
     "streak": "allowance for surprises: {since} since the last",
     "spread": "allowance for their spread",
     "next run": "a new run may need more than the runs before it",
@@ -72,11 +73,14 @@ def explained_rows(one: Explained) -> Iterator[Row]:
         shown = None if figure is None else round(figure, 3)
         return {"resource": resource, "part": part, "what": what, "figure": shown, "effect": effect}
 
-    since = f"{one.streak} jobs" if one.runs is None else f"{one.runs} runs of such jobs"
+    since = (
+        counted(one.streak or 0, "job") if one.runs is None else f"{counted(one.runs, 'run')} of such jobs"
+    )
     if one.before:
         since += ", all before the run in progress,"
     for step in one.steps:
-        text = STEPS[step.name].format(jobs=one.jobs, basis=one.basis, since=since)
+        of_jobs = counted(one.jobs, "job") + one.basis.removeprefix("jobs")
+        text = STEPS[step.name].format(jobs=one.jobs, of_jobs=of_jobs, basis=one.basis, since=since)
         yield row("step", text, step.upper, "" if step.counts else NOT_COUNTED)
     if not one.enough:
         yield row("step", TOO_FEW)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accounting.units import counted
 from slurm_plugin.doctor.finding import Judged, by_age, unseen
 from slurm_plugin.doctor.seen import Complaint, Seen
 
@@ -30,7 +31,7 @@ def journal_chain(seen: Seen) -> Judged:
         more = f" and {len(broken) - SHOWN} more" if len(broken) > SHOWN else ""
         return (
             "problem",
-            f"{len(broken)} lines were changed after they were written: {', '.join(broken[:SHOWN])}{more}",
+            f"{counted(len(broken), 'line')} changed since the journal was written: {', '.join(broken[:SHOWN])}{more}",
             AUDIT,
         )
     what = f"{seen.chains.lines:,} lines of the newest files are linked without a gap"
@@ -58,7 +59,7 @@ def recovery(seen: Seen) -> Judged:
     if stuck and state == "ok":
         return (
             "warning",
-            f"{stuck:,} jobs are held: Slurm refuses to restore their original requests, or many failed at once",
+            f"{counted(stuck, 'job')} held: Slurm refuses to restore the original request, or many failed at once",
             REFUSED,
         )
     return (state, what, fix) if found.enforced else ("ok", what, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accounting.units import counted
 from slurm_plugin.config.hook import HOOK_SCRIPT
 from slurm_plugin.doctor.finding import Judged, span, unseen
 from slurm_plugin.doctor.seen import Complaint, HookSeen, Seen, SlurmSeen, is_hook_stopped
@@ -198,7 +199,11 @@ def tokens(seen: Seen) -> Judged:
         return unseen(seen.store)
     unnamed, jobs = seen.store.latest_unnamed, seen.store.latest_named + seen.store.latest_unnamed
     if jobs < LEAST_COMMENTS:
-        return "ok", f"only {jobs} jobs of the newest week have an admin comment, too few to judge this", ""
+        return (
+            "ok",
+            f"only {counted(jobs, 'job')} of the newest week with an admin comment, too few to judge this",
+            "",
+        )
     what = f"{unnamed / jobs:.0%} of the newest {jobs:,} jobs with an admin comment have lost their token"
     if unnamed < MUCH_UNNAMED * jobs or is_hook_stopped(seen):
         return "ok", what, ""

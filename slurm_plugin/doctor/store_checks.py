@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from accounting.units import counted
 from slurm_plugin.doctor.finding import DAY_S, HOUR_S, Judged, by_age, closed_to, unseen
 from slurm_plugin.doctor.seen import Complaint, Seen, unread_bytes
 
@@ -81,7 +82,11 @@ def measured(seen: Seen) -> Judged:
         return unseen(seen.store)
     ran, without, newest_s = seen.store.latest_ran, seen.store.latest_without_memory, seen.store.newest_end_s
     if newest_s is None or ran < LEAST_MEASURED:
-        return "ok", f"only {ran} jobs ran long enough in the newest week, too few to judge this", ""
+        return (
+            "ok",
+            f"only {counted(ran, 'job')} ran long enough in the newest week, too few to judge this",
+            "",
+        )
     what = (
         f"no memory use was recorded for {without / ran:.0%} of the newest {ran:,} jobs that ran long enough"
     )

@@ -6,7 +6,7 @@ import re
 
 from accounting.decisions.decision import Decision
 from accounting.request import Grant, JobRequest
-from accounting.units import format_mib
+from accounting.units import counted, format_mib
 
 # The hook accepts texts of up to 512 bytes, and refuses the whole reply if one is longer.
 BASIS_CHARS = 160
@@ -51,7 +51,7 @@ def changes_in_words(request: JobRequest, grant: Grant) -> list[str]:
     words: list[str] = []
     if grant.cpus_per_task is not None:
         each = " per task" if request.num_tasks > 1 else ""
-        words.append(f"{_count(grant.cpus_per_task, 'CPU')}{each} (you asked for {request.cpus_per_task})")
+        words.append(f"{counted(grant.cpus_per_task, 'CPU')}{each} (you asked for {request.cpus_per_task})")
     for field, where in (
         ("mem_per_node_mib", "per node"),
         ("mem_per_cpu_mib", "per CPU"),
@@ -63,9 +63,5 @@ def changes_in_words(request: JobRequest, grant: Grant) -> list[str]:
     for field, where in (("gpus_per_node", ""), ("gpus_per_job", ""), ("gpus_per_task", " per task")):
         given, asked = getattr(grant, field), getattr(request, field)
         if given is not None:
-            words.append(f"{_count(given, 'GPU')}{where} (you asked for {asked})")
+            words.append(f"{counted(given, 'GPU')}{where} (you asked for {asked})")
     return words
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

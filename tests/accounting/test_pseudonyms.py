@@ -22,7 +22,7 @@ from accounting.pseudonyms import Pseudonyms
 from accounting.records import Quarantined
 from accounting.request import Dimension, Grant
 from accounting.states import outcome_of
-from models.past.families import GENERIC_NAMES, describe_family, family_name
+from models.past.families import GENERIC_NAMES, basis_of, describe_family, family_name
 from models.past.job_names import normal_name, without_machine_parts
 from tests.builders import T0, decision, job_row, records_of, request
 
@@ -145,12 +145,13 @@ def test_rows_tables_and_documents_have_the_same_pseudonyms() -> None:
 
 
 @pytest.mark.parametrize("kind", ["user+name+script", "user+name", "user"])
-def test_the_reasons_of_a_decision_name_neither_its_user_nor_its_job(kind: str) -> None:
+@pytest.mark.parametrize("number", [1, 30])
+def test_the_reasons_of_a_decision_name_neither_its_user_nor_its_job(kind: str, number: int) -> None:
     asked = request(user="bob", job_name="dock\nsecret", cpus_per_task=8, mem_per_node_mib=8000)
     family = (kind, asked.user, normal_name(asked.job_name), "abc")
     told: dict[Dimension, str] = {
         "memory": "history",
-        "cores": f"30 earlier {describe_family(family)}, slowed",
+        "cores": f"{basis_of(number, describe_family(family))}, slowed",
         "gpus": "not asked for",
     }
     made = decision(
@@ -162,7 +163,7 @@ def test_the_reasons_of_a_decision_name_neither_its_user_nor_its_job(kind: str) 
     )
     hidden = HIDDEN.decision(made)
     assert [one.reason for one in hidden.dimensions] == [
-        "history", f"30 earlier jobs of {HIDDEN.user('bob')}", "not asked for",
+        "history", basis_of(number, f"jobs of {HIDDEN.user('bob')}"), "not asked for",
     ]  # fmt: skip
     assert not any(name in encode_decision(hidden) for name in (b"bob", b"dock", b"secret"))
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.units import (
+    counted,
     format_mib,
     parse_duration_s,
     parse_memory_mib,
@@ -157,3 +158,16 @@ def test_memory_is_written_for_people(mib: float, text: str) -> None:
 @pytest.mark.parametrize("text", [None, "", "-1", "+1", "1.0", "1 ", "1\n", "x", "٣", "1" * 19])
 def test_a_text_that_is_no_whole_number_is_read_as_none(text: str | None) -> None:
     assert whole(text) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "said"),
+    [
+        (1, "job", "1 job"),
+        (0, "job", "0 jobs"),
+        (2500, "later one", "2,500 later ones"),
+        (2, "entry", "2 entries"),
+    ],
+)
+def test_a_number_has_its_noun_in_the_right_form(number: int, noun: str, said: str) -> None:
+    assert counted(number, noun) == said

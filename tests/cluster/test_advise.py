@@ -111,8 +111,8 @@ def test_a_restart_of_slurmctld_during_a_cycle_loses_nothing(site: Site, tmp_pat
             "the advisor does not say that it failed",
         )
         cluster.bring_up([daemons.slurmctld(site.sandbox.cluster)], site.sandbox.cluster, lambda _: None)
-        known = log.read_bytes().count(b"jobs wait")
-        wait_until(lambda: log.read_bytes().count(b"jobs wait") > known, "no cycle after the restart")
+        known = log.read_bytes().count(b" waiting job")
+        wait_until(lambda: log.read_bytes().count(b" waiting job") > known, "no cycle after the restart")
     finally:
         advisor.send_signal(signal.SIGTERM)
         assert advisor.wait(PATIENCE_S) == 0, log.read_text(encoding="utf-8")

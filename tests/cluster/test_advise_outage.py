@@ -105,8 +105,8 @@ def test_an_advisor_outlasts_an_outage_of_slurmctld(
             wait_until(lambda: b"the queue is left as it is" in log.read_bytes(), "it does not say so")
             time.sleep(max(0.0, until_s - time.monotonic()))
             assert advisor.poll() is None
-            known = log.read_bytes().count(b"jobs wait")
-        wait_until(lambda: log.read_bytes().count(b"jobs wait") > known + 1, "no cycle once it answers")
+            known = log.read_bytes().count(b" waiting job")
+        wait_until(lambda: log.read_bytes().count(b" waiting job") > known + 1, "no cycle once it answers")
         assert_nothing_lost(site)
     finally:
         advisor.send_signal(signal.SIGTERM)

@@ -87,5 +87,5 @@ def test_a_forecast_counts_pending_and_running_jobs(full: Shell) -> None:
     full.run("rightsizer", "ingest")
     _, errors = full.run_both("rightsizer", "forecast", "--step=5m", "--horizon=5m", code=1)
     now = full.run("squeue", "--noheader", "--array", "--format=%A").split()
-    assert f"{len(now)} jobs that wait or run now are counted too" in errors
+    assert f"counted too: {len(now)} jobs waiting or running now" in errors
     assert "read more of the past" in errors

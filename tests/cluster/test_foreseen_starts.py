@@ -169,7 +169,7 @@ def test_idle_gpus_are_lost_if_jobs_without_gpus_hold_the_cpus(shell: Shell) -> 
     rows = {row["node"]: row for row in json.loads(told)}
     assert (rows[first]["idle"], rows[first]["lost_for_cpus"], rows[first]["cpus_held"]) == (4, 4.0, held)
     assert (rows[second]["idle"], rows[second]["usable"]) == (1, 1.0)
-    assert "5 GPUs are idle. On average over 2 attempts with GPUs, such a job could use 1.0 of them" in said
+    assert "5 idle GPUs. On average over 2 attempts with GPUs, such a job could use 1.0 of them" in said
     assert "had at most 2 CPUs and 4,000 MiB per GPU" in said
     # Slurm agrees: one job starts on the usable GPU, the next one waits although four are idle.
     usable, lost = (shell.submit(*WITH_GPU, script="sleep 600") for _ in range(2))

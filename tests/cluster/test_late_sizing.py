@@ -183,7 +183,7 @@ def test_a_burst_of_a_new_family_starts_small_once_its_first_jobs_have_ended(
 ) -> None:
     records = 0
     with advising(site) as log:
-        site.wait_for(lambda: "jobs wait" in log.read_text(encoding="utf-8"))
+        site.wait_for(lambda: " waiting job" in log.read_text(encoding="utf-8"))
         with nothing_starting(site):
             array = site.submit("fan", WORK, f"--array=1-{BURST}")
             singles = [site.submit("single", STEP, "--qos=small") for _ in range(BURST)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from accounting.errors import SeriesError
+from accounting.units import counted
 from slurm_plugin.cli.output import note
 from slurm_plugin.cli.simulation.replay_past import one_cluster
 from slurm_plugin.cli.spans import DAY_S
@@ -87,7 +88,7 @@ def from_store(
             note(f"the jobs that wait and run now are not counted: {found}")
         demand = demand_of(attempts, what, by, step_s, top, most_steps)
     else:
-        note(f"{found.attempts.num_rows} jobs that wait or run now are counted too")
+        note(f"counted too: {counted(found.attempts.num_rows, 'job')} waiting or running now")
         attempts = pa.concat_tables([attempts, found.attempts.cast(attempts.schema)])
         demand = demand_of(attempts, what, by, step_s, top, most_steps, found.known_until_s, found.missed_s)
         if demand.left_out:

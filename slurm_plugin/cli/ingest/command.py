@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from accounting.units import counted
 from slurm_plugin.cli.ingest.dumps import dump_zone, from_files, tres_numbers
 from slurm_plugin.cli.ingest.quarantine import retry_all, show_quarantine
 from slurm_plugin.cli.ingest.uses import check_use
@@ -224,11 +225,9 @@ def show_report(engine: Engine, report: IngestReport, output_format: str, *, wit
         rows = [{"what": name, **msgspec.structs.asdict(count)} for name, count in counts.items()]
         print_rows(rows, output_format)
     if report.unfinished:
-        note(f"{report.unfinished} jobs have not ended yet; a later run reads them")
+        note(f"not ended yet: {counted(report.unfinished, 'job')}, for a later run to read")
     if report.quarantined:
-        note(
-            f"{report.quarantined} entries were not understood; `rightsizer ingest --quarantined` shows them"
-        )
+        note(f"not understood: {counted(report.quarantined, 'entry')}; see `rightsizer ingest --quarantined`")
 
 
 def forget(engine: Engine, config: Config, now_s: int, keep_days: int, output_format: str) -> None:
@@ -272,7 +271,7 @@ def remove_journal_files(engine: Engine, service: Service, before_s: int) -> Non
     day = time.strftime("%Y%m%d", time.gmtime(before_s))
     files = remove_read(folder, journal_key(service.journal_key), offsets, day)
     if files:
-        note(f"{len(files)} files of the decision journal had been ingested and were removed")
+        note(f"removed {counted(len(files), 'file')} of the decision journal, ingested before")
 
 
 def remove_spool_files(engine: Engine, spool: Path, now_s: int) -> None:
@@ -301,4 +300,4 @@ def remove_spool_files(engine: Engine, spool: Path, now_s: int) -> None:
     if removed:
         with writing(engine) as connection:
             forget_marks(connection, removed)
-        note(f"{len(removed)} files of the GPU spool had been ingested and were removed")
+        note(f"removed {counted(len(removed), 'file')} of the GPU spool, ingested before")

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from accounting.errors import DumpError
+from accounting.units import counted
 from slurm_plugin.cli.output import EXIT_PROBLEMS, note, progress_bar
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def say(name: str, report: DumpReport, zone: ZoneInfo) -> None:
         fresh = report.ingested.quarantined
         # For new entries, the end of the command says it.
         hint = "" if fresh else "; `rightsizer ingest --quarantined` shows them"
-        note(f"{name}: {report.kept_aside} entries were not understood, {fresh} of them new{hint}")
+        note(f"{name}: {counted(report.kept_aside, 'entry')} not understood, {fresh} of them new{hint}")
     if is_lost(report):
         note(
             f"{name}: no entry was understood; `rightsizer ingest --quarantined` says why, and "
@@ -86,7 +87,7 @@ def said_shift(shifted: Counter[int], zone: ZoneInfo) -> str:
     jobs, shift_s = sum(apart.values()), max(apart, key=lambda one: apart[one])
     far = f"{abs(shift_s) / 3600:g} h {'later' if shift_s > 0 else 'earlier'}"
     return (
-        f"{jobs} jobs were in the store {far} and are now counted twice: the local times of this dump, "
+        f"{counted(jobs, 'job')} already in the store {far}, and now counted twice: the local times of this dump, "
         f"or of the one before, are not in {zone.key}. Fill a new store, and give --zone the zone of "
         "the cluster"
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from accounting.units import counted
 from slurm_plugin.cli.given_options import refuse_given
 from slurm_plugin.cli.models.drift import print_drift
 from slurm_plugin.cli.models.job_types import ADAPTIVE, adaptive_strategy, print_run_times
@@ -147,7 +148,7 @@ def evaluate(
     print_rows(
         [score_row(score, "+".join(result.gpu_sources)) for score in result.scores],
         output_format,
-        f"learned from {result.learned_from} attempts, judged on {result.judged} later ones",
+        f"learned from {counted(result.learned_from, 'attempt')}, judged on {counted(result.judged, 'later one')}",
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from accounting.errors import ModelError
+from accounting.units import counted
 from slurm_plugin.cli.output import Progress, note, print_rows, progress_bar
 from slurm_plugin.cli.stored import stored_attempts
 from slurm_plugin.config.settings import Config
@@ -47,10 +48,10 @@ def print_run_times(config: Config, attempts: Iterable[Attempt], output_format: 
     print_rows(rows, output_format, "Run time by the resources used")
     if len(shown) < len(scores):
         note(
-            f"{len(scores) - len(shown)} types of fewer than {MIN_JOBS} jobs are not shown; JSON and "
-            "CSV include them"
+            f"not shown: {counted(len(scores) - len(shown), 'type')} of fewer than {MIN_JOBS} jobs, which JSON and CSV "
+            "include"
         )
-    note(f"learned and judged {len(scores)} types of jobs in {time.monotonic() - begun_s:.0f} s")
+    note(f"learned and judged {counted(len(scores), 'type')} of jobs in {time.monotonic() - begun_s:.0f} s")
 
 
 def run_time_row(score: TypeScore, most_error: float) -> dict[str, object]:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from accounting.units import counted
 from slurm_plugin.cli.output import note, print_rows
 from slurm_plugin.config.settings import Config
 
@@ -40,8 +41,8 @@ def show_standing(config: Config, output_format: str) -> None:
     goes = [row for row in rows if row["goes"]]
     left = leftovers(directory)
     note(
-        f"{len(goes)} of {len(rows)} versions would be removed, and {len(left)} leftovers of killed "
-        "processes; --apply removes them now, and each `rightsizer train` does so too"
+        f"{len(goes)} of {counted(len(rows), 'version')} would be removed, and {counted(len(left), 'leftover')} of "
+        "killed processes; --apply removes them now, and each `rightsizer train` does so too"
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from accounting.errors import ModelError, UnreadModelError, install_with
+from accounting.units import counted
 from slurm_plugin.cli.models.pruning import remove_old
 from slurm_plugin.cli.models.sizing import policy_sizing
 from slurm_plugin.cli.output import config_option, note, progress_bar
@@ -93,7 +94,7 @@ def train(config_file: str | None, promote: str, engine: str) -> None:
             note(f"gate: {reason}")
         if more := len(verdict.reasons[MOST_TOLD:]):
             note(f"gate: {more} more reasons; `rightsizer models {version}` shows all of them")
-    note(f"learned from {made.attempts} attempts; " + _outcome(version, promoted, verdict))
+    note(f"learned from {counted(made.attempts, 'attempt')}; " + _outcome(version, promoted, verdict))
     try:
         remove_old(config)
     except ModelError as error:  # the new model exists all the same
@@ -276,7 +277,7 @@ def _tell(trained: Trained) -> None:
     for dimension, matrix in trained.matrices.items():
         learned = dimension in trained.fitted
         note(
-            f"{dimension}: {len(matrix)} jobs had a past to learn from; "
+            f"{dimension}: {counted(len(matrix), 'job')} had a past to learn from; "
             + (
                 "XGBoost quantile over the family's history"
                 if learned

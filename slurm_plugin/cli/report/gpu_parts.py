@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from accounting.units import counted
 from slurm_plugin.cli.given_options import refuse_given
 from slurm_plugin.cli.number_range import NumberRange
 from slurm_plugin.cli.output import cell, config_option, format_option, note, print_rows
@@ -135,7 +136,7 @@ def _in_words(rows: Sequence[PartedFamily], parts: Sequence[Part], span_h: float
     if parted:
         freed_h = sum(row.gpu_h_freed for row in parted)
         found.append(
-            f"{len(parted):,} of {len(rows):,} families could use a part of a GPU; of {held_h:,.1f} GPU "
+            f"{len(parted):,} of {counted(len(rows), 'family')} could use a part of a GPU; of {held_h:,.1f} GPU "
             f"hours held by jobs with one GPU this frees at least {freed_h:,.1f}"
         )
         used_h: defaultdict[str, float] = defaultdict(float)
@@ -148,7 +149,7 @@ def _in_words(rows: Sequence[PartedFamily], parts: Sequence[Part], span_h: float
         )
         found.append(f"on average over {span_h:,.0f} hours these jobs would hold {needed}")
     else:
-        found.append(f"none of {len(rows):,} families is known to manage with a part of a GPU")
+        found.append(f"none of {counted(len(rows), 'family')} is known to manage with a part of a GPU")
     if unknown_h:
         found.append(
             f"{unknown_h:,.1f} of {held_h:,.1f} hours belong to families with too few measured jobs; "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from accounting.units import counted
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.cli.report.options import selection_options
 from slurm_plugin.cli.stored import opened_store
@@ -62,7 +63,7 @@ def _in_words(rows: list[IdleGpus], attempts: int, beside: BesideGpu | None, awa
         found.append("no GPU is idle on a node that accepts jobs")
     elif beside is None:
         found.append(
-            f"{idle} GPUs are idle; the usual jobs with GPUs are not known, because the store has no "
+            f"{counted(idle, 'idle GPU')}; the usual jobs with GPUs are not known, because the store has no "
             "attempt with GPUs for this selection; select differently, or run `rightsizer ingest`"
         )
     else:
@@ -72,7 +73,7 @@ def _in_words(rows: list[IdleGpus], attempts: int, beside: BesideGpu | None, awa
         )
         held = sum(row.lost_for_cpus or 0.0 for row in rows if row.cpus_held)
         found.append(
-            f"{idle} GPUs are idle. On average over {attempts:,} attempts with GPUs, such a job could "
+            f"{counted(idle, 'idle GPU')}. On average over {attempts:,} attempts with GPUs, such a job could "
             f"use {usable:.1f} of them; {cpus:.1f} are lost because too few CPUs are left ({held:.1f} "
             f"of them on nodes where jobs without GPUs hold some), {memory:.1f} because too little "
             f"memory is left, and {gpus:.1f} because too few GPUs are idle on one node"
@@ -84,5 +85,5 @@ def _in_words(rows: list[IdleGpus], attempts: int, beside: BesideGpu | None, awa
                 "each of them (MaxCPUsPerNode of a partition for jobs without GPUs)"
             )
     if away:
-        found.append(f"{away} more GPUs are on nodes that accept no jobs now")
+        found.append(f"{counted(away, 'more GPU')} on nodes that accept no jobs now")
     return found

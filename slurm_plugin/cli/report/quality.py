@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from accounting.units import counted
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows, progress_bar
 from slurm_plugin.cli.report.options import NONE_CHOSEN, selection_options
 from slurm_plugin.cli.stored import opened_store
@@ -53,7 +54,7 @@ def show_quality(
         print_rows(quality_rows(segments), output_format, said, QUALITY_HEADING)
     never_started = sum(segment.never_started for segment in segments)
     if never_started:
-        note(f"{never_started:,} attempts never started and are not counted")
+        note(f"{counted(never_started, 'attempt')} never started; not counted here")
     lines = advice(segments)
     if only_advice or output_format == "table":
         if lines:

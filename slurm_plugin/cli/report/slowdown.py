@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from accounting.units import counted
 from slurm_plugin.cli.output import config_option, format_option, note, print_rows
 from slurm_plugin.cli.report.options import selection_options, top_option
 from slurm_plugin.cli.stored import opened_store
@@ -72,7 +73,7 @@ def _in_words(rows: list[SlowdownRow]) -> str:
     if not slower:
         return f"{told}; no row is slower beyond chance"
     return (
-        f"{told}; {slower:,} rows are slower beyond chance. To stop cutting such a family: `rightsizer "
+        f"{told}; {counted(slower, 'row')} slower beyond chance. To stop cutting such a family: `rightsizer "
         "disable --family USER:FAMILY`, a rule in the configuration, or --comment=rightsize=off by its "
         "user"
     )

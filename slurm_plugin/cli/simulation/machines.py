@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from accounting.errors import RightsizerError, SlurmError
+from accounting.units import counted
 from slurm_plugin.cli.output import note
 
 if TYPE_CHECKING:
@@ -74,5 +75,5 @@ def _live(partition: str | None) -> list[Node]:
         of = f"partition {partition}" if partition else "cluster"
         raise RightsizerError(f"scontrol shows no node of this {of}; {HOW}")
     if found.away:
-        note(f"{found.away} nodes are down or drained now; they count as if they were up")
+        note(f"{counted(found.away, 'node')} down or drained now; counted as if up")
     return list(found.nodes)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from accounting.units import counted
+
 if TYPE_CHECKING:
     from models.simulation.past import Past
     from models.simulation.replayed import Comparison
@@ -66,8 +68,8 @@ def grounds(past: Past) -> Iterator[str]:
 
     earlier = int((~past.counted).sum())
     yield (
-        f"learned from {len(past.before):,} jobs that had ended before; {earlier:,} jobs that were "
-        "still waiting or running then are simulated too, as asked, but not counted"
+        f"learned from {counted(len(past.before), 'job')} that had ended before; {counted(earlier, 'job')} still "
+        "waiting or running then also simulated, as asked, but not counted"
     )
     for reason, jobs in sorted(past.left_out.items()):
         yield f"{jobs:,} jobs {reason} and are left out"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from accounting.units import counted
 from slurm_plugin.cli.output import format_option, note, print_rows
 from slurm_plugin.cli.plot_check import check_plots
 from slurm_plugin.cli.simulation.machines import nodes_option
@@ -109,7 +110,7 @@ def simulate(
     jobs, left_out, users = load_of(described, Path() if scenario is None else scenario.parent, seed)
     chosen = policies(names or described.policies, way_to_place(described.placement, jobs), seed)
     if left_out:
-        note(f"{left_out} jobs of the trace never ran and are left out")
+        note(f"left out: {counted(left_out, 'job')} of the trace that never ran")
     machines, profiles = cluster(described, users), profiles_of(described)
     until_s = described.until_h * 3600 or float("inf")
     ran: dict[str, Results] = {}

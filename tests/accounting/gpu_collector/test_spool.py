@@ -38,7 +38,7 @@ def test_a_bounded_number_of_lines_waits_for_a_disk_that_refuses_them(tmp_path: 
     assert "cannot write the spool" in said[0]
     spool.unlink()
     writer.write([gpu_use(job_id=9001)], T0)
-    assert said[1].endswith("accepts lines again; 0 lines were lost")
+    assert said[1].endswith("accepts lines again; 0 lines lost")
     assert len(read_spool(spool)[0]) == 5 + 9 + 1
 
 

@@ -164,7 +164,7 @@ def test_where_runs_surprise_the_explanation_counts_runs() -> None:
     [memory] = [one for one in explain(predictor, request_of(runs[0]), {}) if one.dimension == "memory"]
     assert (memory.streak, memory.runs) == (10, 1)
     told = [row["what"] for row in explained_rows(memory)]
-    assert told[1] == "allowance for surprises: 1 runs of such jobs since the last"
+    assert told[1] == "allowance for surprises: 1 run of such jobs since the last"
 
 
 def test_what_was_known_before_the_run_under_way_is_reported_as_such() -> None:
@@ -182,7 +182,7 @@ def test_what_was_known_before_the_run_under_way_is_reported_as_such() -> None:
     assert prediction is not None
     assert memory.steps[-1].upper == prediction.upper
     streak = [row["what"] for row in explained_rows(memory)][1]
-    assert streak == "allowance for surprises: 1 jobs, all before the run in progress, since the last"
+    assert streak == "allowance for surprises: 1 job, all before the run in progress, since the last"
     assert not told["cores"].before
 
 

@@ -58,14 +58,14 @@ def test_columns_are_chosen_by_name() -> None:
 def test_a_short_gap_is_filled_with_the_value_before_it_never_with_the_one_after() -> None:
     read = panel_of(read_table(hourly("4", "", "nan", "NA", "8")), 3600)
     assert read.panel.values[:, 0].tolist() == [4, 4, 4, 4, 8]
-    assert read.notes == ("3 steps without a value were filled with the last value before them",)
+    assert read.notes == ("3 steps without a value filled with the last value before",)
 
 
 def test_the_past_before_a_long_gap_is_left_out() -> None:
     read = panel_of(read_table(hourly("4", "4", *[""] * (MOST_GAP + 1), "8", "9")), 3600)
     assert read.panel.values[:, 0].tolist() == [8, 9]
     assert read.panel.start_s == T0 + 3600 * (2 + MOST_GAP + 1)
-    assert "the first 6 of 8 steps are left out" in read.notes[-1]
+    assert "left out: the first 6 of 8 steps" in read.notes[-1]
 
 
 def test_a_last_step_that_is_not_over_is_left_out() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from models.past.families import (
     GENERIC_NAMES,
     SCRIPT_BYTES,
+    basis_of,
     cohort_key,
     describe_family,
     family_keys,
@@ -111,6 +112,8 @@ def test_families_are_described_for_people() -> None:
     narrow, wide = family_keys(request(job_name="fit_1", script_signature="ab12"))
     assert describe_family(narrow) == "jobs of alice named fit_# and the same script"
     assert describe_family(wide) == "jobs of alice named fit_#"
+    assert basis_of(1, describe_family(wide)) == "1 earlier job of alice named fit_#"
+    assert basis_of(3, describe_family(wide)) == "3 earlier jobs of alice named fit_#"
     anybody = ["jobs of alice", "jobs of any user with the same limit"]
     assert list(map(describe_family, wide_keys(request(wall_s=3600)))) == anybody
 

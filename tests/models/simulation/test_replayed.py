@@ -317,7 +317,7 @@ def test_jobs_that_do_not_fit_are_reported_and_can_be_left_out(changes: dict[str
     cluster = nodes((16, 8000, 0), (8, 16_000, 0))
     cannot = unfit(found, cluster)
     assert cannot.tolist() == [True, False]
-    assert why_unfit(found, cluster, cannot).startswith("1 of 2 jobs do not fit these nodes: ")
+    assert why_unfit(found, cluster, cannot).startswith("1 of 2 jobs cannot run on these nodes: ")
     assert said in why_unfit(found, cluster, cannot)
     left = without(found, cannot)
     assert (len(left.jobs), [case.past.job_id for case in left.cases]) == (1, [2])

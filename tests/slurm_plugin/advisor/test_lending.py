@@ -345,7 +345,7 @@ def test_a_cycle_lets_a_job_in_and_undo_takes_it_out(make: MakeAdvisor, queue: F
     advisor = in_cycles(make, queue, waiting(2))
     outcome = advisor.cycle()
     assert [one.after for one in queue.relists] == [BOTH]
-    assert summary_of(outcome, apply=True).endswith("1 jobs now list other partitions")
+    assert summary_of(outcome, apply=True).endswith("other partitions listed by 1 job")
     assert advisor.cycle().relisted == ()
     advisor.means.gateway.undo()
     assert [one.after for one in queue.relists] == [BOTH, ("batch",)]
@@ -354,7 +354,7 @@ def test_a_cycle_lets_a_job_in_and_undo_takes_it_out(make: MakeAdvisor, queue: F
 def test_a_dry_run_says_how_many_jobs_it_would_let_in(make: MakeAdvisor, queue: FakeQueue) -> None:
     outcome = in_cycles(make, queue, waiting(2), apply=False).cycle()
     assert queue.relists == []
-    assert summary_of(outcome, apply=False).endswith("1 jobs would list other partitions")
+    assert summary_of(outcome, apply=False).endswith("other partitions to be listed by 1 job")
 
 
 def test_no_job_stays_let_in_during_a_control_block(make: MakeAdvisor, queue: FakeQueue) -> None:

@@ -87,7 +87,7 @@ def test_the_table_counts_from_now_and_shows_what_would_change(
             AS_IS,
             True,
             (
-                "the best plan is to change nothing, because WHY; 1 jobs now list other partitions, and 1 could not "
+                "the best plan is to change nothing, because WHY; other partitions listed by 1 job, and 1 could not "
                 "be changed"
             ),
         ),
@@ -95,7 +95,7 @@ def test_the_table_counts_from_now_and_shows_what_would_change(
             {"changes": (), "relisted": GONE},
             AS_IS,
             False,
-            "the best plan is to change nothing, because WHY; 2 jobs would list other partitions",
+            "the best plan is to change nothing, because WHY; other partitions to be listed by 2 jobs",
         ),
     ],
 )  # fmt: skip
@@ -105,7 +105,9 @@ def test_the_summary_says_what_is_best_and_what_was_done(
     plan = replace(planned.plan, order=order or planned.plan.order)
     said = summary_of(replace(planned, plan=plan, **fields), apply=apply)
     factors = f"{len(planned.changes)} factors"
-    assert said == "12 jobs wait, 2 run; " + says.replace("WHY", plan.why).replace("6 factors", factors)
+    assert said == "12 waiting jobs, 2 running; " + says.replace("WHY", plan.why).replace(
+        "6 factors", factors
+    )
 
 
 def test_a_control_block_is_said_to_be_one(planned: Outcome, queue: FakeQueue) -> None:

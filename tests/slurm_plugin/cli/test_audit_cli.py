@@ -110,7 +110,7 @@ def test_an_audit_without_findings_says_that_everything_agrees(audited: Audited)
     assert audited.found() == []
     ran = audited.run("audit", "--last", "2h")
     assert (ran.code, ran.out) == (0, "")
-    assert f"decisions: {JOBS} linked lines in 1 files" in ran.err
+    assert f"decisions: {JOBS} linked lines in 1 file" in ran.err
     assert f"{JOBS} attempts compared, {JOBS} of them with a token" in ran.err
     assert "no key" in ran.err
     assert "everything that was compared agrees" in ran.err
@@ -220,7 +220,7 @@ def test_jobs_that_ended_earlier_are_left_out_and_jobs_not_ingested_are_counted(
     assert "0 attempts compared" in audited.run("audit", "--last", "1m").err
     audited.tokens[JOBS + 1] = ""
     audited.slurm_says()
-    assert "1 attempts are not in the store yet" in audited.run("audit", "--last", "2h").err
+    assert "1 attempt not in the store yet" in audited.run("audit", "--last", "2h").err
 
 
 def test_slurm_is_not_asked_for_times_before_the_oldest_stored_job(audited: Audited) -> None:
@@ -281,7 +281,7 @@ def test_prune_removes_old_files_and_the_audit_still_holds(audited: Audited) -> 
     write(audited.site.folder / "journal", [made(50)])
     audited.ingest()
     ran = audited.run("ingest", "--prune", "30")
-    assert "1 files of the decision journal had been ingested and were removed" in ran.err
+    assert "removed 1 file of the decision journal, ingested before" in ran.err
     assert not older.exists()
     assert audited.file.name == f"decisions-{day}.jsonl"
     assert [decode_decision(line) for line in audited.lines] == [made(50)]

@@ -74,7 +74,7 @@ def test_the_table_of_run_times_leaves_out_small_types_and_the_csv_does_not(run:
     ran = run("evaluate", "--run-time")
     assert "read_mib" in ran.out
     assert "not enough evidence" not in ran.out
-    assert "3 types of fewer than 50 jobs are not shown; JSON and CSV include them" in ran.err
+    assert "not shown: 3 types of fewer than 50 jobs, which JSON and CSV include" in ran.err
     rows = list(csv.DictReader(io.StringIO(run("evaluate", "--run-time", "--format", "csv").out)))
     assert [row["type"] for row in rows] == ["read", "fit", "plot", "sim"]
 

@@ -129,7 +129,7 @@ def test_spool_files_that_were_read_are_pruned_too(run: Run, site: Site) -> None
     unread.write_text(sample)
     for file in (old, unread):
         os.utime(file, (1700000000, 1700000000))
-    assert "1 files of the GPU spool had been ingested and were removed" in run("ingest", "--prune", "10").err
+    assert "removed 1 file of the GPU spool, ingested before" in run("ingest", "--prune", "10").err
     assert sorted(file.name for file in spool.iterdir()) == ["new.jsonl", "unread.jsonl"]
     # No marks are kept of files that are gone either: each round of `ingest --watch` reads all of them.
     assert marked(site) == ["gpu-spool/new.jsonl"]

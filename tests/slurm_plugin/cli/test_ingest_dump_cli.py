@@ -28,7 +28,7 @@ def test_a_dump_is_ingested_and_says_what_it_lacks(packed: bool, run: Run, site:
     assert first.code == 0, first.err
     assert counts(first.out)["attempts"]["new"] == 1
     assert "lacks" in first.err
-    assert "1 entries were not understood; `rightsizer ingest --quarantined` shows them" in first.err
+    assert "not understood: 1 entry; see `rightsizer ingest --quarantined`" in first.err
     again = run("ingest", "--from-file", str(file), "--zone", "UTC", "--cluster", "alpha", "--format", "json")
     assert counts(again.out)["attempts"] == {"what": "attempts", "new": 0, "changed": 0, "same": 1}
     [attempt] = stored(site)
@@ -114,10 +114,10 @@ def test_the_entries_of_a_corrected_dump_are_no_longer_listed(run: Run, site: Si
     other.write_text(DUMP.replace("a|b", "c|d"))
     options = ("--zone", "UTC", "--cluster", "alpha")
     first = run("ingest", "--from-file", str(file), "--from-file", str(other), *options)
-    assert "dump.psv: 1 entries were not understood, 1 of them new" in first.err
+    assert "dump.psv: 1 entry not understood, 1 of them new" in first.err
     again = run("ingest", "--from-file", str(file), *options)
     assert (
-        "dump.psv: 1 entries were not understood, 0 of them new; `rightsizer ingest --quarantined` shows them"
+        "dump.psv: 1 entry not understood, 0 of them new; `rightsizer ingest --quarantined` shows them"
         in again.err
     )
     listed = run("ingest", "--quarantined")
@@ -152,7 +152,7 @@ def test_pseudonymised_lines_are_forgotten_too(run: Run, site: Site) -> None:
     options = ("--zone", "UTC", "--pseudonymise", str(key))
     run("ingest", "--from-file", str(file), *options)
     again = run("ingest", "--from-file", str(file), *options)
-    assert "1 entries were not understood, 0 of them new" in again.err
+    assert "1 entry not understood, 0 of them new" in again.err
     assert len(json.loads(run("ingest", "--quarantined", "--format", "json").out)) == 1
     file.write_text(DUMP.rpartition("8|bob")[0])
     run("ingest", "--from-file", str(file), *options)
@@ -172,7 +172,7 @@ def test_the_zone_is_printed_and_a_changed_zone_is_noticed(
     assert "America/Costa_Rica (--zone)" in same.err
     assert "twice" not in same.err
     other = run("ingest", "--from-file", str(file), "--cluster", "alpha", "--zone", "Asia/Kolkata")
-    assert "dump.psv: 1 jobs were in the store 11.5 h later and are now counted twice" in other.err
+    assert "dump.psv: 1 job already in the store 11.5 h later, and now counted twice" in other.err
     assert "not in Asia/Kolkata" in other.err
 
 

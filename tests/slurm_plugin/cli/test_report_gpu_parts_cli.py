@@ -100,7 +100,7 @@ def test_without_measurements_the_report_says_what_to_do(site: Site, run: Run) -
     )
     engine.dispose()
     told = run("report", "gpu-parts", "--gpu-mem-gib", "80")
-    assert "none of 1 families is known to manage with a part of a GPU" in told.err
+    assert "none of 1 family is known to manage with a part of a GPU" in told.err
     assert "8.0 of 8.0 hours belong to families with too few measured jobs; `rightsizer collect`" in told.err
     none = run("report", "gpu-parts", "--gpu-mem-gib", "80", "--user", "nobody")
     assert (none.code, none.out.strip()) == (0, "")

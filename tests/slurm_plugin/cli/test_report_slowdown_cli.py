@@ -18,7 +18,7 @@ def test_the_command_says_what_to_do(run: Run, site: Site) -> None:
     engine.dispose()
     told = run("report", "slowdown")
     assert told.code == 0, told.err
-    assert "one family ran 3.00 times as long when cut; 1 rows are slower beyond chance" in told.err
+    assert "one family ran 3.00 times as long when cut; 1 row slower beyond chance" in told.err
     assert "rightsizer disable --family USER:FAMILY" in told.err
     [row] = json.loads(run("report", "slowdown", "--format", "json").out)
     assert (row["family"], row["less"], row["times"], row["slower"]) == ("fit", "memory", 3.0, True)

@@ -84,7 +84,7 @@ def test_labels_of_an_earlier_release_are_reported_until_their_jobs_are_read_aga
 
 @pytest.mark.parametrize(("without", "state"), [(12, "ok"), (13, "warning")])
 def test_a_site_that_no_longer_measures_is_reported(whole: Installation, without: int, state: str) -> None:
-    whole.expect("measured", "ok", "1 jobs ran long enough")
+    whole.expect("measured", "ok", "1 job ran long enough")
     start_s = int(time.time()) - 700
     ended = [attempt(job_id=number, submit_s=start_s, start_s=start_s) for number in range(10, 59)]
     engine = open_store(whole.site.config.store.url)
@@ -190,7 +190,7 @@ def test_a_journal_that_was_changed_is_a_problem(whole: Installation) -> None:
     whole.expect("journal-chain", "ok", r"^5 lines .* without a key")
     file.write_bytes(file.read_bytes().replace(b'"d2"', b'"d7"'))
     whole.expect(
-        "journal-chain", "problem", r"1 lines were changed .*: .*\.jsonl:3 changed", "rightsizer audit"
+        "journal-chain", "problem", r"1 line changed since .*: .*\.jsonl:3 changed", "rightsizer audit"
     )
 
 
@@ -213,7 +213,7 @@ def test_a_journal_that_lacks_the_existing_key_is_a_warning(whole: Installation)
     journalled(whole, read_key(key, "journal"))
     whole.expect("journal-chain", "ok", "^5 lines of the newest files are linked without a gap$")
     journalled(whole)
-    whole.expect("journal-chain", "problem", r"5 lines were changed .* and 2 more", "rightsizer audit")
+    whole.expect("journal-chain", "problem", r"5 lines changed since .* and 2 more", "rightsizer audit")
 
 
 def test_lines_from_before_the_service_had_the_key_are_a_warning(whole: Installation) -> None:
@@ -247,7 +247,7 @@ def test_recovery_that_does_not_run_is_a_warning_if_jobs_are_cut(whole: Installa
     RecoveryJournal(folder).append(begun)
     whole.expect("recovery", "ok", "the last recovery round was 0 s ago")
     RecoveryJournal(folder).append(msgspec.structs.replace(begun, time_s=then_s))
-    whole.expect("recovery", "warning", "^1 jobs are held", "slurm_job_modify")
+    whole.expect("recovery", "warning", "^1 job held", "slurm_job_modify")
     os.utime(folder / LAST_ROUND, (then_s, then_s))
     # What holds these jobs then is that nobody goes on with them.
     whole.expect("recovery", "warning", "was 6 minutes ago", "systemctl status rightsizer-recover")
