@@ -71,8 +71,13 @@ def ingest(
         begin_s = min(begin_s, again_s)
     begin_s = max(begin_s, SLURM_BEGAN_S)
     # Starting later than where the last run stopped leaves a gap, which the next plain run must still read.
-    leaves_gap = until_s is not None and since_s is not None and since_s > until_s
-    # Nor may it stay: it would hide how far reading is behind, and what is left unread once its time has come.
+    leaves_gap = read_s is not None and since_s is not None and since_s > read_s
+    # Nor may it stay: it would hide how far reading is behind, and what is left unread once its time has come. It goes
+    # back before anything is read, as what is read changes the last known end.
+    if is_ahead and read_s is not None:
+        with writing(engine) as connection:
+            row = {"source": SACCT, "cluster": settings.cluster, "read_until_s": read_s}
+            write_rows(connection, schema.windows, [row])
     marked_s = 0 if is_ahead else marks.get(settings.cluster, 0)
 
     def take(fetched: Fetched, window_s: int, end_s: int) -> None:

@@ -73,6 +73,18 @@ def test_a_mark_of_a_clock_that_was_ahead_goes_back_with_it(store: Engine, tmp_p
     assert ingest(store, settings, NOW_S + 3 * DAY_S).attempts.new == 1
 
 
+def test_a_mark_that_was_ahead_hides_nothing_after_reading_from_later_on(
+    store: Engine, tmp_path: Path
+) -> None:
+    known = job_line(1, NOW_S - 10 * HOUR_S)
+    settings, _ = site(tmp_path, [known])
+    settings = msgspec.structs.replace(settings, late_days=0)
+    ingest(store, settings, NOW_S + 2 * HOUR_S, since_s=NOW_S - 11 * HOUR_S)
+    site(tmp_path, [known, job_line(2, NOW_S - 6 * HOUR_S), job_line(3, NOW_S - 1800)])
+    assert ingest(store, settings, NOW_S, since_s=NOW_S - HOUR_S).attempts.new == 1
+    assert ingest(store, settings, NOW_S + HOUR_S).attempts.new == 1
+
+
 def test_reading_again_stays_due_where_it_failed(store: Engine, tmp_path: Path) -> None:
     settings, fake = site(tmp_path, [])
     ingest(store, settings, NOW_S)
