@@ -12,10 +12,13 @@ from accounting.request import JobRequest
 from models.past.attempts import past_job
 from models.past.recent import Finished
 from models.past.trials import Trial
+from models.sequential import Wealth
 from models.versions.feed import append_jobs
 from slurm_plugin.brakes import watch
+from slurm_plugin.brakes.pools import Outcome, Portion, Wholes
 from slurm_plugin.brakes.pulled import FILE, PulledFile
-from slurm_plugin.brakes.watch import Watch
+from slurm_plugin.brakes.tallies import Counts, Tally
+from slurm_plugin.brakes.watch import Kept, Watch
 from slurm_plugin.config.settings import Config
 from slurm_plugin.policy.braked import ALL, Brake, family_brake
 from tests.builders import attempt, executable
@@ -75,6 +78,39 @@ def test_a_run_that_appears_twice_counts_once_also_after_a_restart(site: Site) -
     site.end(range(1, 4))
     site.watch().look()
     assert site.stopped() == {FIT}
+
+
+# As kept by a release whose counts had five numbers, and whose runs had two.
+FAILS = [[[0.0] * 3] * 10, [[0.0] * 2] * 10]
+EARLIER = {
+    "evidence": {
+        "families": {"ann\0fit": [[3, 3, 3, 2, 1], [[[1.0, 2.0, 3.0]], [[0.0, 0.0]]], FAILS]},
+        "by_partition": {
+            "main": [
+                [[2, 1, 1, 7, 0], [[[0.5, 0.25, 0.0]], [[0.0, 0.0]]], FAILS],
+                {"ann": [1764000000.5, [1, 1, 1, 2, 0]]},
+                [["bob", 0.5, 0.25]],
+                {"cid": [7, 0.5]},
+            ]
+        },
+    },
+    "offsets": {"20251124.jsonl": 120},
+    "runs": [[1764000000, 17]],
+}
+
+
+def test_what_an_earlier_release_counted_still_counts() -> None:
+    kept = msgspec.json.decode(msgspec.json.encode(EARLIER), type=Kept)
+    family, main = kept.evidence.families["ann\0fit"], kept.evidence.by_partition["main"]
+    assert family.counts == Counts(shrunk=3, failed=3, wanted=3, whole=2, whole_failed=1, memory_whole=0)
+    assert family.kills == Wealth(judged=((1.0, 2.0, 3.0),), others=((0.0, 0.0),))
+    assert family.fails == Tally().fails
+    assert main.tally.counts == Counts(shrunk=2, failed=1, wanted=1, whole=7)
+    counts = Counts(shrunk=1, failed=1, wanted=1, whole=2)
+    assert main.portions == {"ann": Portion(since_s=1764000000.5, counts=counts)}
+    assert main.outcomes == (Outcome(user="bob", failed=0.5, wanted=0.25),)
+    assert main.wholes == {"cid": Wholes(portions=7, failed=0.5)}
+    assert (kept.offsets, kept.runs) == ({"20251124.jsonl": 120}, ((1764000000, 17),))
 
 
 def test_a_bounded_number_of_counted_runs_is_remembered(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
