@@ -12,9 +12,8 @@ from accounting.tres import name_tres
 from accounting.unnamed import user_name
 
 _NO_VAL = 2**32 - 2  # INFINITE is the number after it.
-# id_step is signed: slurm.h counts these down from 2^32. Before 20.11 the batch script was -2 and the extern step
-# -1.
-_STEPS = {-4: "extern", -5: "batch", -6: "interactive", -1: "extern", -2: "batch"}
+# id_step is signed: slurm.h counts these down from 2^32. (slurmdbd has renumbered the steps of releases before 20.11.)
+_STEPS = {-4: "extern", -5: "batch", -6: "interactive"}
 _PENDING_STEP = -3
 # The database's latin1 is Windows' cp1252, except where cp1252 has no character.
 _BYTES_OF = {
