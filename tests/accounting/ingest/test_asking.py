@@ -135,6 +135,17 @@ def test_a_run_that_is_stopped_leaves_the_windows_that_it_did_not_reach(
     assert asked_s[-1] == NOW_S
 
 
+def test_reading_the_past_again_moves_no_mark_back_though_it_is_stopped(
+    store: Engine, tmp_path: Path
+) -> None:
+    settings = settings_of(FakeSacct(tmp_path / "slurm", []), tmp_path)
+    ingest(store, settings, NOW_S, since_s=NOW_S - DAY_S)
+    is_stopped = iter((False, True))
+    ingest(store, settings, NOW_S, since_s=T0, stopped=lambda: next(is_stopped))
+    with store.connect() as connection:
+        assert windows_read(connection, SACCT).get("") == NOW_S
+
+
 def test_a_window_that_takes_too_long_is_asked_for_in_shorter_ones(store: Engine, tmp_path: Path) -> None:
     answered, late = list[tuple[int, int]](), list[int]()
 

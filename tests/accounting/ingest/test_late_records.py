@@ -85,6 +85,25 @@ def test_a_mark_that_was_ahead_hides_nothing_after_reading_from_later_on(
     assert ingest(store, settings, NOW_S + HOUR_S).attempts.new == 1
 
 
+def test_an_end_ahead_of_the_clock_or_of_another_cluster_is_not_where_reading_goes_on(
+    store: Engine, tmp_path: Path
+) -> None:
+    known, ahead, unread, others = (
+        {**job_line(number, NOW_S + hours * HOUR_S), "Cluster": cluster}
+        for number, hours, cluster in ((1, -10, "alpha"), (2, 1, "alpha"), (3, -5, "alpha"), (4, -1, "beta"))
+    )
+    settings, _ = site(tmp_path, [known, ahead])
+    alpha, beta = (
+        msgspec.structs.replace(settings, late_days=0, cluster=name, first_days=1)
+        for name in ("alpha", "beta")
+    )
+    ingest(store, alpha, NOW_S + 2 * HOUR_S)
+    site(tmp_path, [others])
+    ingest(store, beta, NOW_S)
+    site(tmp_path, [known, unread])
+    assert ingest(store, alpha, NOW_S).attempts.new == 1
+
+
 def test_reading_again_stays_due_where_it_failed(store: Engine, tmp_path: Path) -> None:
     settings, fake = site(tmp_path, [])
     ingest(store, settings, NOW_S)
