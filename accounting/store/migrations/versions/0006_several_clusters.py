@@ -31,7 +31,9 @@ def upgrade() -> None:
     if _set_aside("windows", "windows_0005", done="cluster" in _columns("windows")):
         _create_windows("windows_0006_pkey", _cluster())
         said = "source, read_until_s"
-        _refill("windows", f"{said}, cluster", f"SELECT {said}, :cluster FROM windows_0005")  # noqa: S608
+        # In that column, a later release keeps the mark of the key of pseudonyms: it was lost as the store went back.
+        marks = f"SELECT {said}, :cluster FROM windows_0005 WHERE source <> 'pseudonyms'"  # noqa: S608
+        _refill("windows", f"{said}, cluster", marks)
         op.drop_table("windows_0005")
     if _set_aside("gpu_use", "gpu_use_0005", done="cluster" in _columns("gpu_use")):
         _create_gpu_use("gpu_use_0006_pkey", _cluster())
