@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
+from accounting.ingest.dumps import DumpReport
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
 from tests.accounting.dumps.table import numbered, text
@@ -24,6 +26,15 @@ def ingested(site: Site, **files: str) -> tuple[int, str, str]:
     command = site.start("ingest", *options, "--zone", "UTC", "--format", "json")
     out, err = command.communicate(timeout=PATIENCE_S)
     return command.returncode, out.decode(), err.decode()
+
+
+@pytest.mark.parametrize(
+    ("shifted", "differ"), [({}, False), ({3600: 1, 0: 1}, False), ({3600: 2, 0: 1}, True), ({0: 3}, False)]
+)
+def test_zones_differ_if_that_explains_most_of_the_shifted_jobs(
+    shifted: dict[int, int], differ: bool
+) -> None:
+    assert DumpReport(shifted=Counter(shifted)).zones_differ is differ
 
 
 @pytest.mark.parametrize("last", [text(numbered(2)), CUT_OFF])

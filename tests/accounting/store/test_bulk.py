@@ -129,6 +129,15 @@ def test_texts_come_back_as_they_were(store: Engine) -> None:
     assert read_attempts(store) == attempts
 
 
+def test_a_text_that_all_rows_share_comes_back_as_it_was(store: Engine) -> None:
+    for text in HOSTILE:
+        line = {"seen_s": 1, "reason": text, "source": "", "line": text}
+        with writing(store) as connection:
+            write_rows(connection, schema.quarantine, [{**line, "digest": name} for name in ("a", "b")])
+            kept = connection.execute(select(schema.quarantine.c.reason, schema.quarantine.c.line)).all()
+        assert kept == [(text, text)] * 2
+
+
 def test_null_and_the_empty_text_are_different(store: Engine) -> None:
     line = {"digest": "d", "seen_s": 1, "reason": "", "source": "", "line": ""}
     with writing(store) as connection:
