@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import msgspec
 import pytest
+from sqlalchemy import Engine
 
-from accounting.ingest.dumps import DumpReport
+from accounting.ingest.dumps import DumpReport, shifted_jobs
+from accounting.records import JobRow
+from accounting.slurm.windows import HOUR_S
 from accounting.store.database import open_store
 from accounting.store.records import read_attempts
 from tests.accounting.dumps.table import numbered, text
+from tests.builders import T0, attempt, job_row, records_of
 from tests.conftest import PATIENCE_S, Site
+from tests.stores import write_attempts
 
 CUT_OFF = text([*numbered(3), *numbered(4)])[:-60]
 
@@ -35,6 +41,29 @@ def test_zones_differ_if_that_explains_most_of_the_shifted_jobs(
     shifted: dict[int, int], differ: bool
 ) -> None:
     assert DumpReport(shifted=Counter(shifted)).zones_differ is differ
+
+
+def at(job_id: int, submit_s: int, waited_s: int | None = 10) -> JobRow:
+    start_s = 0 if waited_s is None else submit_s + waited_s
+    return job_row(job_id=job_id, submit_s=submit_s, start_s=start_s)
+
+
+def test_a_job_counts_as_shifted_by_the_nearest_difference_of_time_zones(store: Engine) -> None:
+    stored = [
+        at(1, T0),
+        at(2, T0 + HOUR_S),
+        at(3, T0 + HOUR_S, None),
+        *(at(4, T0 + shift_s) for shift_s in (-HOUR_S, 2 * HOUR_S)),
+        at(5, T0 + HOUR_S, 11),
+        at(6, T0 + HOUR_S, None),
+        at(7, T0 + HOUR_S + 1),
+        at(8, T0 + 27 * HOUR_S),
+    ]
+    with store.begin() as connection:
+        write_attempts(connection, [msgspec.structs.replace(attempt(), row=row) for row in stored])
+        told = [at(number, T0, None if number == 3 else 10) for number in range(1, 10)]
+        jobs = records_of((row, ()) for row in told).jobs
+        assert shifted_jobs(connection, jobs) == {HOUR_S: 2, -HOUR_S: 1, 0: 4}, "1 is the same, 9 is new"
 
 
 @pytest.mark.parametrize("last", [text(numbered(2)), CUT_OFF])
