@@ -71,17 +71,21 @@ def test_a_decision_with_an_impossible_time_does_not_stop_ingest(store: Engine, 
     assert ingest(store, settings, NOW_S).decisions.new == 3
 
 
+@pytest.mark.parametrize("is_late", [False, True])
 def test_the_input_size_of_a_decision_goes_to_its_attempt_and_is_in_no_token(
-    store: Engine, tmp_path: Path
+    store: Engine, tmp_path: Path, *, is_late: bool
 ) -> None:
     sized, plain = (
-        decision(id=name, request=request(input_mib=mib)) for name, mib in (("a", 1234.5), ("b", None))
+        decision(id=name, time_s=T0 + DAY_S, request=request(input_mib=mib))
+        for name, mib in (("a", 1234.5), ("b", None))
     )
     assert "1234" not in format_token(sized)
     tokens = {1: format_token(sized), 2: format_token(plain), 3: "", 4: format_token(decision(id="lost"))}
     lines = [job_line(number, T0 + DAY_S, 50, AdminComment=token) for number, token in tokens.items()]
     settings = settings_of(FakeSacct(tmp_path / "slurm", lines), tmp_path)
     settings.journal.mkdir()
+    if is_late:  # until the journal comes, the decisions are rebuilt from the tokens
+        ingest(store, settings, NOW_S)
     file = settings.journal / "decisions-20260101.jsonl"
     file.write_bytes(encode_decision(sized) + encode_decision(plain))
     ingest(store, settings, NOW_S)
