@@ -237,3 +237,14 @@ def test_a_watch_asks_again_after_a_failed_first_round(
     watch(engine, settings_of(config), partial(settings_anew, config), 1, cluster.folder)
     engine.dispose()
     assert [type(one) for one in rounds] == [UnknownMeter, Metering]
+
+
+def test_what_slurmctld_no_longer_answers_stays_as_it_was(cluster: Cluster) -> None:
+    cluster.answers()
+    config = cluster.site.config
+    before = settings_of(config)
+    cluster.is_silent()
+    now = settings_anew(config, before)
+    assert (before.cluster, now.cluster) == ("alpha", "alpha")
+    assert isinstance(now.metering, UnknownMeter)
+    assert now.metering.gather == before.metering.gather == KNOWN.gather
