@@ -14,6 +14,7 @@ from accounting.ingest.retry import retry
 from accounting.ingest.run import Run
 from accounting.journal.files import SOURCE, find_decisions, new_lines, read_journal
 from accounting.journal.links import Linker
+from accounting.pseudonyms import Pseudonyms
 from accounting.records import Quarantined
 from accounting.request import Grant
 from accounting.store.database import open_store, writing
@@ -156,6 +157,18 @@ def test_a_retried_line_is_taken_as_if_it_were_read_now(store: Engine, tmp_path:
     for table in ("decisions", "journal_links", "quarantine"):
         assert tried[table] == expected[table], table
     whole.dispose()
+
+
+def test_names_in_the_journal_are_hidden_where_the_site_wants_it(store: Engine, tmp_path: Path) -> None:
+    made = decision(id="a", request=request(user="alice", account="phys", job_name="secret"))
+    settings = settings_of(FakeSacct(tmp_path / "slurm", []), tmp_path)
+    settings.journal.mkdir()
+    (settings.journal / "decisions-20260101.jsonl").write_bytes(encode_decision(made) + b'{"user":"alice"}\n')
+    pseudonyms = Pseudonyms(b"k" * 32)
+    ingest(store, msgspec.structs.replace(settings, pseudonyms=pseudonyms), NOW_S)
+    assert read_decision(store, "a") == pseudonyms.decision(made) != made
+    held = repr(content(store))
+    assert not any(name in held for name in ("alice", "phys", "secret"))
 
 
 @pytest.mark.parametrize(("journal_first", "jobs"), [(True, 2), (False, 2), (False, 1)])
