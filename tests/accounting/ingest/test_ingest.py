@@ -284,6 +284,16 @@ def test_a_run_killed_anywhere_and_repeated_loses_and_doubles_nothing(
     whole.dispose()
 
 
+def test_only_jobs_that_ended_within_a_day_are_handed_on(store: Engine, tmp_path: Path) -> None:
+    told = list[int]()
+    fake = FakeSacct(tmp_path / "slurm", [job_line(7, NOW_S - 2 * DAY_S), job_line(8, NOW_S - 3600)])
+    settings = msgspec.structs.replace(
+        settings_of(fake, tmp_path), hand_on=lambda new, _: told.extend(one.row.job_id for one in new)
+    )
+    assert ingest(store, settings, NOW_S).attempts.new == 2
+    assert told == [8]
+
+
 def test_a_report_of_nothing_counts_nothing(store: Engine, tmp_path: Path) -> None:
     report = ingest(store, settings_of(FakeSacct(tmp_path / "slurm", []), tmp_path), NOW_S)
     assert report == IngestReport(Counts(), Counts(), Counts(), Counts())
