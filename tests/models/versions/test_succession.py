@@ -194,6 +194,15 @@ def test_after_a_swap_by_hand_a_log_does_not_reach_back_to_the_first_version(mod
     assert [back(models), back(models), back(models), back(models)] == ["v3", "v2", "v1", None]
 
 
+def test_a_rollback_into_lines_that_were_damaged_goes_on_by_name(models: Path) -> None:
+    for version in ("v2", "v3", "v4"):
+        registry.promote(models, version)
+    registry.promote(models, "v3", "rollback")
+    lines = (models / LOG).read_bytes().splitlines(keepends=True)
+    (models / LOG).write_bytes(lines[0] + b"damaged\n" + b"damaged\n" + lines[3])
+    assert registry.earlier(models) == registry.Earlier((), ("v1",))
+
+
 def test_removing_the_link_starts_the_succession_again(models: Path) -> None:
     registry.promote(models, "v1")
     registry.promote(models, "v2")
