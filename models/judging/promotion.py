@@ -154,7 +154,7 @@ def slice_of(past: PastColumns, champion: Champion | None) -> Slice:
     if not len(submits):
         return Slice(split_s=seen_s + 1, before=np.zeros_like(shown), after=shown)
     share = 0.5 if champion else FIRST_JUDGED_SHARE
-    split_s = int(submits[min(len(submits) - 1, int(len(submits) * (1 - share)))])
+    split_s = int(submits[int(len(submits) * (1 - share))])
     return Slice(
         split_s=split_s,
         before=past.started & (past.end_s < split_s),

@@ -175,6 +175,7 @@ def test_too_few_jobs_leave_the_current_model() -> None:
     found = said(judged(CURRENT, few, 0.9), judged(NEW, few, 0.1))
     assert not found.passed
     assert found.reasons[0].startswith(f"only {few} jobs to judge on, 50 are needed")
+    assert said(judged(CURRENT, LEAST_JUDGED, 0.9), judged(NEW, LEAST_JUDGED, 0.1)).passed
 
 
 def test_jobs_of_unknown_use_are_not_called_too_few() -> None:
