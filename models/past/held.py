@@ -10,6 +10,8 @@ import numpy as np
 
 # In the mean job that risks are relative to, no user counts for more jobs than this if that makes the mean larger.
 MOST_OF_A_USER = 100
+# No more answers than this are kept until the next job comes.
+MOST_TOLD = 1000
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -33,11 +35,14 @@ class HeldByUsers:
         # The place of each user in the two columns: what that user's jobs held in all, and how many they are.
         self._places: dict[str, int] = {}
         self._amounts, self._jobs = array("d"), array("d")
+        # What was told since the last job came: submissions come between the ends of jobs, and wait.
+        self._told: dict[tuple[str, float], float] = {}
         for user, (amount, jobs) in self._before.users.items():
             self.add(user, amount, jobs)
 
     def add(self, user: str, amount: float, jobs: int = 1) -> None:
         """Count jobs of a user that held `amount` in all."""
+        self._told.clear()
         place = self._places.setdefault(user, len(self._places))
         if place == len(self._jobs):
             self._amounts.append(0.0)
@@ -57,6 +62,14 @@ class HeldByUsers:
         if not self._places:
             before = self._before
             return max(before.amount / before.jobs, before.bounded) if before.jobs else 0.0
+        told = self._told.get((user, family_held))
+        if told is None:
+            if len(self._told) >= MOST_TOLD:
+                self._told.clear()
+            told = self._told[user, family_held] = self._mean_for(user, family_held)
+        return told
+
+    def _mean_for(self, user: str, family_held: float) -> float:
         place = self._places.get(user)
         if place is None:
             return max(self._means(math.inf))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -100,7 +101,7 @@ ANYBODY: Whose = ("", "")
 SLURM_PARTS = frozenset({"memory", "partitions", "qos_minimums", "given_qos", "cpus_per_core"})
 
 
-class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
+class SiteFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What is known of the site. `groups` maps a group to its users; `cpus_per_core` has the most, by partition.
 
     `given_qos` are those that Slurm may give to jobs that name none, without the hook seeing it.
@@ -138,18 +139,27 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     def partitions_of(self, request: JobRequest) -> list[Partition]:
         """Return the partitions that a job may run in, unknown ones included: those it names, else the default one."""
-        unknown = Partition(
-            memory=self.memory or MemoryTerms(), whole_sockets=gives_whole_sockets(self.select_parameters)
-        )
+        unknown = self._unknown
         return [self.partitions.get(name, unknown) for name in self.partition_names(request)] or [unknown]
 
-    def partition_names(self, request: JobRequest) -> list[str]:
+    def partition_names(self, request: JobRequest) -> Sequence[str]:
         """Return the names of the partitions that a job may run in: those it names, else the default one.
 
         Returns all of them if another plugin chooses the partitions of a job that names none.
         """
         if request.partition:
             return [name for name in request.partition.split(",") if name]
+        return self._of_nameless
+
+    @functools.cached_property
+    def _unknown(self) -> Partition:
+        return Partition(
+            memory=self.memory or MemoryTerms(), whole_sockets=gives_whole_sockets(self.select_parameters)
+        )
+
+    @functools.cached_property
+    def _of_nameless(self) -> Sequence[str]:
+        """The partitions of jobs that name none: a decision asks ten times, and a site may have dozens."""
         return [name for name, found in self.partitions.items() if self.chosen_later or found.is_default]
 
     def do_not_tell(self, request: JobRequest) -> bool:

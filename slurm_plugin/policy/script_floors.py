@@ -169,8 +169,16 @@ NOTHING = ScriptFloors()
 @functools.lru_cache(maxsize=16)
 def read_floors(script: str, num_tasks: int) -> ScriptFloors:
     """Return what a script fixes by itself. The job's `num_tasks` tasks share the ranks and steps that it starts."""
-    nothing = _fixes_nothing(without_numbers(script), min(num_tasks, 2)) and not _names_alike(script)
+    plain = without_numbers(script)
+    nothing = _fixes_nothing(plain, min(num_tasks, 2)) and not (_has_numbered(plain) and _names_alike(script))
     return NOTHING if nothing else _read(script, num_tasks)
+
+
+# To look for such names takes longer than all else that is done for another task of a workflow.
+@functools.lru_cache(maxsize=512)
+def _has_numbered(script: str) -> bool:
+    """Whether a script, its numbers hidden, sets variables that have numbers in their names."""
+    return bool(_NUMBERED.search(script))
 
 
 def _names_alike(script: str) -> bool:
