@@ -227,9 +227,9 @@ def wide_keys(request: JobRequest) -> tuple[Family, ...]:
     return cohort_key(request), ("limit", str(request.wall_s or 0))
 
 
-def basis_of(number: int, words: str) -> str:
+def basis_of(number: int, words: str, each: str = "earlier job") -> str:
     """Return what a prediction is based on, for people: so many jobs of a family, described in `words`."""
-    return counted(number, "earlier job") + words.removeprefix("jobs")
+    return counted(number, each) + words.removeprefix("jobs")
 
 
 def describe_family(family: Family) -> str:

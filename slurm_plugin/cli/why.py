@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from accounting.units import counted
 from models.demand.explanation import Explained, GrowthGrounds, RestsOn, Silence, StepName, explain
+from models.past.families import basis_of
 from slurm_plugin.policy.sizing import UNTOLD
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def explained_rows(one: Explained) -> Iterator[Row]:
     )
     if one.before:
         since += ", all before the run in progress,"
+    of_jobs = basis_of(one.jobs, one.basis, "job")
     for step in one.steps:
-        of_jobs = counted(one.jobs, "job") + one.basis.removeprefix("jobs")
         text = STEPS[step.name].format(jobs=one.jobs, of_jobs=of_jobs, basis=one.basis, since=since)
         yield row("step", text, step.upper, "" if step.counts else NOT_COUNTED)
     if not one.enough:
